@@ -3,7 +3,8 @@
 Two ways to call them. In a simulation every rank plays the aggregator and has the same arguments (`shared`). A service
 has one aggregator, rank 0; the others wait (`assist`), are told the arguments (`led`), and then do their part.
 What comes back is put together in the order of the ranks. A layer is decomposed as on one rank, to the bit; a sum over
-rows is rounded differently, by less than 1e-6.
+rows is rounded differently, by less than 1e-6, so that a simulation, which comes to the same bits on however many
+ranks, has each of them take all rows (`exactly`).
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ Kernels = Mapping[str, Any]
 Arrays = dict[str, Any]
 
 
-def shared(kernels: Kernels, ranks: Ranks) -> dict[str, Any]:
-    """Kernels that all ranks call with the same arguments."""
+def shared(kernels: Kernels, ranks: Ranks, exactly: bool = False) -> dict[str, Any]:
+    """Kernels that all ranks call with the same arguments.
+
+    Args:
+        exactly: share only what comes out as on one rank, to the bit.
+    """
     found = dict(kernels)
     if ranks.count > 1 and "svt" in found:
         found["svt"] = SharedSvt(found["svt"], ranks)
-    if ranks.count > 1 and "discriminator" in found:
+    if ranks.count > 1 and "discriminator" in found and not exactly:
         found["discriminator"] = share_rows(found["discriminator"], ranks)
     return found
 

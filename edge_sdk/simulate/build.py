@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,15 @@ class NetworkPlan:
     root: str = ROOT
     kept: int = MOST_KEPT
 
-    def records(self, tier: str) -> Codec:
-        """Codec of the record of a node of this tier. A diverged run is saved, too."""
+    def records(self, tier: str, layout: Layout | None = None) -> Codec:
+        """Codec of the record of a node of this tier. A diverged run is saved, too.
+
+        Args:
+            layout: of the node's own model; None: the run's.
+        """
         state = getattr(self.method, tier).state
         roots = dict.fromkeys([nodes.Record, nodes.Envelope, state, *self.method.messages, *TOLD])
-        return Codec(roots, layout=self.layout, dtype=self.dtype, finite=False, limit=BATCH)
+        return Codec(roots, layout=layout or self.layout, dtype=self.dtype, finite=False, limit=BATCH)
 
     def messages(self) -> Codec:
         """Codec of what crosses a wire, and of what ranks exchange."""
@@ -84,7 +89,7 @@ def make_network(plan: NetworkPlan, told: Told, places: Mapping[str, Place] | No
         raise UsageError(f"method {plan.method.name}: its devices work on clocks of their own, which no simulation has")
     messages, ranks = plan.messages(), plan.ranks
     states = ClientStates(plan.directory, places)
-    clients = Clients(plan.method.device, policy, plan.env_of, states, plan.records("device"), plan.kept)
+    clients = Clients(plan.method.device, policy, plan.env_of, states, partial(plan.records, "device"), plan.kept)
     exchange = Exchange(plan.method, ranks, messages)
     return SimulatedNetwork(plan.root, make_nodes(plan), clients, plan.crowd, exchange, Traffic(messages), told)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract.method import NodeEnv, Role
 from edge_sdk.contract.records import changed, record
@@ -43,7 +44,7 @@ class Clients:
         policy: of its devices.
         env_of: client -> what it is given; asked again for a client that was not here for a while.
         states: where its clients' records are kept.
-        records: codec of `node.Record` with the role's state.
+        records: layout of a client's model -> codec of its `node.Record` with the role's state; asked once for each.
         kept: clients whose envs, with their data, stay in memory for the next time.
     """
 
@@ -53,13 +54,14 @@ class Clients:
         policy: Policy,
         env_of: Callable[[str], NodeEnv],
         states: ClientStates,
-        records: Codec,
+        records: Callable[[Layout], Codec],
         kept: int = MOST_KEPT,
     ) -> None:
         self.role, self.policy, self.env_of, self.kept = role, policy, env_of, kept
         self.states, self.records = states, records
         self.envs: OrderedDict[str, NodeEnv] = OrderedDict()
         self.begins_with_arrays: bool | None = None
+        self.codecs: dict[int, tuple[Layout, Codec]] = {}
 
     def env(self, name: str) -> NodeEnv:
         """What a client is given; made anew when it was not needed for a while."""
@@ -91,7 +93,7 @@ class Clients:
         """A client as it was left, or as on its first day."""
         env = self.env(name)
         if name in self.states:
-            record = self.records.decode(self.states.read(name), nodes.Record)
+            record = self.codec(env).decode(self.states.read(name), nodes.Record)
             return nodes.Node(name, self.role, env, hospital, record)
         node = nodes.new(name, self.role, env, hospital, self.policy, 0.0)
         return nodes.start(node, 0.0).node
@@ -101,8 +103,16 @@ class Clients:
         if self.is_fresh(node, first):
             self.states.forget(node.name)
             return False
-        self.states.write(node.name, self.records.encode(changed(node.record, last={})))
+        self.states.write(node.name, self.codec(node.env).encode(changed(node.record, last={})))
         return True
+
+    def codec(self, env: NodeEnv) -> Codec:
+        """Codec of a client's record. Clients may have models of different layouts, each shared by all its clients,
+        so it is known by its identity: comparing all its slots for each answer would cost."""
+        key = id(env.layout)
+        if key not in self.codecs:
+            self.codecs[key] = env.layout, self.records(env.layout)  # held, so that no other gets its identity
+        return self.codecs[key][1]
 
     def is_fresh(self, node: nodes.Node, first: Any = None) -> bool:
         """True if a client's state is that of its first day. One that begins with arrays is taken to change them."""

@@ -83,12 +83,12 @@ def do_simulate(options: argparse.Namespace) -> None:
 
 
 def share_kernels(svt: str, ranks: Any) -> Any:
-    """The aggregator's kernels, whose heavy steps the ranks share."""
+    """The aggregator's kernels, whose heavy steps the ranks share where that leaves every bit as it is."""
     from edge_sdk.replay.tuning.worker import find_kernels
 
     find_kernels()  # or a sentence about what is not installed
     made, shared = (importlib.import_module(f"aggregator.{name}") for name in ("kernels", "shared"))
-    return lambda env: shared.shared(made.kernels_for(env, thresholding=svt), ranks)
+    return lambda env: shared.shared(made.kernels_for(env, thresholding=svt), ranks, exactly=True)
 
 
 def check_place(options: argparse.Namespace) -> None:

@@ -22,7 +22,7 @@ from edge_sdk.simulate.crowd import Crowd
 from edge_sdk.simulate.envs import Envs, Kernels
 from edge_sdk.simulate.epochs import all_trained, describe_training
 from edge_sdk.simulate.judged import Judges
-from edge_sdk.simulate.memory import keep_freed_memory
+from edge_sdk.simulate.memory import keep_freed_memory, searching_rarely
 from edge_sdk.simulate.plan import Prepared, Say, Simulation, describe, judges_of, origin, prepare
 from edge_sdk.simulate.ranks import Ranks
 from edge_sdk.simulate.result import Spent, count_numbers, describe_model, make_result, write_model
@@ -137,7 +137,7 @@ class Course:
     def play(self) -> None:
         """Plays the run to its end, with checkpoints on the way."""
         exchange = self.network.exchange
-        with self.metrics or nullcontext():
+        with self.metrics or nullcontext(), searching_rarely():
             while self.network.step():
                 if self.network.waiting:  # what it wants is told with the next questions to clients
                     exchange.wants_save = time.monotonic() >= self.due

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.errors import AuscultError
-from edge_sdk.methods.shared.gather import HIGH_ONES, LOW_ONES, MANY, NEAR, ONE_BITS, Integers, split
+from edge_sdk.methods.shared.gather import HIGH_ONES, LOW_ONES, MANY, NEAR, ONE_BITS, Integers, is_within, split
 
 TOGETHER, MOST_BYTES = 16, 8 * 2**20
 """Vectors that wait before they are added, and their bytes."""
@@ -89,7 +89,7 @@ def add_in_place(vectors: Vectors, high: Integers, low: Integers) -> None:
     There, the bits of a large number are taken off after each addition; here, all of them at the end. In between, sums
     may leave the range of int64 and come back: they are computed modulo 2**64.
     """
-    small = [x for x in vectors if bool((np.abs(x) <= NEAR).all())]
+    small = [x for x in vectors if is_within(x, NEAR)]
     left, moved = np.empty(min(BLOCK, len(high))), np.empty(min(BLOCK, len(high)))
     for start in range(0, len(high) if small else 0, BLOCK):
         part = slice(start, start + BLOCK)

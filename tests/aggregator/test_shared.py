@@ -58,6 +58,13 @@ def test_ranks_that_call_together(count, way):
         check(found, expected)
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_ranks_of_a_simulation_come_to_the_same_bits(count):
+    expected = results(kernels_on("cpu", FAST))
+    for found in on_all(thread_ranks(count), lambda rank: results(shared(kernels_on("cpu", FAST), rank, exactly=True))):
+        assert [a.tobytes() for a in found] == [a.tobytes() for a in expected]
+
+
 def lead_or_assist(rank, way=FAST):
     """What rank 0 comes to while the others wait for it; None on these."""
     if rank.number:

@@ -21,6 +21,7 @@ from edge_sdk.replay.node_files import CLOUD
 from edge_sdk.replay.tuning.memory import make_envs
 from edge_sdk.replay.tuning.memory import play as play_in_memory
 from edge_sdk.replay.tuning.memory import prepare as prepare_in_memory
+from edge_sdk.simulate.commands import share_kernels
 from edge_sdk.simulate.ranks import TorchRanks
 from tests.simulate.jobs import job_of, no_kernels, play
 from tests.simulate.threads import on_all, thread_ranks
@@ -148,6 +149,45 @@ def test_a_method_that_asks_everybody_meets_a_cohort(tmp_path):
     job = job_of(tmp_path, clients=40, cohort=8, method="fedal", rounds=2, settings={"tau": 1, "public_batch": 16})
     lines = [line for line in play(job)["curve"] if line["kind"] == "round"]
     assert [line["devices"] for line in lines] == [8, 8]
+
+
+@pytest.mark.parametrize("method", ["fedal", "fedslr-b+fedal"])
+def test_clients_with_networks_of_their_own(tmp_path, method):
+    """Companions, and the devices of FedAL, may have others than the run's: alone, on two ranks, and resumed."""
+    options = {"samples": 20, "public": 40}
+    more = {"clients": 40, "cohort": 16, "method": method, "rounds": 3, "options": options}
+    more["bundle"] = tuple(mlp_with(width, tmp_path) for width in (8, 12))
+    expected = play(job_of(tmp_path / "one", **more))
+    two = on_all(thread_ranks(2), lambda rank: play(job_of(tmp_path / "two", **more, resume=rank.number > 0), rank))
+    with pytest.raises(RuntimeError):
+        play(job_of(tmp_path / "again", **more | {"more": {"save_every": 1e-9}}), progress=fail_after(2))
+    resumed = play(job_of(tmp_path / "again", **more, resume=True))
+    assert [without_times(found) for found in (*two, resumed)] == [without_times(expected)] * 3
+    assert expected["simulation"]["records"] > 0
+
+
+@pytest.mark.parametrize("method", ["fedslr", "fedal"])
+def test_heavy_steps_that_ranks_share_change_no_bit(tmp_path, method):
+    """With the kernels of the command, which are torch's."""
+    more = {"clients": 40, "cohort": 16, "method": method, "rounds": 3, "options": {"samples": 20, "public": 40}}
+    one, two = (
+        on_all(
+            thread_ranks(count),
+            lambda rank, out=tmp_path / str(count): play(
+                job_of(out, **more, resume=rank.number > 0), rank, kernels=share_kernels("full", rank)
+            ),
+        )
+        for count in (1, 2)
+    )
+    assert [without_times(found) for found in two] == [without_times(one[0])] * 2
+
+
+def mlp_with(width, directory):
+    """The bundle of an MLP with so many hidden units."""
+    path = directory / f"mlp-{width}.bundle"
+    given = ["compile", "mlp", "--input", "30", "--classes", "2", "--arg", f"hidden=({width},)", "-o", str(path)]
+    subprocess.run([sys.executable, "-m", "edge_sdk.models", *given], check=True, cwd=ROOT, env=path_here())
+    return path
 
 
 # On the command line --------------------------------------------------------------------------------------------

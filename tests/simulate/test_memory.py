@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import subprocess
 import sys
 
 import pytest
+
+from edge_sdk.simulate.memory import searching_rarely
 
 COUNT = """
 import resource, sys
@@ -31,3 +34,29 @@ def test_vectors_that_come_and_go_cost_no_new_pages() -> None:
         return int(subprocess.run([sys.executable, "-c", COUNT, how], capture_output=True, check=True).stdout)
 
     assert pages("kept") < 100 < pages("as it is")
+
+
+class Circle:
+    """An object that holds itself."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_circles_are_found_all_the_same() -> None:
+    """Seldom, but so that they do not fill the memory; and afterwards all is as it was."""
+    before, lasting = gc.get_threshold(), [Circle()]
+    with searching_rarely():
+        assert gc.get_freeze_count() > 0
+        found = gc.get_stats()[0]["collected"]
+        for _ in range(200_000):
+            Circle()
+        assert gc.get_stats()[0]["collected"] - found > 100_000
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0) and lasting[0].own is lasting[0]
+
+
+def test_a_run_that_fails_leaves_the_search_as_it_was() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(RuntimeError), searching_rarely():
+        raise RuntimeError
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)

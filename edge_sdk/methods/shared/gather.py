@@ -231,7 +231,7 @@ def add_split(
     """
     if high is not None and high.shape != x.shape:
         raise ValueError(f"a vector of {len(x)} numbers, the sum is of vectors of {len(high)}")
-    if not bool((np.abs(x) <= NEAR).all()):
+    if not is_within(x, NEAR):
         parts = split(x)
         return (parts[0] if high is None else high + parts[0]), (parts[1] if low is None else low + parts[1])
     found = np.empty(x.shape, np.int64), np.empty(x.shape, np.int64)
@@ -249,6 +249,20 @@ def add_split(
             else:
                 np.add(sums[part], multiples, out=out[part])
     return found
+
+
+SHORT, MANY_NUMBERS = 2.0**40, 2**24
+"""A squared length, and so many numbers at most: even if their sum is off by half, each of them is below 2**21."""
+
+
+def is_within(x: npt.NDArray[np.floating], limit: float) -> bool:
+    """True if no number of an array is above a limit of 2**21 or more, or is none."""
+    if x.ndim == 1 and len(x) <= MANY_NUMBERS and x.dtype.itemsize >= 4:
+        with np.errstate(over="ignore", invalid="ignore"):
+            square = np.dot(x, x)
+        if square <= SHORT:  # as nearly always: one pass over memory, and nothing is written
+            return True
+    return bool((np.abs(x) <= limit).all())
 
 
 def split(x: npt.NDArray[np.floating]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -285,7 +299,7 @@ def number(exact: Exact) -> float:
 
 def has_diverged(x: npt.NDArray[np.floating]) -> bool:
     """True if a vector has a number that may not travel: not finite, or above LARGEST."""
-    return not bool((np.abs(x) <= LARGEST).all())
+    return not is_within(x, LARGEST)
 
 
 # What a peer may send here --------------------------------------------------------------------------------------

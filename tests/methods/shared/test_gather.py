@@ -168,3 +168,20 @@ def test_a_number_beyond_the_fast_way_is_added_too():
 def test_a_vector_of_another_length_is_not_added():
     with pytest.raises(ValueError, match="a vector of 3 numbers, the sum is of vectors of 2"):
         gather.add_split(np.ones(3, np.float32), np.zeros(2, np.int64), np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(0,), (1,), (301,), (7, 43)])
+def test_a_number_that_may_not_travel_is_found_wherever_it_is(dtype, shape):
+    """The quick look at a vector's length says nothing else than a look at each number."""
+    rng = np.random.default_rng(3)
+    bad = [np.nan, np.inf, -np.inf, *(dtype(s * f * gather.LARGEST) for s in (-1, 1) for f in (1.001, 2.0**60))]
+    good = [0.0, *(dtype(s * gather.LARGEST) for s in (-1, 1)), 2.0**21, -(2.0**30)]
+    for value in map(dtype, bad + good):
+        for scale in (1e-30, 1.0, 1e4):
+            x = (scale * rng.normal(size=shape)).astype(dtype)
+            if not x.size:
+                assert not gather.has_diverged(x)
+                continue
+            x.flat[rng.integers(x.size)] = value
+            assert gather.has_diverged(x) == (not (np.abs(x) <= gather.LARGEST).all())
