@@ -22,6 +22,10 @@ class UsageError(AuscultError):
     """The caller's mistake: a setting, a file or an argument that cannot be used as it is."""
 
 
+class EncodeError(UsageError):
+    """A message that cannot be written as bytes: it is not as it was declared. The text ends with the address."""
+
+
 class PeerError(AuscultError):
     """A message that cannot be used as it is. Costs that message and nothing else."""
 

@@ -22,7 +22,7 @@ from edge_sdk.contract.records import changed, record
 from edge_sdk.contract.round import Policy
 from edge_sdk.delivery.failpoints import reach
 from edge_sdk.delivery.store import Job
-from edge_sdk.errors import Cancelled, PeerError, UsageError
+from edge_sdk.errors import Cancelled, EncodeError, PeerError, UsageError
 from edge_sdk.wire.frames import Buffer
 
 
@@ -111,7 +111,8 @@ class Outcome:
         messages: what is to be sent to peers.
         jobs: messages of this node to itself.
         told: messages for the application, each beside its encoding.
-        refused: the message came too late, twice or from a stranger; `broken`: it could not be read.
+        refused: the message came too late, twice or from a stranger.
+        broken: it could not be read, or nothing could be sent after it.
         cancelled: the role gave up, because it was asked to.
         failed: the traceback of what the role raised.
         unusable: why this node cannot take part in the run after all.
@@ -133,12 +134,11 @@ def perform(assembly: Assembly, task: Task) -> Outcome:
     """Make the call. Raises nothing."""
     reach("working")
     try:
-        try:
-            return encode_outcome(assembly, task, call_role(assembly, task))
-        except PeerError as e:
-            return excuse_sender(assembly, task, str(e))
+        return call_and_encode(assembly, task)
     except Cancelled:
         return Outcome(task, cancelled=True)
+    except EncodeError as e:
+        return Outcome(task, unusable=f"what {task.node.name} is to send now cannot be sent: {e}")
     except UsageError as e:
         return Outcome(task, unusable=str(e))
     except Exception:
@@ -147,11 +147,33 @@ def perform(assembly: Assembly, task: Task) -> Outcome:
         reach("worked")
 
 
+def call_and_encode(assembly: Assembly, task: Task) -> Outcome:
+    """Make the call, as if the message that it is for had not come if that is of no use.
+
+    Also where a child's message could be read but nothing could be sent after it: the sum with it is out of range, say.
+    Without this step the others' messages may do, so it costs its sender this step and nobody the run. If they do not
+    either, it is not this child's doing, and `EncodeError` is raised: the node cannot go on, and says so to its parent.
+    """
+    try:
+        return encode_outcome(assembly, task, call_role(assembly, task))
+    except PeerError as e:
+        return excuse_sender(assembly, task, str(e))
+    except EncodeError as e:
+        if task.verb != "arrive" or not is_of_child(task):
+            raise
+        return excuse_sender(assembly, task, f"what follows from it cannot be sent: {e}")
+
+
+def is_of_child(task: Task) -> bool:
+    """The call is for a message of a child: not of the parent, and not of the node itself."""
+    return task.job is not None and task.job.sender not in (task.node.parent, task.node.name)
+
+
 def excuse_sender(assembly: Assembly, task: Task, why: str) -> Outcome:
     """Drop a message that cannot be read, or that no role may send. A child's answer is not waited for any longer:
     the child has given it, and will not give another one."""
     job = task.job
-    if job is None or job.sender in (task.node.parent, task.node.name):
+    if job is None or not is_of_child(task):
         return Outcome(task, broken=why)
     done = nodes.excused(task.node, job.sender, job.number, task.now, why)
     return changed(encode_outcome(assembly, task, done), broken=why)

@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as hnp
 from edge_sdk.algebra.arrays import DTYPES
 from edge_sdk.contract.node import Envelope, Record
 from edge_sdk.contract.round import Policy, Round
-from edge_sdk.errors import UsageError
-from edge_sdk.wire.codec.codec import Codec, EncodeError
+from edge_sdk.errors import EncodeError, UsageError
+from edge_sdk.wire.codec.codec import Codec
 from tests.wire.codec_messages import LAYOUT, Box, Everything, Packed, Sum, refuse, same
 
 

@@ -16,8 +16,8 @@ import pytest
 from edge_sdk.algebra.arrays import Tensor, Theta, Values
 from edge_sdk.contract.node import Envelope
 from edge_sdk.contract.round import Policy
-from edge_sdk.errors import UsageError
-from edge_sdk.wire.codec.codec import CONTAINERS, HEADER_LIMIT, Codec, DecodeError, EncodeError
+from edge_sdk.errors import EncodeError, UsageError
+from edge_sdk.wire.codec.codec import CONTAINERS, HEADER_LIMIT, Codec, DecodeError
 from tests.wire.codec_messages import LAYOUT, Box, Chain, Global, Packed, Sum, array, refuse, same, wire
 
 W = array(0, [6], 0)

@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.arrays import ANY, Drawn, OrNone, Tensor
+from edge_sdk.errors import EncodeError
 from edge_sdk.wire.codec import composites
-from edge_sdk.wire.codec.codec import Codec, DecodeError, EncodeError
+from edge_sdk.wire.codec.codec import Codec, DecodeError
 from edge_sdk.wire.codec.coders import LARGEST_FLOAT, LARGEST_INT
 from tests.methods.problems import LAYOUT
 from tests.wire.test_closed_world import ALL

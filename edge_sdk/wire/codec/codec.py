@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.errors import EncodeError, PeerError, UsageError
 from edge_sdk.wire.codec.bodies import ALIGN, PADDING, Array, BodyReader, BodyWriter, Fault
 from edge_sdk.wire.codec.composites import declared, named, written_name
 from edge_sdk.wire.codec.schema import Schema
@@ -34,10 +34,6 @@ HEADER_LIMIT = 4 * 2**20  # bytes: tens of thousands of names and numbers; what 
 CONTAINERS = 2**17  # tuples, maps and arrays in a header: an empty one is one byte there, and a hundred in Python
 
 _LENGTH = struct.Struct("<I")
-
-
-class EncodeError(UsageError):
-    """Something that was not declared, or not as it was declared. The text ends with its address."""
 
 
 class DecodeError(PeerError):

@@ -8,7 +8,7 @@ import pytest
 from edge_sdk.algebra import rounding
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
-from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.errors import EncodeError, PeerError, UsageError
 from edge_sdk.methods.augfl.messages import Counted
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.rungs import RUNGS
@@ -22,7 +22,7 @@ from edge_sdk.methods.shared.evaluation import Progress, Report, Scores
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.nodes.assembly import method_of, settings_of
 from edge_sdk.nodes.masks import RunMasks
-from edge_sdk.wire.codec.codec import Codec, EncodeError
+from edge_sdk.wire.codec.codec import Codec
 from tests.methods.problems import HASTY, LAYOUT, PATIENT, play, told
 from tests.methods.secret.parties import KEYS, PUBLIC, TREE, WatchedMasks, envs_for, masks_of, run_of
 
