@@ -158,7 +158,10 @@ def find_hindrance(
         return describe_absent(run, sorted(fleet.present), fleet), True
     if not sizes:
         return f"{id} waits for a hospital: none has reported itself, and the settings name none", True
-    return describe_overlap(id, sizes, taken), False
+    if why := describe_overlap(id, sizes, taken):
+        return why, False
+    changing = sorted(name for name in sizes if fleet.knows_others(name)) if why_fixed_for_devices(run) else []
+    return (f"{id} waits until {', '.join(changing)} has heard which devices belong to it" if changing else ""), False
 
 
 def describe_overlap(id: str, names: Iterable[str], taken: Mapping[str, str]) -> str:

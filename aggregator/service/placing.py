@@ -3,7 +3,7 @@ common. What it does not know it takes for common; the hospital looks again by i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aggregator.service.database import Row
@@ -25,6 +25,7 @@ class PresentFleet:
         bundles: hospital -> sha256 of a bundle -> its devices that have it, where some have another one.
         devices: hospital -> names of its devices, of those that tell them.
         first_bundle: sha256 of the bundle of runs that name none.
+        knows_others: says of a hospital that it has not heard yet which devices belong to it now.
     """
 
     present: Mapping[str, int]
@@ -35,6 +36,7 @@ class PresentFleet:
     bundles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     first_bundle: str = ""
+    knows_others: Callable[[str], bool] = lambda hospital: False
 
 
 def count_devices(run: Row, hospital: str, fleet: PresentFleet) -> int:

@@ -54,7 +54,8 @@ class FleetService:
             Enrolment(self.database, file.name, self.list_taken),
             Office(file.enrolment, file.directory, file.name),
         )
-        self.monitor.answer = Rosters(self.database, self.enrolment).answer
+        self.rosters = Rosters(self.database, self.enrolment)
+        self.monitor.answer = self.rosters.answer
         self.desk = EnrolmentDesk(file, self.enrolment, self.office, self.monitor, self.registry)
         self.supervisor = Supervisor(
             file, self.database, self.find_fleet, self.registry.path_of, self.registry.add_trained, self.registry.first
@@ -83,6 +84,7 @@ class FleetService:
             bundles={name: hospital.bundles for name, hospital in seen.items() if hospital.bundles},
             devices={name: frozenset(d.name for d in hospital.devices) for name, hospital in seen.items()},
             first_bundle=self.registry.first,
+            knows_others=lambda name: self.rosters.knows_others(name, self.monitor.known.get(name)),
         )
 
     def start(self) -> None:
