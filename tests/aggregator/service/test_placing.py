@@ -9,9 +9,9 @@ import pytest
 from aggregator.service.fleet_reading import read_bundles
 from aggregator.service.lineup import find_members, line_up
 from aggregator.service.placing import PresentFleet
-from aggregator.service.runs import Wanted
+from aggregator.service.runs import Wanted, find_run
 from edge_sdk.errors import UsageError
-from tests.aggregator.service.conftest import CLASSES
+from tests.aggregator.service.conftest import CLASSES, secret_in
 from tests.aggregator.service.test_side_by_side import rollout
 
 WRIST, PHONE = "a" * 64, "b" * 64
@@ -109,3 +109,15 @@ def test_names_of_devices_and_bundles_are_checked() -> None:
     for wrong in ([], {"x": 1}, {WRIST: -1}, {WRIST: True}, {chr(65 + i) * 64: 1 for i in range(101)}):
         with pytest.raises(ValueError, match=" is no "):
             read_bundles(wrong)
+
+
+def test_a_run_for_some_devices_is_asked_for_in_the_form_and_shown(browse: Any, service: Any) -> None:
+    browser = browse("operator")
+    form = {"csrf": secret_in(browser.get("/runs/new").text), "method": "fedavg", "rounds": "7", "id": "mine"}
+    form |= {"preset": "recommended", "devices": "w1, w2"}
+    assert browser.post("/runs", data=form).headers["location"] == "/runs/mine"
+    assert find_run(service.database, "mine")["wanted"]["devices"] == ["w1", "w2"]
+    assert "<dt>Only devices</dt><dd>w1 w2</dd>" in browser.get("/runs/mine").text
+    assert 'name="devices" value="w1 w2"' in browser.get("/runs/new?from=mine").text
+    again = browser.post("/runs", data=form | {"id": "other", "devices": "w1 w1"})
+    assert again.status_code == 422 and "w1" in again.text and "is named twice" in again.text
