@@ -160,6 +160,7 @@ def run_of(file: AggregatorFile, base: Path) -> Run:
         seed=own.seed,
         classes=own.classes,
         evaluate_every=own.evaluate_every,
+        devices=own.devices,
         bundle=read_bundle(file.bundle).sha256,
         public="" if file.public is None else read_public(file.public).sha256,
         **completed,

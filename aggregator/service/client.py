@@ -102,7 +102,8 @@ def add_wanted(command: argparse.ArgumentParser) -> None:
         command.add_argument(f"--{name}", default=argparse.SUPPRESS)
     for name in ("rounds", "seed", "evaluate-every"):
         command.add_argument(f"--{name}", type=int, default=argparse.SUPPRESS)
-    command.add_argument("--hospitals", nargs="+", default=argparse.SUPPRESS)
+    for name in ("hospitals", "devices"):
+        command.add_argument(f"--{name}", nargs="+", default=argparse.SUPPRESS)
     for name in ("set", "settle", "augment", "robust", "uploads", "privacy"):
         command.add_argument(f"--{name}", action="append", metavar="KEY=VALUE", default=argparse.SUPPRESS)
 
@@ -198,7 +199,9 @@ def show_run(options: argparse.Namespace, client: ServiceClient) -> None:
         return
     print_runs([run])
     if run["hospitals"]:
-        print(f"hospitals: {', '.join(run['hospitals'])}")
+        print(f"hospitals: {', '.join(f'{name} ({size})' for name, size in run['hospitals'].items())}")
+    if devices := run["wanted"].get("devices"):
+        print(f"devices: {', '.join(devices)}")
     if run["why"] or run["waits"]:
         print(f"why: {run['why'] or run['waits']}")
     if run["seconds_left"] is not None:
@@ -221,7 +224,7 @@ def compare_runs(options: argparse.Namespace, client: ServiceClient) -> None:
 
 def read_wanted(options: argparse.Namespace) -> dict[str, Any]:
     """What the options say about a run, as the API wants it."""
-    plain = ("id", "method", "preset", "bundle", "rounds", "seed", "evaluate_every", "hospitals")
+    plain = ("id", "method", "preset", "bundle", "rounds", "seed", "evaluate_every", "hospitals", "devices")
     found = {name: getattr(options, name) for name in plain if hasattr(options, name)}
     tables = {"set": "settings"} | {name: name for name in ("settle", "augment", "robust", "uploads", "privacy")}
     return found | {key: assigned(getattr(options, name)) for name, key in tables.items() if hasattr(options, name)}

@@ -49,7 +49,8 @@ WORDS = {
 
 @dataclass(frozen=True)
 class SeenDevice:
-    """A device as its hospital has reported it. `version`, `board`, `battery`: as it tells them itself, or nothing."""
+    """A device as its hospital has reported it. `version`, `board`, `battery`: as it tells them itself, or nothing.
+    `run`: that it is in, where several may go on at its hospital."""
 
     name: str
     hospital: str
@@ -62,6 +63,7 @@ class SeenDevice:
     version: str = ""
     board: str = ""
     battery: int | None = None
+    run: str = ""
 
     @property
     def why(self) -> str:
@@ -86,6 +88,8 @@ class SeenHospital:
         strangers: names of devices that call there, and that its settings do not name.
         labels: sum of the labels that its devices have been given, as it tells it; None: it does not.
         evaluations: rollouts and evaluations that may go on there beside a training.
+        trainings: that may go on there side by side.
+        bundles: sha256 -> devices that have it, where some have another one.
         software: version of Auscult there; "": it does not say.
     """
 
@@ -100,6 +104,8 @@ class SeenHospital:
     strangers: tuple[str, ...] = ()
     labels: int | None = None
     evaluations: int = 0
+    trainings: int = 1
+    bundles: Mapping[str, int] = field(default_factory=dict)
     software: str = ""
 
     @property
@@ -279,6 +285,7 @@ def to_hospital(name: str, heard: float, report: Mapping[str, Any]) -> SeenHospi
     devices = tuple(SeenDevice(hospital=name, **row) for row in report["children"])
     about = {key: report[key] for key in ("run", "refusal", "waiting", "counts")} | {"labels": report.get("labels")}
     about["evaluations"] = report.get("evaluations", 0)
+    about |= {"trainings": report.get("trainings", 1), "bundles": report.get("bundles", {})}
     about["software"] = report.get("software", "")
     strangers = tuple(report.get("strangers", ()))
     return SeenHospital(name, heard, report["devices"], devices=devices, strangers=strangers, **about)
@@ -299,7 +306,7 @@ def keep_others(changed: SeenHospital, before: SeenHospital) -> SeenHospital:
 
 def to_report(hospital: SeenHospital) -> dict[str, Any]:
     """What is known of a hospital, as a report of it has it: the way back from `to_hospital`."""
-    keys = ("run", "refusal", "waiting", "strangers", "labels", "evaluations", "software")
+    keys = ("run", "refusal", "waiting", "strangers", "labels", "evaluations", "trainings", "bundles", "software")
     about = {key: getattr(hospital, key) for key in keys}
     rows = [{key: value for key, value in vars(d).items() if key != "hospital"} for d in hospital.devices]
     return about | {"devices": hospital.size, "counts": dict(hospital.counts), "children": rows}

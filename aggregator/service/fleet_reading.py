@@ -8,7 +8,7 @@ from typing import Any
 
 from edge_sdk.contract.device_facts import LONGEST
 from edge_sdk.contract.limits import MOST_DEVICES
-from edge_sdk.contract.run import ID
+from edge_sdk.contract.run import HEX, ID
 from edge_sdk.errors import PeerError
 from edge_sdk.live.fleet_report import CHANGES, MOST, STATES, VERSION
 from edge_sdk.live.roster import LARGEST
@@ -16,6 +16,7 @@ from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.topics import MOST_LANES
 
 MOST_STRANGERS = 100
+MOST_BUNDLES = 100
 TEXT = 500  # characters of a text in a report
 
 
@@ -43,6 +44,8 @@ def read_report(payload: bytes, sender: str) -> dict[str, Any]:
         roster = None if "roster" not in found else check_count(found["roster"], LARGEST)
         plain |= {"strangers": strangers, "roster": roster}
         plain["evaluations"] = check_count(found.get("evaluations", 0), MOST_LANES)
+        plain["trainings"] = max(1, check_count(found.get("trainings", 1), MOST_LANES + 1))
+        plain["bundles"] = read_bundles(found.get("bundles", {}))
         plain["labels"], plain["wrong"] = read_labels(found)
         plain["software"] = check_short(found.get("software", ""))
         return {"devices": check_count(found["devices"], MOST_DEVICES), "counts": counts, "children": children, **plain}
@@ -62,10 +65,20 @@ def check_child(row: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{state!r:.80} is no state")
     counts = {key: check_count(row[key]) for key in ("bytes_in", "bytes_out", "late")}
     facts: dict[str, Any] = {key: check_short(row[key]) for key in ("version", "board") if key in row}
+    facts |= {"run": check_short(row["run"])} if "run" in row else {}
     facts |= {"battery": check_count(row["battery"], 100)} if "battery" in row else {}
     return {"name": name, "state": state, "refusal": check_text(row["refusal"]), **counts, **facts} | {
         "heard": None if heard is None else check_count(heard)
     }
+
+
+def read_bundles(value: Any) -> dict[str, int]:
+    """sha256 of a bundle -> devices that have it. Raises ValueError for what is none."""
+    if not isinstance(value, dict) or len(value) > MOST_BUNDLES:
+        raise ValueError(f"{value!r:.80} is no table of at most {MOST_BUNDLES} bundles")
+    if strange := next((sha for sha in value if not (len(sha) == 64 and HEX.fullmatch(sha))), ""):
+        raise ValueError(f"{strange!r:.80} is no sha256")
+    return {sha: check_count(count, MOST_DEVICES) for sha, count in value.items()}
 
 
 def check_short(value: Any) -> str:

@@ -37,7 +37,8 @@ def read_form(form: Mapping[str, Any], hospitals: list[str]) -> Wanted:
         table[name] = int(text)
     for name in TABLES:
         table[name] = read_lines(name, str(form.get(name, "")))
-    return from_table(table | {"hospitals": hospitals})
+    devices = str(form.get("devices", "")).replace(",", " ").split()
+    return from_table(table | {"hospitals": hospitals, "devices": devices})
 
 
 def read_lines(name: str, text: str) -> dict[str, Any]:
@@ -93,6 +94,7 @@ def check_texts(found: Any) -> None:
 def to_fields(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """A run as the fields of the form."""
     fields = {key: value for key, value in wanted.items() if key not in TABLES}
+    fields["devices"] = " ".join(wanted.get("devices", ()))
     return fields | {name: to_lines(wanted.get(name, {})) for name in TABLES}
 
 

@@ -1,11 +1,11 @@
 """Bytes between hospitals and their devices in each run, added up from what hospitals report of their devices.
 
 A report has what each device has sent and received since its hospital began to count. What two reports of a hospital
-differ by belongs to the run that it is in. Where a count is smaller than before, the hospital was killed: it goes on
-from what it has saved some seconds before, or counts anew. Nobody can tell which, so nothing is added, and the next
-report goes on from there: what is missed came between two reports, and nothing is counted twice. The sums are saved in
-the transaction in which the reports are, so that a service that is killed goes on from both or from neither. Of
-hospitals that report no names nothing is known here.
+differ by belongs to the run that it is in, and where several go on there, to that of the device. Where a count is
+smaller than before, the hospital was killed: it goes on from what it has saved some seconds before, or counts anew.
+Nobody can tell which, so nothing is added, and the next report goes on from there: what is missed came between two
+reports, and nothing is counted twice. The sums are saved in the transaction in which the reports are, so that a service
+that is killed goes on from both or from neither. Of hospitals that report no names nothing is known here.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class ReportedDevice(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def run(self) -> str: ...
     @property
     def bytes_in(self) -> int: ...
     @property
@@ -55,15 +57,17 @@ class NewBytes:
 
     def note(self, before: ReportedHospital | None, now: ReportedHospital) -> None:
         """Add what a hospital's report has more than the one before. The first one that ever comes has no run to
-        belong to: its bytes may be of runs before it."""
+        belong to: its bytes may be of runs before it. The same holds for each device: one that has left a hospital's
+        list and comes back has all its bytes of before in the hospital's counters. A new one has none there yet."""
         if not now.run or before is None:
             return
         known = {device.name: device for device in before.devices}
         for device in now.devices:
-            was = known.get(device.name)
-            up, down = (0, 0) if was is None else (was.bytes_in, was.bytes_out)
-            self.counts[now.run, now.name, UP] += max(0, device.bytes_in - up)
-            self.counts[now.run, now.name, DOWN] += max(0, device.bytes_out - down)
+            if (was := known.get(device.name)) is None:
+                continue
+            run = device.run or now.run
+            self.counts[run, now.name, UP] += max(0, device.bytes_in - was.bytes_in)
+            self.counts[run, now.name, DOWN] += max(0, device.bytes_out - was.bytes_out)
 
     def save(self, t: Connection) -> None:
         """Add these to what the database has."""

@@ -1,9 +1,10 @@
 """Which queued runs can begin now, and for what or whom the others wait.
 
-Runs go on side by side where no hospital is in two of them: a hospital works in one training at a time, and so does a
-device. Rollouts and evaluations go on beside a training where all their hospitals have a lane for them. The queue's
-order holds among runs that want the same lane of the same hospital: one that waits keeps it from those behind it, so
-nothing overtakes it for ever.
+Runs go on side by side where no device is in two of them: where they have no hospital in common, or only hospitals
+that have room for several trainings, in which they are for other devices (placing.py). Rollouts and evaluations go on
+beside a training where all their hospitals have a lane for them. The queue's order holds among runs that want the same
+devices, or the same lane of the same hospital: one that waits keeps these from those behind it, so nothing overtakes it
+for ever.
 """
 
 from __future__ import annotations
@@ -14,29 +15,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from aggregator.service.database import Row
+from aggregator.service.placing import PresentFleet, count_devices, describe_absent, find_rivals, has_room, list_lanes
 from aggregator.service.rollout_files import is_rollout
 from aggregator.service.runs import wanted_of
 from edge_sdk.nodes.assembly import fixes_hospitals, fixes_members
 from edge_sdk.nodes.lane_parts import ROLLOUTS
 from edge_sdk.wire.topics import MOST_LANES
-
-
-@dataclass(frozen=True)
-class PresentFleet:
-    """Hospitals as a run may find them.
-
-    Attributes:
-        present: those that can take part now, with the number of their devices.
-        barred: those that may not, since somebody has suspended or removed them.
-        labels: hospital -> the sum of the labels that its devices were given, of those that tell it.
-        evaluations: hospital -> rollouts and evaluations that may go on there beside a training.
-    """
-
-    present: Mapping[str, int]
-    barred: frozenset[str] = frozenset()
-    labels: Mapping[str, int] = field(default_factory=dict)
-    evaluations: Mapping[str, int] = field(default_factory=dict)
-
 
 Taken = dict[int, dict[str, str]]
 """Number of a lane -> hospital -> the run that has it, or waits for it."""
@@ -60,12 +44,14 @@ class LineUp:
 def line_up(queue: Iterable[Row], running: Sequence[Row], fleet: PresentFleet, most: int) -> LineUp:
     """Look at queued runs, the next one first. `most`: runs that may go on at once."""
     found = LineUp()
+    before = list(running)
     taken = list_taken(running)
     places = most - len(running)
     for run in queue:
         id, sizes = run["id"], find_hospitals(run, fleet)
         run = {**run, "beside": choose_lane(run, sizes, taken, fleet)}
-        why, somebody = find_hindrance(run, sizes, taken[run["beside"]], fleet)
+        ahead = taken[run["beside"]] | find_rivals(run, sizes, before, fleet)
+        why, somebody = find_hindrance(run, sizes, ahead, fleet)
         if not why and places < 1:
             why = f"{id} waits until one of {len(running) + len(found.begin)} runs has ended: more do not go on at once"
         if why:
@@ -74,8 +60,9 @@ def line_up(queue: Iterable[Row], running: Sequence[Row], fleet: PresentFleet, m
         else:
             found.begin.append((run, sizes))
             places -= 1
-        for hospital in sizes:
-            taken[run["beside"]].setdefault(hospital, id)  # also of one that waits: its turn is before those behind it
+        before.append({**run, "hospitals": sizes})  # also one that waits: its turn is before those behind it
+        for hospital in sizes if is_rollout(run) or not why else ():
+            taken[run["beside"]].setdefault(hospital, id)
     return found
 
 
@@ -88,13 +75,15 @@ def list_taken(running: Iterable[Row]) -> Taken:
 
 
 def choose_lane(run: Row, names: Iterable[str], taken: Taken, fleet: PresentFleet) -> int:
-    """Number of the lane for a run at its hospitals; 0: the main one, where only one run goes on.
+    """Number of the lane for a run at its hospitals; 0: the main one.
 
-    A run that has begun stays where it is. A rollout is for the first lane beside the main one, and an evaluation for
-    the last one that is free, if all its hospitals have it.
+    A run that has begun stays where it is. A training is for the first one that is free at all its hospitals. A rollout
+    is for the first lane beside the main one, an evaluation for the last one that is free, where all hospitals have it.
     """
-    if run["hospitals"] or not is_rollout(run):
+    if run["hospitals"]:
         return int(run["beside"])
+    if not is_rollout(run):
+        return next((lane for lane in list_lanes(names, fleet) if not taken[lane].keys() & {*names}), 0)
     there = min((fleet.evaluations.get(name, 0) for name in names), default=0)
     if not there or not run["wanted"]["settings"].get("only_judge"):
         return min(there, ROLLOUTS)
@@ -107,8 +96,9 @@ def find_hospitals(run: Row, fleet: PresentFleet) -> dict[str, int]:
     if run["hospitals"]:
         left = {name: size for name, size in run["hospitals"].items() if name not in fleet.barred}
         return dict(run["hospitals"]) if not left or why_fixed(run) else left
-    names = wanted_of(run).hospitals or tuple(fleet.present)
-    return {name: fleet.present.get(name, 0) for name in names}
+    named = wanted_of(run).hospitals
+    sizes = {name: count_devices(run, name, fleet) for name in named or fleet.present}
+    return sizes if named else {name: size for name, size in sizes.items() if size}
 
 
 def find_members(
@@ -127,7 +117,8 @@ def find_members(
     named = wanted_of(run).hospitals
     free = [name for name in named or fleet.present if name in fleet.present and name not in run["hospitals"]]
     come = [name for name in free if name not in taken and (named or name not in reserved)]
-    return stay | {name: fleet.present[name] for name in come}
+    sizes = {name: count_devices(run, name, fleet) for name in come if has_room(run, name, fleet)}
+    return stay | {name: size for name, size in sizes.items() if size}
 
 
 def list_reserved(queue: Iterable[Row], fleet: PresentFleet) -> frozenset[str]:
@@ -162,10 +153,15 @@ def find_hindrance(
     if locked := sorted({*sizes} & fleet.barred):
         return f"{id} waits for {', '.join(locked)}: approve it again, or stop the run", True
     if missing := sorted(name for name, size in sizes.items() if not size):
-        return f"{id} waits for {', '.join(missing)}, of which nothing has been heard yet", True
+        return describe_absent(run, missing, fleet), True
+    if not sizes and fleet.present:
+        return describe_absent(run, sorted(fleet.present), fleet), True
     if not sizes:
         return f"{id} waits for a hospital: none has reported itself, and the settings name none", True
-    return describe_overlap(id, sizes, taken), False
+    if why := describe_overlap(id, sizes, taken):
+        return why, False
+    changing = sorted(name for name in sizes if fleet.knows_others(name)) if why_fixed_for_devices(run) else []
+    return (f"{id} waits until {', '.join(changing)} has heard which devices belong to it" if changing else ""), False
 
 
 def describe_overlap(id: str, names: Iterable[str], taken: Mapping[str, str]) -> str:

@@ -4,6 +4,9 @@ A hospital whose settings say `enrolled = true` reports the number of the roster
 present one's, the present one is sent, again with each report until the hospital has it. So a roster that is lost, a
 hospital that was away and a service that was restarted are the same case, and nothing has to be remembered but numbers.
 A number increases with each change; a hospital takes no lower one, which somebody may have recorded.
+
+While a run goes on that keeps the devices of its start, its hospitals are sent no other list: they may not have heard
+of the run yet, and would then count others than those for which it was begun.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import sqlalchemy as sql
 
 from aggregator.service.database import Database, tables
 from aggregator.service.enrolment import Enrolment
+from aggregator.service.lineup import why_fixed_for_devices
+from aggregator.service.runs import RUNNING, list_runs
 from edge_sdk.live.roster import LARGEST, VERSION
 from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.topics import ROSTERS, downward
@@ -49,6 +54,16 @@ class Rosters:
             content = {"version": VERSION, "hospital": hospital, "number": number, "devices": devices}
             connection.publish(downward(self.enrolment.fleet, hospital, ROSTERS), json.dumps(content).encode(), 1)
 
+    def is_held(self, hospital: str) -> bool:
+        """A run goes on at a hospital that keeps the devices of its start."""
+        going = (run for run in list_runs(self.database, RUNNING) if hospital in run["hospitals"])
+        return any(why_fixed_for_devices(run) for run in going)
+
+    def knows_others(self, hospital: str, known: int | None) -> bool:
+        """A hospital has not heard yet which devices belong to it now. `known`: number of the roster that it has; None:
+        it wants none."""
+        return known is not None and self.bring_up(hospital, known)[0] != known
+
     def bring_up(self, hospital: str, known: int) -> tuple[int, list[str]]:
         """Number and devices of a hospital's roster, with a new number where the devices have changed since the last.
 
@@ -58,6 +73,8 @@ class Rosters:
         devices = list(self.enrolment.list_devices(hospital))
         found = self.database.read(sql.select(rosters).where(rosters.c.hospital == hospital))
         number = found[0]["number"] if found else 0
+        if (before := found[0]["devices"] if found else []) != devices and self.is_held(hospital):
+            return number, before
         if found and found[0]["devices"] == devices and known <= number:
             return number, devices
         if not (found or devices or known):

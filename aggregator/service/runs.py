@@ -55,6 +55,7 @@ class Wanted:
         preset: where settings come from that are not stated: "recommended", "paper" or "stated".
         bundle: sha256 of one of the service's bundles; "": its first.
         hospitals: those that take part; empty: all that are here when it starts, and those that come later.
+        devices: those that take part; empty: all of its hospitals that have its bundle.
     """
 
     method: str = "fedslr"
@@ -64,6 +65,7 @@ class Wanted:
     preset: str = RECOMMENDED
     bundle: str = ""
     hospitals: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     settle: dict[str, Any] = field(default_factory=dict)
     augment: dict[str, Any] = field(default_factory=dict)
@@ -93,7 +95,14 @@ class Wanted:
         """The run with all its settings, before its bundle is known."""
         stated = SettingsTable(**{f.name: getattr(self, f.name) for f in fields(SettingsTable)})
         completed: dict[str, Any] = asdict(complete(self.preset, stated))
-        return Run(id=id, classes=classes, seed=self.seed, evaluate_every=self.evaluate_every, **completed)
+        return Run(
+            id=id,
+            classes=classes,
+            seed=self.seed,
+            evaluate_every=self.evaluate_every,
+            devices=self.devices,
+            **completed,
+        )
 
 
 def add_run(
@@ -253,4 +262,4 @@ def list_queue(database: Database) -> list[Row]:
 def wanted_of(row: Mapping[str, Any]) -> Wanted:
     """What was asked for, from a run's row."""
     table = dict(row["wanted"])
-    return Wanted(**{**table, "hospitals": tuple(table.get("hospitals", ()))})
+    return Wanted(**table | {key: tuple(table.get(key, ())) for key in ("hospitals", "devices")})

@@ -13,10 +13,10 @@ from aggregator.service.enrolling import EnrolmentDesk
 from aggregator.service.enrolment import HOSPITAL, Enrolment
 from aggregator.service.fleet import Monitor
 from aggregator.service.fleet_file import FleetFile
-from aggregator.service.lineup import PresentFleet
 from aggregator.service.models_kept import Registry
 from aggregator.service.office import Office
 from aggregator.service.people import ADMIN, TOKEN, TOKEN_DAYS, People
+from aggregator.service.placing import PresentFleet
 from aggregator.service.rosters import Rosters
 from aggregator.service.signing import public_key_pem
 from aggregator.service.supervisor import SERVICE, Supervisor
@@ -54,7 +54,8 @@ class FleetService:
             Enrolment(self.database, file.name, self.list_taken),
             Office(file.enrolment, file.directory, file.name),
         )
-        self.monitor.answer = Rosters(self.database, self.enrolment).answer
+        self.rosters = Rosters(self.database, self.enrolment)
+        self.monitor.answer = self.rosters.answer
         self.desk = EnrolmentDesk(file, self.enrolment, self.office, self.monitor, self.registry)
         self.supervisor = Supervisor(
             file, self.database, self.find_fleet, self.registry.path_of, self.registry.add_trained, self.registry.first
@@ -73,7 +74,18 @@ class FleetService:
         barred = self.enrolment.list_barred()
         present = {name: size for name, size in self.monitor.sizes().items() if name not in barred}
         labels = {h: n for h, n in self.monitor.labels().items() if h not in barred}
-        return PresentFleet(present, barred, labels, self.monitor.evaluations())
+        seen = self.monitor.seen
+        return PresentFleet(
+            present,
+            barred,
+            labels,
+            self.monitor.evaluations(),
+            trainings={name: hospital.trainings for name, hospital in seen.items()},
+            bundles={name: hospital.bundles for name, hospital in seen.items() if hospital.bundles},
+            devices={name: frozenset(d.name for d in hospital.devices) for name, hospital in seen.items()},
+            first_bundle=self.registry.first,
+            knows_others=lambda name: self.rosters.knows_others(name, self.monitor.known.get(name)),
+        )
 
     def start(self) -> None:
         self.desk.bring_up()

@@ -21,8 +21,9 @@ from aggregator.service import audit
 from aggregator.service.curves import METRICS, RunLines
 from aggregator.service.database import Database, Row, runs
 from aggregator.service.fleet_file import FleetFile
-from aggregator.service.lineup import LineUp, PresentFleet, find_members, line_up, list_reserved, list_taken
+from aggregator.service.lineup import LineUp, find_members, line_up, list_reserved, list_taken
 from aggregator.service.mask_desk import mask_keys
+from aggregator.service.placing import PresentFleet, find_rivals
 from aggregator.service.rollout_files import add_settings, find_model, is_rollout
 from aggregator.service.runs import (
     FAILED,
@@ -184,7 +185,8 @@ class Supervisor:
     def change_hospitals(self, run: Row, running: Sequence[Row], fleet: PresentFleet, reserved: frozenset[str]) -> None:
         """Let hospitals join and leave a run that goes on: first in the table, then in the settings of its process."""
         id, now = run["id"], run["hospitals"]
-        taken = list_taken(other for other in running if other["id"] != id)[run["beside"]]
+        others = [other for other in running if other["id"] != id]
+        taken = list_taken(others)[run["beside"]] | find_rivals(run, fleet.present, others, fleet)
         members = find_members(run, fleet, taken, reserved)
         if {*members} != {*now} and not run["wish"]:
             come, gone = sorted({*members} - {*now}), sorted({*now} - {*members})

@@ -102,9 +102,10 @@ def list_absent(hospital: SeenHospital, run: str) -> list[dict[str, str]]:
     """A hospital of a run that is not in it, or else its devices that are not, with reasons."""
     if why := why_hospital(hospital):
         return [{"name": hospital.name, "why": why}]
-    if hospital.run != run:
+    if run not in hospital.run.split(", "):
         return [{"name": hospital.name, "why": "is not in this run yet"}]
-    absent = [d for d in hospital.devices if d.state not in (HERE, TRAINING)]
+    own = [d for d in hospital.devices if hospital.trainings == 1 or d.run == run]
+    absent = [d for d in own if d.state not in (HERE, TRAINING)]
     shown = [{"name": d.name, "why": d.why or WORDS[d.state]} for d in absent[:MOST_ABSENT]]
     more = len(absent) - len(shown)
     return shown + [{"name": f"{more} more of {hospital.name}", "why": "see the fleet"}] * (more > 0)

@@ -15,6 +15,7 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 HEX = re.compile(r"[0-9a-f]{0,64}")
 TEXT = 200  # characters of a name that is only shown, at most
 CLASSES = 10_000
+DEVICES = 10_000
 MOST = 2**63 - 1
 
 
@@ -42,6 +43,7 @@ class Run:
         measured: hospitals derive their deadlines from the times that their rounds take (see contract/patience.py);
             `deadline` is that of a question of which none has been answered yet.
         quorum: devices without which a hospital's round does not end at the deadline; where fewer are asked, all.
+        devices: names of those that it is for; empty: for all devices that its hospitals have for its bundle.
         signed: the operator's signature under all this but how long is waited, see wire/signatures.py; empty: none.
     """
 
@@ -63,6 +65,7 @@ class Run:
     uploads: Mapping[str, Any] = field(default_factory=dict)
     signed: Mapping[str, Any] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check types too: a run may come from a peer."""
@@ -84,6 +87,7 @@ class Run:
         for name in ("settings", "settle", "augment", "robust", "uploads", "signed", "privacy"):
             check_table(name, getattr(self, name))
         check_classes(self.classes)
+        check_named(self.devices)
 
 
 def short(value: Any) -> str:
@@ -115,6 +119,17 @@ def check_classes(classes: Any) -> None:
     if len(set(classes)) < len(classes):
         twice = next(name for name in classes if classes.count(name) > 1)
         raise UsageError(f"classes: {short(twice)} is named twice")
+
+
+def check_named(devices: Any) -> None:
+    """Raises UsageError for devices that are no list of names, or too long a one."""
+    if not isinstance(devices, tuple) or len(devices) > DEVICES:
+        raise UsageError(f"devices = {short(devices)}, expected a list of at most {DEVICES} names")
+    for name in devices:
+        checked_name(name, "devices")
+    if len(set(devices)) < len(devices):
+        twice = next(name for name in devices if devices.count(name) > 1)
+        raise UsageError(f"devices: {short(twice)} is named twice")
 
 
 def checked_name(name: str, what: str) -> str:

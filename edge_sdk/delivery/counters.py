@@ -6,7 +6,7 @@ Names are dotted words, the peer last: `bytes_in.wrist-3`, `refused.stale`. Coun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class Counters(Counter[str]):
@@ -35,6 +35,21 @@ class Counters(Counter[str]):
         for name, value in dict(self).items():  # a copy: the loop may count while another thread reads
             sums[name.partition(".")[0]] += value
         return dict(sorted(sums.items()))
+
+
+class RestOfCounters:
+    """Counters of a node without those of some of its lanes: what its main lane has counted."""
+
+    def __init__(self, whole: Counters, lanes: Sequence[Counters]) -> None:
+        self.whole, self.lanes = whole, lanes
+
+    def totals(self) -> dict[str, int]:
+        """Total of each name, or group of names."""
+        found = self.whole.totals()
+        for lane in self.lanes:
+            for name, count in lane.totals().items():
+                found[name] = found.get(name, 0) - count
+        return found
 
 
 class LaneCounters(Counters):

@@ -66,7 +66,7 @@ class Announcer:
 
     def __init__(self, publisher: Publisher):
         self.publisher, self.name, self.parent = publisher, publisher.name, publisher.parent
-        self.lane = publisher.lane
+        self.lane, self.lane_below = publisher.lane, publisher.lane_below
         self.sessions: dict[Link, int] = {}
         self.counts: dict[Link, int] = {}
         self.answered = self.nonce = 0
@@ -89,7 +89,7 @@ class Announcer:
         if link is self.publisher.above and self.parent:
             found.append(topics.upward(self.parent, self.name, BIRTHS, self.lane))
         if link is self.publisher.below:
-            found.append(topics.downward(self.name, ALL, BIRTHS, self.lane))
+            found.append(topics.downward(self.name, ALL, BIRTHS, self.lane_below))
         return found
 
     def listen(self) -> None:
@@ -159,7 +159,7 @@ class Announcer:
         if standing.run is not None:
             hello = replace(hello, run=standing.run.id, body=encode_run(standing.run))
         hello = replace(hello, to=birth.session, count=birth.count, nonce=nonce)
-        topic = topics.downward(self.name, birth.src, BIRTHS, self.lane)
+        topic = topics.downward(self.name, birth.src, BIRTHS, self.lane_below)
         self.publisher.publish_frame(below, topic, hello, 0, birth.src)
 
     def is_answer(self, hello: Hello) -> bool:

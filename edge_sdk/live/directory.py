@@ -24,7 +24,7 @@ LARGEST_RUN = 2**20  # bytes of a run's description
 PATIENCE = 5.0  # seconds for which a process that is just ending may still hold the lock
 
 
-LATER = ("settle", "augment", "measured", "quorum", "robust", "uploads", "signed")
+LATER = ("settle", "augment", "measured", "quorum", "robust", "uploads", "signed", "devices")
 """Fields of a run that older versions do not write; left out while they say nothing, so that bytes stay equal."""
 
 

@@ -36,7 +36,7 @@ class Dispatcher:
     """Dispatcher of one node.
 
     Attributes:
-        lane: of the session.
+        lane: of the session. lane_below: in which the children speak.
         heard_at: parent or child -> when a payload of it came last, by time.time().
         beside: dispatchers of the node's other lanes. They hear from the main one who has gone: a connection has one
             will, and it is about all lanes.
@@ -53,9 +53,11 @@ class Dispatcher:
         counters: Counters,
         log: Logger,
         lane: int = 0,
+        lane_below: int | None = None,
     ):
         self.name, self.parent, self.membership, self.neighbours = name, parent, membership, neighbours
         self.lane, self.beside = lane, list[Dispatcher]()
+        self.lane_below = lane if lane_below is None else lane_below
         self.counters, self.log = counters, log
         self.roster: Roster | None = None  # given by a hospital whose settings want one
         self.heard_at: dict[str, float] = {}
@@ -73,10 +75,11 @@ class Dispatcher:
                 return self.refuse_flood(self.name_of(parsed))
             if parsed.channel == ROSTERS and not parsed.upward:
                 return self.take_roster(parsed, payload)
-            if parsed.lane != self.lane and (parsed.lane or parsed.channel != BIRTHS):
+            own = self.lane_below if parsed.upward else self.lane
+            if parsed.lane != own and (parsed.lane or parsed.channel != BIRTHS):
                 return self.counters.count("refused.lane")  # of a run beside this one, which another process works in
             frame = self.check_frame(parsed, unpack_frame(payload))
-            if parsed.lane != self.lane and not (isinstance(frame, Birth) and frame.gone):
+            if parsed.lane != own and not (isinstance(frame, Birth) and frame.gone):
                 return
             sender = parsed.sender
             self.counters.count_traffic("in", sender, len(payload))

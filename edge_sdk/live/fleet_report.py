@@ -13,17 +13,16 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, Protocol
 
 from edge_sdk.contract.device_facts import DeviceFacts, clean
-from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.dispatcher import Dispatcher
-from edge_sdk.live.lane import RunLane
 from edge_sdk.live.neighbours import Neighbours
+from edge_sdk.live.node_lanes import NodeLanes
 from edge_sdk.live.presence import Child, Presence
 from edge_sdk.live.publisher import Publisher
 from edge_sdk.live.waiting_log import SHOWN, WaitingLog
@@ -57,7 +56,7 @@ class Reported(Protocol):
     waiting_log: WaitingLog
     dispatcher: Dispatcher
     neighbours: Neighbours
-    lanes: tuple[RunLane, ...]
+    of_lanes: NodeLanes
 
     @property
     def children(self) -> tuple[str, ...]: ...
@@ -65,10 +64,6 @@ class Reported(Protocol):
     def presence(self) -> Presence: ...
     @property
     def session(self) -> Session | None: ...
-    @property
-    def current(self) -> Run | None: ...
-    @property
-    def refusal(self) -> str: ...
 
 
 Standing = tuple[str, str]
@@ -89,11 +84,13 @@ class FleetReporter:
         whole: hash of the latest whole report, without its serial.
         look_at: when to look whether something has changed, by time.monotonic().
         whole_at: when to look whether something has that changes do not tell, such as bytes.
+        count_bundles: says how many children have which bundle, where they have several; None: they do not.
         repeat_at: when to send a whole report although nothing has changed.
     """
 
     def __init__(self, level: str):
         self.level = level
+        self.count_bundles: Callable[[], dict[str, int]] | None = None
         self.head: dict[str, Any] = {}
         self.said: dict[str, Standing] = {}
         self.serial, self.part, self.whole = 0, 0, 0
@@ -111,6 +108,7 @@ class FleetReporter:
             return
         standings = {name: find_standing(node, name) for name in children}
         head = describe_node(node, standings, self.level, now)
+        head |= {} if self.count_bundles is None else {"bundles": self.count_bundles()}
         if (report := self.choose(node, head, standings, now)) is None:
             return
         self.look_at += ROW * len(report.get("children", ()))
@@ -150,12 +148,13 @@ def describe_node(node: Reported, standings: Mapping[str, Standing], level: str,
         level: COUNTS leaves out the names of strangers.
         now: time.monotonic().
     """
+    leading = [lane.membership for lane in node.of_lanes.leading]
     told = Counter(state for state, _ in standings.values())
     report: dict[str, Any] = {
         "version": VERSION,
         "node": node.name,
-        "run": "" if node.current is None else node.current.id,
-        "refusal": node.refusal,
+        "run": ", ".join(each.run.id for each in leading if each.run is not None),
+        "refusal": next((each.refusal for each in leading if each.refusal), ""),
         "waiting": node.waiting_log.what if node.waiting_log.gauges(now)["waiting_seconds"] > SHOWN else "",
         "devices": len(node.children),
         "software": clean(find_version()),
@@ -163,8 +162,7 @@ def describe_node(node: Reported, standings: Mapping[str, Standing], level: str,
     }
     if (labels := node.neighbours.labels) is not None and labels.told is not None:
         report["labels"] = labels.told
-    if len(node.lanes) > 1:
-        report["evaluations"] = len(node.lanes) - 1
+    report |= {kind: count for kind, count in node.of_lanes.rooms.items() if count > (kind == "trainings")}
     if node.dispatcher.roster is not None:
         report["roster"] = node.dispatcher.roster.number
     if level == NAMES:
@@ -174,20 +172,21 @@ def describe_node(node: Reported, standings: Mapping[str, Standing], level: str,
 
 
 def find_standing(node: Reported, name: str) -> Standing:
-    child = node.presence.children.get(name)
+    child = node.of_lanes.lane_of(name).membership.presence.children.get(name)
     return find_state(node, name), "" if child is None else child.refusal
 
 
 def find_state(node: Reported, name: str) -> str:
     """State of a child, one of STATES."""
-    child: Child | None = node.presence.children.get(name)
+    lane = node.of_lanes.lane_of(name)
+    child: Child | None = lane.membership.presence.children.get(name)
     if child is None:
         return AWAY
     if child.refusal:
         return REFUSES
     if not child.ready:
         return JOINING if child.joined else CONNECTED
-    session = node.session
+    session = lane.session
     return TRAINING if session is not None and name in session.node.record.below.owed else HERE
 
 
@@ -195,7 +194,9 @@ def describe_child(node: Reported, name: str, standing: Standing) -> dict[str, A
     """The row of one child. `heard`: Unix time, to ten seconds, so that not every report is new for that alone."""
     counters, heard = node.counters, node.dispatcher.heard_at.get(name)
     state, refusal = standing
-    child = node.presence.children.get(name)
+    membership = node.of_lanes.lane_of(name).membership
+    child, run = membership.presence.children.get(name), membership.run
+    own = {} if node.of_lanes.shared is None or run is None else {"run": run.id}
     return {
         "name": name,
         "state": state,
@@ -204,6 +205,7 @@ def describe_child(node: Reported, name: str, standing: Standing) -> dict[str, A
         "bytes_in": counters.get(f"bytes_in.{name}", 0),
         "bytes_out": counters.get(f"bytes_out.{name}", 0) + counters.get(f"bytes_out.{ALL}", 0),
         "late": counters.get(f"late.{name}", 0),
+        **own,
     } | ({} if child is None or child.facts is None else describe_facts(child.facts))
 
 

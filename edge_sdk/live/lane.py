@@ -90,20 +90,23 @@ class RunLane:
     Args:
         number: 0: the main one.
         beside: it shares its links with the main lane, which answers for the connections.
+        below: number of the lane in which its children speak; None: the same one.
     """
 
-    def __init__(self, number: int, work: LaneWork, around: Surroundings, beside: bool = False):
+    def __init__(
+        self, number: int, work: LaneWork, around: Surroundings, beside: bool = False, below: int | None = None
+    ):
         self.number, self.work, self.around, self.log = number, work, around, around.log
         self.counters = LaneCounters(around.counters) if beside else around.counters
         self.willingness, self.permission, self.changes = work.willingness, work.permission, RequestedChanges()
         self.habits = around.habits
         a, name = around, around.name
-        self.publisher = Publisher(name, a.parent, a.below, a.above, self.counters, a.log, number)
+        self.publisher = Publisher(name, a.parent, a.below, a.above, self.counters, a.log, number, below)
         self.announcer = Announcer(self.publisher)
         seams = (self.new_session, self.announcer, self.counters, a.log, work.told_refusal, work.check_run, a.flexible)
         self.membership = Membership(name, a.children, work.assemble, *seams)
         self.neighbours = Neighbours(self.membership, self.announcer, a.sizes, self.habits, a.flexible, a.log)
-        parts = (self.membership, self.neighbours, self.counters, a.log, number)
+        parts = (self.membership, self.neighbours, self.counters, a.log, number, below)
         self.dispatcher = Dispatcher(name, a.parent, *parts)
         self.waiting_log = WaitingLog(name, a.parent, a.log)
 

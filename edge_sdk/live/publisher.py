@@ -26,6 +26,7 @@ class Publisher:
         below: link to the children's broker.
         above: link to the parent's broker; the same one where they share it.
         lane: of the session.
+        lane_below: in which the children speak; None: the same one.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class Publisher:
         counters: Counters,
         log: Logger,
         lane: int = 0,
+        lane_below: int | None = None,
     ):
         self.name, self.parent, self.below, self.above, self.lane = name, parent, below, above, lane
+        self.lane_below = lane if lane_below is None else lane_below
         self.links = tuple(link for link in dict.fromkeys((below, above)) if link is not None)
         self.counters, self.log = counters, log
 
@@ -135,7 +138,7 @@ class Publisher:
         assert link is not None
         if upward:
             return link, topics.upward(peer, self.name, MESSAGES, self.lane)
-        return link, topics.downward(self.name, peer, MESSAGES, self.lane)
+        return link, topics.downward(self.name, peer, MESSAGES, self.lane_below)
 
     def publish_frame(self, link: Link, topic: str, frame: Frame, qos: int, peer: str) -> None:
         if not link.up or link.connection is None:

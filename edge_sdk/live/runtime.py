@@ -26,16 +26,15 @@ from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly as Assembly
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
-from edge_sdk.live.dispatcher import Dispatcher
 from edge_sdk.live.fleet_report import NOTHING, FleetReporter
 from edge_sdk.live.gauges import CounterLog, name_peers, read_gauges
-from edge_sdk.live.lane import LaneWork, RunLane, Surroundings, nothing_told
+from edge_sdk.live.lane import LaneWork, Surroundings, nothing_told
 from edge_sdk.live.log_guard import guard_log
+from edge_sdk.live.node_lanes import NodeLanes
 from edge_sdk.live.node_names import check_names
 from edge_sdk.live.permission import Permission
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.willingness import Willingness
-from edge_sdk.wire import topics
 from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.links import LinkMaker, close_links, make_tls_contexts
@@ -75,6 +74,8 @@ class Runtime:
         client: its client id, where other nodes of its name lead other children; "": the name, and it leads all.
         lane: number of the lane that it works in: above 0, beside other nodes of its name at the same children.
         beside: number of a lane -> what it does there, beside the main one; only where `lane` is 0.
+        trainings: number of a lane -> a further training in it, for other children than those of the main lane.
+        choose: run -> the children that it is for; with it trainings share the children, see shared_children.py.
     """
 
     def __init__(
@@ -112,12 +113,14 @@ class Runtime:
         client: str = "",
         lane: int = 0,
         beside: Mapping[int, LaneWork] | None = None,
+        trainings: Mapping[int, LaneWork] | None = None,
+        choose: Callable[[Run], Sequence[str]] | None = None,
         log: logging.Logger | None = None,
     ):
         check_names(name, parent, children, wait_for)
         self.name, self.parent, self.flexible = name, parent, flexible
         self.run_given, self.figures = run, figures
-        least, self.waits_for_all = len(children) if wait_for is None else wait_for, wait_for is None
+        least = len(children) if wait_for is None else wait_for
         self.habits = Habits(worker, least, settle, rto, outbox_bytes, addresses_each=bool(client))
         self.log, self.counters = guard_log(log or logging.getLogger("auscult.node")), Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
@@ -136,10 +139,9 @@ class Runtime:
             name, parent, tuple(children), self.below, self.above, sizes or {}, flexible, self.habits, durability,
             largest_chunk, self.counters, self.waiter.wake, self.log,
         )  # fmt: skip
-        self.main = main = RunLane(lane, work, around)
-        further = [RunLane(number, work, around, beside=True) for number, work in sorted((beside or {}).items())]
-        self.lanes = (main, *further)
-        main.dispatcher.beside += [other.dispatcher for other in further]
+        self.of_lanes = NodeLanes(lane, work, around, beside or {}, trainings or {}, wait_for, choose)
+        self.main, self.lanes = self.of_lanes.main, self.of_lanes.all
+        main = self.main
         self.publisher, self.announcer, self.membership = main.publisher, main.announcer, main.membership
         self.neighbours, self.dispatcher, self.changes = main.neighbours, main.dispatcher, main.changes
         self.willingness, self.permission, self.waiting_log = main.willingness, main.permission, main.waiting_log
@@ -162,7 +164,7 @@ class Runtime:
     @property
     def children(self) -> tuple[str, ...]:
         """Names of those that may take part below."""
-        return self.membership.children
+        return self.of_lanes.children
 
     @property
     def presence(self) -> Presence:
@@ -185,7 +187,7 @@ class Runtime:
     @property
     def here(self) -> tuple[str, ...]:
         """Names of the children that count now."""
-        return self.presence.here
+        return self.of_lanes.here
 
     @property
     def node(self) -> Node | None:
@@ -235,11 +237,7 @@ class Runtime:
         """Go on with other limits, or other children; `assemble` has to say the same from now on. From any thread."""
         if children is not None:
             check_names(self.name, self.parent, children)
-        for lane in self.lanes:
-            if children is not None and self.waits_for_all:
-                lane.habits.wait_for = len(children)
-            lane.changes.limits = limits or lane.changes.limits
-            lane.changes.children = lane.changes.children if children is None else children
+        self.of_lanes.change(limits, children)
         self.wake()
 
     def cancelled(self) -> bool:
@@ -308,7 +306,7 @@ class Runtime:
             if connection.wants_write:
                 connection.write()
             for topic, payload in connection.read() if connection.ready else ():
-                self.find_dispatcher(topic).take_payload(topic, payload)
+                self.of_lanes.find_dispatcher(topic).take_payload(topic, payload)
                 news = True
             if connection.retained:
                 self.counters.count("refused.retained.?", connection.retained)
@@ -322,13 +320,6 @@ class Runtime:
                 lane.announcer.announce_over(link)
         due = any(lane.announcer.births for lane in self.lanes)
         return news or full or link.connection is not connection or due
-
-    def find_dispatcher(self, topic: str) -> Dispatcher:
-        """The dispatcher of the lane that a topic is of; the main one, where there is no such lane."""
-        if len(self.lanes) == 1:
-            return self.dispatcher
-        number = topics.find_lane(topic)
-        return next((lane.dispatcher for lane in self.lanes if lane.number == number), self.dispatcher)
 
     def finish(self) -> None:
         """Save, say goodbye, close."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.counters import Counters, RestOfCounters
 from edge_sdk.nodes.allow import Allow, RunFacts, find_objections
 from edge_sdk.nodes.approvals import DECIDED, SPENT, digest_of, note_asked, read_table, write_table
 from edge_sdk.nodes.epsilon_ledger import EpsilonLedger
@@ -39,7 +39,7 @@ class Gate:
 
     def __init__(self, allow: Allow, directory: Path, over: threading.Event, clock: Callable[[], float] = time.time):
         self.allow, self.directory, self.over, self.clock = allow, directory, over, clock
-        self.counters: Counters | None = None
+        self.counters: Counters | RestOfCounters | None = None
         self.ledger = EpsilonLedger(directory)
         self.digest, self.before, self.save_at = "", 0, 0.0
         self.spent: dict[str, int] | None = None
@@ -84,7 +84,7 @@ class Gate:
         now = totals.get("bytes_in", 0) + totals.get("bytes_out", 0)
         if digest == self.digest:
             spent = self.load_spent()
-            spent[digest] = spent.get(digest, 0) + now - self.before
+            spent[digest] = spent.get(digest, 0) + max(0, now - self.before)
             if self.clock() >= self.save_at or spent[digest] >= self.allow.max_bytes:
                 write_table(self.directory / SPENT, spent)
                 self.save_at = self.clock() + SAVE_EVERY

@@ -7,38 +7,32 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.atomic import write_bytes
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.patients import Patients
+from edge_sdk.delivery.counters import RestOfCounters
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import NOTHING
 from edge_sdk.live.labels import COHORT, LabelSum
 from edge_sdk.live.lane import RunLane
-from edge_sdk.live.permission import Permission
 from edge_sdk.live.runtime import Assembly, Runtime
-from edge_sdk.methods.rollout.messages import VersionTaken
-from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint
-from edge_sdk.model.bundle import Bundle, parse, read_bundle
+from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes import leaving_scores, mask_giving
 from edge_sdk.nodes.allow import Allow
-from edge_sdk.nodes.assembly import check_bundle, family_of, fixes_members, is_rollout, make_assembly, make_env
-from edge_sdk.nodes.gate import Gate
-from edge_sdk.nodes.hospital_lanes import HospitalLane, assemble_rollout
+from edge_sdk.nodes.assembly import fixes_members
+from edge_sdk.nodes.bundle_shelf import Kind, make_shelf
+from edge_sdk.nodes.device_division import DeviceDivision
+from edge_sdk.nodes.hospital_lanes import HospitalLane
+from edge_sdk.nodes.hospital_training import HospitalTraining
 from edge_sdk.nodes.kernels import split
-from edge_sdk.nodes.kernels.family import HospitalParts
-from edge_sdk.nodes.lane_parts import list_lanes, rollouts_trust
+from edge_sdk.nodes.lane_parts import list_lanes, list_trainings, rollouts_trust
 from edge_sdk.nodes.masks import HospitalKeys
 from edge_sdk.nodes.suspensions import count_suspensions
-from edge_sdk.nodes.trust import Trust
-from edge_sdk.nodes.working_model import bundle_path
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -66,6 +60,8 @@ class Hospital:
         masks: its keys for sums over hospitals; None: it takes part in no such run.
         label_cohort: devices that have had new labels before it tells a console of the sum, see `live/labels.py`.
         evaluations: rollouts and evaluations that may go on here beside a training; its devices have the same setting.
+        trainings: that may go on here side by side, none of whose devices is in another one.
+        kinds: name -> devices that have another bundle than `bundle`, and which one.
     """
 
     def __init__(
@@ -90,6 +86,8 @@ class Hospital:
         masks: HospitalKeys | None = None,
         label_cohort: int = COHORT,
         evaluations: int = 0,
+        trainings: int = 1,
+        kinds: Mapping[str, Kind] | None = None,
         on_event: Callable[[Any], None] | None = None,
         log: logging.Logger | None = None,
     ):
@@ -98,18 +96,13 @@ class Hospital:
         self.companions, self.masks = tuple(companions), masks
         self.limits = limits or Limits()
         self.limits.check_children(self.devices)
-        self.trust = Trust(trusted_key, Path(directory))
-        self.bundle = self.own_bundle = read_bundle(bundle)
-        self.model = SplitModel(self.bundle) if split.is_split(self.bundle) else None
-        self.patients: Patients | None = None
-        self.finished, self.current = threading.Event(), ""
         self.log = log or logging.getLogger(f"auscult.{name}")
-        self.gate = Gate(allow or Allow(), Path(directory), self.finished)
-        self.rollouts = rollouts_trust(trusted_key, Path(directory), evaluations)
-        rules = (trusted_key, allow or Allow())
-        self.lanes = [HospitalLane(n, self, Path(directory), *rules) for n in list_lanes(evaluations)]
+        self.shelf = make_shelf(bundle, kinds or {}, Path(directory))
+        self.model = SplitModel(self.shelf.own) if split.is_split(self.shelf.own) else None
+        self.patients: Patients | None = None
         if upstream_wire is not None:
             upstream_wire.check(upstream or broker)
+        self.make_trainings(Path(directory), trusted_key, allow or Allow(), trainings, evaluations)
         self.runtime = Runtime(
             name,
             parent=checked_name(aggregator, "aggregator"),
@@ -117,24 +110,56 @@ class Hospital:
             directory=Path(directory),
             broker=broker,
             upstream=upstream,
-            assemble=self.assemble,
-            told=self.receive_event,
-            check_run=self.check_run,
             wait_for=wait_for,
             worker=self.model is not None,  # it computes
             figures=count_suspensions,
             log=self.log,
             reports=reports,
-            permission=Permission(self.gate.owner),
-            flexible=enrolled,
-            beside={lane.number: lane.work for lane in self.lanes},
+            flexible=enrolled or self.divides,
             upstream_tls=(upstream_wire or wire).tls,
+            **self.describe_lanes(),
             **wire.options(broker, None if upstream_wire else upstream),
         )
-        for gate, lane in zip((self.gate, *(lane.gate for lane in self.lanes)), self.runtime.lanes, strict=True):
-            gate.counters = lane.counters
+        self.connect_parts(reports, label_cohort)
+
+    def make_trainings(
+        self, directory: Path, key: str | Path | None, allow: Allow, trainings: int, evaluations: int
+    ) -> None:
+        """Make what this hospital does in each of its lanes. Raises UsageError: there cannot be so many."""
+        numbers = list_trainings(trainings, evaluations)
+        self.divides = len(numbers) > 1 or bool(self.shelf.kinds)
+        if self.divides and self.model is not None:
+            raise UsageError(f"hospital {self.name}: trains a split model, so trainings = 1, and all devices have that")
+        self.rollouts = rollouts_trust(key, directory, evaluations)
+        self.trainings = [HospitalTraining(n, self, directory, key, allow, self.divides) for n in numbers]
+        self.lanes = [HospitalLane(n, self, directory, key, allow) for n in list_lanes(evaluations)]
+
+    def describe_lanes(self) -> dict[str, Any]:
+        """What a runtime is told of the lanes."""
+        main, *others = self.trainings
+        return {
+            "assemble": main.assemble,
+            "told": main.receive_event,
+            "check_run": main.check_run,
+            "permission": main.permission,
+            "beside": {lane.number: lane.work for lane in self.lanes},
+            "trainings": {each.number: each.work for each in others},
+            "choose": self.list_devices if self.divides else None,
+        }
+
+    def connect_parts(self, reports: str, label_cohort: int) -> None:
+        """Give gates and reports what only the runtime has."""
+        lanes, main, directory = self.runtime.of_lanes, self.trainings[0], self.runtime.directory
+        for each in self.works:
+            each.gate.counters = lanes.find(each.number).counters
+        main.gate.counters = RestOfCounters(
+            self.runtime.counters, [lane.counters for lane in lanes.all if lane.number > 0]
+        )
         if reports != NOTHING:
-            self.runtime.neighbours.labels = LabelSum(Path(directory), label_cohort)
+            labels = LabelSum(directory, label_cohort)
+            for lane in lanes.leading:
+                lane.neighbours.labels = labels
+            self.runtime.reporter.count_bundles = self.count_bundles if self.divides else None
 
     def train_on(self, patients: Patients) -> None:
         """Set what it holds of its devices' patients. Call it before `run`, for a run that trains a split model.
@@ -181,8 +206,7 @@ class Hospital:
 
     def list_lanes(self) -> list[tuple[RunLane, bool]]:
         """The lanes, each with: its run is over."""
-        overs = (self.finished, *(lane.over for lane in self.lanes))
-        return [(lane, over.is_set()) for lane, over in zip(self.runtime.lanes, overs, strict=True)]
+        return [(self.runtime.of_lanes.find(e.number), e.over.is_set()) for e in self.works]
 
     @property
     def is_idle(self) -> bool:
@@ -191,69 +215,68 @@ class Hospital:
 
     def change_allow(self, allow: Allow) -> None:
         """Let other rules decide about runs from now on, also about the present one. May be called from any thread."""
-        for gate, lane in zip((self.gate, *(lane.gate for lane in self.lanes)), self.runtime.lanes, strict=True):
-            gate.allow = allow
-            lane.permission.change_owner(gate)
+        for each in self.works:
+            each.gate.allow = allow
+            each.permission.change_owner(each.gate)
         self.runtime.wake()
 
     def stop(self) -> None:
         self.runtime.stop()
 
-    def assemble(self, run: Run) -> Assembly:
-        """This hospital's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
-        self.runtime.permission.check(run)
-        if self.current not in ("", run.id):
-            self.finished.clear()  # the run before was
-        self.current = run.id
-        sizes = dict.fromkeys(self.devices, 1)
-        if is_rollout(run):
-            return assemble_rollout(run, sizes, self.limits)
-        self.bundle = self.find_bundle(run)
-        check_bundle(run, self.bundle, "hospital")
-        given = family_of(run).for_hospital(
-            HospitalParts(
-                run=run,
-                whose=f"hospital {self.name}",
-                model=self.model,
-                companions=self.companions,
-                patients=self.patients,
+    # -- what its trainings want
+
+    @property
+    def works(self) -> list[HospitalTraining | HospitalLane]:
+        """What it does in each of its lanes."""
+        return [*self.trainings, *self.lanes]
+
+    @property
+    def finished(self) -> threading.Event:
+        """Set when the run in the main lane is over."""
+        return self.trainings[0].over
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle of the run in the main lane; before, that of the settings."""
+        return self.trainings[0].bundle
+
+    def list_devices(self, run: Run) -> tuple[str, ...]:
+        """The devices that a run is for."""
+        return self.shelf.list_devices(run, self.devices)
+
+    def count_bundles(self) -> dict[str, int]:
+        """sha256 of a bundle -> how many devices have it by the settings."""
+        return self.shelf.count_devices(self.devices)
+
+    def claim_devices(self, training: HospitalTraining, run: Run) -> tuple[str, ...]:
+        """The devices that a run has from now on. UsageError: it is for none, or for one of another training."""
+        wanted = self.list_devices(run)
+        if self.divides:
+            DeviceDivision(self.trainings, self.runtime.of_lanes).claim(training, run, wanted)
+            return wanted
+        if run.devices and len(wanted) < len(self.devices):
+            raise UsageError(
+                f"it is for {len(wanted)} of the {len(self.devices)} devices of hospital {self.name}, all of which are "
+                "in one training: with trainings = 2 in its settings they could be in several"
             )
-        )
-        given |= mask_giving.for_hospital(run, int(self.bundle.manifest["classes"]))
-        given |= mask_giving.for_pooling(run, self.masks, self.name)
-        env = make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=self.limits, **given)
-        assembly = make_assembly(run, "hospital", env)
-        role = self.gate.ledger.guard(run, assembly.role)
-        return replace(assembly, role=leaving_scores.limited(role, lambda: self.gate.allow, hospital=True))
+        return self.devices
 
-    def check_run(self, run: Run) -> None:
-        """Raises UsageError if a run is not to be trusted."""
-        (self.rollouts if is_rollout(run) else self.trust).check_run(run)
+    def end_training(self, training: HospitalTraining) -> None:
+        """A training is over: others, refused because of its devices, are tried again."""
+        for each in self.trainings:
+            if each is not training:
+                self.runtime.of_lanes.find(each.number).membership.reconsider = True
+        self.runtime.wake()
 
-    def find_bundle(self, run: Run) -> Bundle:
-        """The bundle of a run: the settings' one, or one that a rollout has brought here.
+    def complain(self, message: Complaint) -> None:
+        """Count and log what a role says of a device."""
+        self.runtime.counters.count(f"{message.to_metrics()['kind']}.{message.sender}")
+        self.log.warning("%s: %s", self.name, message.to_sentence())
 
-        Raises:
-            UsageError: that is damaged.
-        """
-        brought = bundle_path(self.runtime.directory, run.bundle)
-        return read_bundle(brought) if run.bundle != self.own_bundle.sha256 and brought.exists() else self.own_bundle
-
-    def keep_bundle(self, message: VersionTaken) -> None:
-        """Keep the bundle that a rollout brings: later runs may be for it."""
-        found = parse(message.bundle.tobytes())
-        path = bundle_path(self.runtime.directory, found.sha256)
-        if found.sha256 != self.own_bundle.sha256 and not path.exists():
-            write_bytes(path, message.bundle.tobytes())
+    def assemble(self, run: Run) -> Assembly:
+        """This hospital's part in a run of the main lane; see `HospitalTraining.assemble`."""
+        return self.trainings[0].assemble(run)
 
     def receive_event(self, number: int, message: Any) -> None:
-        """Pass on what the role tells the application. The runtime calls this after its commit, at least once."""
-        if isinstance(message, Complaint):
-            self.runtime.counters.count(f"{message.to_metrics()['kind']}.{message.sender}")
-            self.log.warning("%s: %s", self.name, message.to_sentence())
-        if isinstance(message, VersionTaken):
-            self.keep_bundle(message)
-        if self.on_event is not None:
-            self.on_event(message)
-        if isinstance(message, Finished):
-            self.finished.set()
+        """What a run of the main lane tells; see `HospitalTraining.receive_event`."""
+        self.trainings[0].receive_event(number, message)

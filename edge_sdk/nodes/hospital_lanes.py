@@ -19,6 +19,7 @@ from edge_sdk.methods.rollout.messages import VersionTaken
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import make_assembly, make_env
+from edge_sdk.nodes.bundle_shelf import BundleShelf
 from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.kernels.rollout import open_version
 from edge_sdk.nodes.lane_parts import ROLLOUTS, check_lane, folder_of, note_over, set_over
@@ -33,7 +34,7 @@ class Leading(Protocol):
     rollouts: Trust
     on_event: Callable[[Any], None] | None
 
-    def keep_bundle(self, message: VersionTaken) -> None: ...
+    shelf: BundleShelf
 
 
 def assemble_rollout(run: Run, sizes: Mapping[str, int], limits: Limits) -> Assembly:
@@ -76,7 +77,7 @@ class HospitalLane:
     def receive_event(self, number: int, message: Any) -> None:
         """Do what the role tells, and pass it on; see `Hospital.receive_event`."""
         if isinstance(message, VersionTaken):
-            self.hospital.keep_bundle(message)
+            self.hospital.shelf.keep(message)
         if self.hospital.on_event is not None:
             self.hospital.on_event(message)
         if isinstance(message, Finished):

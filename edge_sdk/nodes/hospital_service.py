@@ -158,6 +158,8 @@ def hospital_of(file: HospitalFile) -> Hospital:
         masks=file.masks,
         label_cohort=file.label_cohort,
         evaluations=file.evaluations,
+        trainings=file.trainings,
+        kinds=file.kinds,
     )
     if file.data is not None:
         hospital.train_on(patients_of(file.data.samples))

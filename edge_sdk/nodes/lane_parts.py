@@ -34,6 +34,16 @@ def list_lanes(count: int) -> range:
     return range(1, check_evaluations(count) + 1)
 
 
+def list_trainings(count: int, evaluations: int) -> list[int]:
+    """Numbers of the lanes in which trainings go on side by side: the main one, and the others from the last one down,
+    so that the number of evaluations does not matter for them. Raises UsageError if there cannot be so many."""
+    if not 1 <= count <= MOST_LANES + 1 - evaluations:
+        raise UsageError(
+            f"trainings = {count}: expected 1 to {MOST_LANES + 1 - evaluations}, where evaluations = {evaluations}"
+        )
+    return [0, *range(MOST_LANES, MOST_LANES + 1 - count, -1)]
+
+
 def check_lane(run: Run, number: int) -> None:
     """Raises UsageError for a run that does not belong into a lane."""
     if not is_rollout(run):
@@ -42,15 +52,29 @@ def check_lane(run: Run, number: int) -> None:
         raise UsageError(f"rollouts are for lane {ROLLOUTS}, and this is lane {number}")
 
 
+def training_trust(key: str | Path | None, directory: Path, folder: Path) -> Trust:
+    """Whom a node trusts about the trainings of a lane. Each counts by itself, since one that goes on is not old where
+    another was signed later; a new lane begins with what the main one has taken so far."""
+    if key is not None and folder != directory:
+        begin_numbers(key, directory, folder)
+    return Trust(key, folder)
+
+
+def begin_numbers(key: str | Path, directory: Path, folder: Path) -> None:
+    """Let a lane that has taken nothing so far know what its node has taken."""
+    if not (folder / TRUST_FILE).exists() and (directory / TRUST_FILE).exists():
+        make_private_directory(folder)
+        write_text(folder / TRUST_FILE, json.dumps(Trust(key, directory).read_numbers()) + "\n")
+
+
 def rollouts_trust(key: str | Path | None, directory: Path, lanes: int) -> Trust:
     """Whom a node trusts about rollouts, in whichever lane they come: with lanes beside its trainings it counts both
     apart, since a training that goes on was signed before a rollout beside it, and is not old for that."""
     folder = folder_of(directory, ROLLOUTS)
     if not lanes and not folder.is_dir():
         return Trust(key, directory)
-    if key is not None and not (folder / TRUST_FILE).exists() and (directory / TRUST_FILE).exists():
-        make_private_directory(folder)
-        write_text(folder / TRUST_FILE, json.dumps(Trust(key, directory).read_numbers()) + "\n")
+    if key is not None:
+        begin_numbers(key, directory, folder)
     return Trust(key, folder)
 
 

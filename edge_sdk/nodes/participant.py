@@ -177,6 +177,8 @@ class Participant:
         self.rollout = run if is_rollout(run) else None
         if self.rollout is not None:
             return self.assemble_rollout(run)
+        if run.devices and self.name not in run.devices:
+            raise UsageError(f"device {self.name}: it is for other devices: it names {len(run.devices)}")
         self.model = choose_bundle(self.own_model, self.working, run)
         check_bundle(run, self.model.bundle, "device")
         assembly = make_assembly(run, "device", self.env(run))

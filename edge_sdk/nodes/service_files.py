@@ -15,8 +15,9 @@ from edge_sdk.live.fleet_report import LEVELS, NOTHING
 from edge_sdk.live.labels import COHORT
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import TrainingBudget
+from edge_sdk.nodes.bundle_shelf import Kind
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
-from edge_sdk.nodes.lane_parts import check_evaluations
+from edge_sdk.nodes.lane_parts import check_evaluations, list_trainings
 from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, HospitalKeys
 from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
@@ -101,6 +102,8 @@ class HospitalFile:
         masks: its keys for sums over hospitals; None: it takes part in no such run.
         label_cohort: devices that have had new labels before a console is told of the sum of all.
         evaluations: rollouts and evaluations that go on here beside a training; devices have the same setting.
+        trainings: that go on here side by side, none of whose devices is in another one.
+        kinds: name -> devices that have another bundle than the others, and which one.
         wire: how it talks.
         upstream_wire: certificates (and leave for plain text) for the aggregator's broker; None: those of `wire`.
     """
@@ -119,6 +122,8 @@ class HospitalFile:
     last_words: float = 60.0
     label_cohort: int = COHORT
     evaluations: int = 0
+    trainings: int = 1
+    kinds: dict[str, Kind] = field(default_factory=dict)
     reports: str = NOTHING
     limits: Limits = field(default_factory=Limits)
     trusted_key: Path | None = None
@@ -131,6 +136,11 @@ class HospitalFile:
         checked_name(self.name, "name")
         checked_name(self.aggregator, "aggregator")
         check_evaluations(self.evaluations)
+        list_trainings(self.trainings, self.evaluations)
+        for name, kind in self.kinds.items():
+            existing(kind.bundle, f"kinds.{name}.bundle")
+            if (strange := sorted({*kind.devices} - {*self.devices})) and not self.enrolled:
+                raise UsageError(f"kinds.{name}: {strange[0]} is none of the devices")
         self.wire.check(self.broker)
         (self.upstream_wire or self.wire).check(self.upstream or self.broker)
         existing(self.bundle, "bundle")
@@ -188,6 +198,7 @@ class RunTable:
     robust: dict[str, Any] = field(default_factory=dict)
     uploads: dict[str, Any] = field(default_factory=dict)
     privacy: dict[str, Any] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         parse_deadline(self.deadline, "deadline")

@@ -79,6 +79,13 @@ def find_lane(topic: str) -> int:
     return LANES.get(topic.rpartition("/")[2], ("", 0))[1]
 
 
+def find_child(topic: str, me: str) -> str:
+    """The child that speaks to this node in its main lane on a topic; "": nobody does."""
+    parts = topic.split("/")
+    own = len(parts) == 6 and tuple(parts[:3]) == (*ROOT, me) and parts[4] == "up"
+    return parts[3] if own and not find_lane(topic) else ""
+
+
 def parse_topic(topic: str) -> ParsedTopic:
     """Take a topic apart.
 

@@ -76,7 +76,9 @@ def test_the_hospital_passes_them_on_with_the_name() -> None:
     presence = Presence(["a", "b"])
     presence.note_birth(replace(BIRTH, facts=DeviceFacts("0.1.0", "", 0)), "run")
     presence.note_birth(replace(BIRTH, src="b"), "run")
-    node: Any = SimpleNamespace(presence=presence, counters={}, dispatcher=SimpleNamespace(heard_at={"a": time.time()}))
+    lane = SimpleNamespace(membership=SimpleNamespace(presence=presence, run=None))
+    lanes = SimpleNamespace(shared=None, lane_of=lambda name: lane)
+    node: Any = SimpleNamespace(of_lanes=lanes, counters={}, dispatcher=SimpleNamespace(heard_at={"a": time.time()}))
     row = describe_child(node, "a", ("here", ""))
     assert (row["version"], row["battery"]) == ("0.1.0", 0) and "board" not in row
     assert not {"version", "board", "battery"} & {*describe_child(node, "b", ("here", ""))}

@@ -35,7 +35,7 @@ def test_a_console_sees_who_is_here_and_why_not(tmp_path: Path, quick: LocalBrok
         eventually(lambda: [h.strangers for h in service.monitor.list_hospitals()] == [("watch-9",)], 60)
         eventually(lambda: service.monitor.sizes() == {"h": 3}, 60)
         eventually(lambda: states(service) == {"a": True, "b": "refuses", "c": "away"}, 60)
-    [seen] = service.monitor.list_hospitals()
+        [seen] = service.monitor.list_hospitals()
     assert "label 'wlak'" in next(d.why for d in seen.devices if d.name == "b")
     service.monitor.stop()
     again = make_service(name="agg", broker=quick.url, hospitals={})  # the latest report outlives the service

@@ -27,6 +27,8 @@ class Hospital:
         self.sent: list[bytes] = []
         connection = SimpleNamespace(room=1, publish=lambda topic, payload, qos: self.sent.append(payload))
         self.here = {f"d-{i}": Child(1, 1, 1, True, True) for i in range(devices)}
+        membership = SimpleNamespace(presence=SimpleNamespace(children=self.here), run=None, refusal="")
+        lane = SimpleNamespace(membership=membership, session=None)
         self.node: Any = SimpleNamespace(
             name="north",
             parent="cloud",
@@ -36,11 +38,9 @@ class Hospital:
             dispatcher=SimpleNamespace(roster=None, strangers={}, heard_at=dict.fromkeys(self.here, 5.0)),
             neighbours=SimpleNamespace(labels=SimpleNamespace(told=700)),
             children=tuple(self.here),
-            presence=SimpleNamespace(children=self.here),
-            session=None,
-            current=None,
-            refusal="",
-            lanes=(None, None, None),
+            of_lanes=SimpleNamespace(
+                shared=None, leading=(lane,), lane_of=lambda name: lane, rooms={"evaluations": 2, "trainings": 1}
+            ),
         )
         self.reporter, self.now = FleetReporter(level), 1.0
 

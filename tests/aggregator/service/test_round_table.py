@@ -71,7 +71,7 @@ def hospital(run: str, **traffic: tuple[int, int]) -> SeenHospital:
 def test_bytes_of_devices_belong_to_the_run_of_their_hospital(service: Any) -> None:
     found = NewBytes()
     found.note(None, hospital("r", a=(900, 900)))
-    found.note(hospital("q", a=(900, 900)), hospital("r", a=(1000, 910), b=(5, 7)))
+    found.note(hospital("q", a=(900, 900), b=(0, 0)), hospital("r", a=(1000, 910), b=(5, 7)))
     with service.database.transaction() as t:
         found.save(t)
     again = NewBytes()
@@ -82,6 +82,32 @@ def test_bytes_of_devices_belong_to_the_run_of_their_hospital(service: Any) -> N
         again.save(t)
     assert find_hops(service.database, "r") == {"north": {"up": 145, "down": 107}}
     assert find_hops(service.database, "q") == {}
+
+
+def test_bytes_of_a_device_that_leaves_and_returns_are_counted_once(service: Any) -> None:
+    """All that it had ever sent was once counted again."""
+    found, both = NewBytes(), hospital("r", a=(100, 100), b=(400, 500))
+    for before, now in (
+        (hospital("r", a=(0, 0), b=(0, 0)), both),
+        (both, hospital("r", a=(110, 100))),
+        (hospital("r", a=(110, 100)), hospital("r", a=(120, 100), b=(400, 500))),
+        (hospital("r", a=(120, 100), b=(400, 500)), hospital("r", a=(120, 100), b=(401, 502))),
+    ):
+        found.note(before, now)
+    assert found.counts == {("r", "north", "up"): 120 + 401, ("r", "north", "down"): 100 + 502}
+
+
+def test_bytes_belong_to_the_run_of_the_device_where_several_go_on_at_its_hospital() -> None:
+    def two(sent: int) -> SeenHospital:
+        devices = tuple(SeenDevice(n, "north", "here", bytes_in=sent, run=run) for n, run in (("a", "r"), ("b", "q")))
+        return SeenHospital("north", time.time(), 2, "r, q", devices=devices)
+
+    found = NewBytes()
+    found.note(two(10), two(15))
+    assert {key: count for key, count in found.counts.items() if count} == {
+        ("r", "north", "up"): 5,
+        ("q", "north", "up"): 5,
+    }
 
 
 def test_what_a_report_says_of_machines_is_checked(service: Any) -> None:

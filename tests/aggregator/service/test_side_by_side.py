@@ -11,7 +11,8 @@ import pytest
 from aggregator.service import audit, runs
 from aggregator.service.database import runs as table
 from aggregator.service.fleet_file import FleetFile
-from aggregator.service.lineup import PresentFleet, line_up
+from aggregator.service.lineup import line_up
+from aggregator.service.placing import PresentFleet
 from aggregator.service.runs import Wanted, add_run, change_run, find_run
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.options import Wire
@@ -297,5 +298,5 @@ def test_console_and_command_line_show_both(
     said = capsys.readouterr().out
     assert said.count(" running ") == 2 and f"  {why}\n" in said
     client.main(["runs", "show", a])
-    assert "hospitals: north\n" in capsys.readouterr().out
+    assert "hospitals: north (2)\n" in capsys.readouterr().out
     web.close()
