@@ -1,4 +1,4 @@
-"""How often a simulation is saved: after each round, where that takes a small share of the time; else more seldom."""
+"""Pace of checkpoints: one after each round, where that takes a small share of the time; else more seldom."""
 
 from __future__ import annotations
 
