@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import importlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -214,7 +215,7 @@ def play(args: argparse.Namespace) -> None:
     out.mkdir()
     replay = Replay(data="race", out=out, method="fedavg", rounds=args.rounds, resume=True, local_only=False)
     times: list[tuple[float, float]] = []
-    job = Simulation(replay=replay, judges=1, save_every=1e9)
+    job = Simulation(replay=replay, judges=1, save_every=math.inf)
     prepared = Prepared(run, cohort, RaceClients(), None, 0)
 
     def note(line: Any) -> None:

@@ -48,7 +48,8 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     command.add_argument("--out", type=Path, help="directory for everything that is written (default: runs/<name>)")
     again = "go on with the simulation that was interrupted in --out; all else as it was begun"
     command.add_argument("--resume", action="store_true", help=again)
-    command.add_argument("--save-every", type=float, default=30.0, metavar="SECONDS", help="between checkpoints (30)")
+    save = "between checkpoints, at most (30): there is one after each round, where these take a twentieth of the time"
+    command.add_argument("--save-every", type=float, default=30.0, metavar="SECONDS", help=save)
     calls = "calls of onnxruntime by which a client trains: one for each epoch, where that gives the same bits, or "
     calls += "one for each step (epoch)"
     command.add_argument("--calls", choices=("epoch", "step"), default="epoch", help=calls)

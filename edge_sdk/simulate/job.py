@@ -23,6 +23,7 @@ from edge_sdk.simulate.envs import Envs, Kernels
 from edge_sdk.simulate.epochs import all_trained, describe_training
 from edge_sdk.simulate.judged import Judges
 from edge_sdk.simulate.memory import keep_freed_memory, searching_rarely
+from edge_sdk.simulate.pace import SavingPace
 from edge_sdk.simulate.plan import Prepared, Say, Simulation, describe, judges_of, origin, prepare
 from edge_sdk.simulate.ranks import Ranks
 from edge_sdk.simulate.result import Spent, count_numbers, describe_model, make_result, write_model
@@ -132,19 +133,24 @@ class Course:
             self.write_lines()
             self.network.start()
         self.before, self.started = self.network.worked, time.monotonic()
-        self.due = self.started + self.job.save_every
+        self.pace = SavingPace(self.job.save_every)
 
     def play(self) -> None:
         """Plays the run to its end, with checkpoints on the way."""
-        exchange = self.network.exchange
+        exchange, pace = self.network.exchange, self.pace
         with self.metrics or nullcontext(), searching_rarely():
-            while self.network.step():
-                if self.network.waiting:  # what it wants is told with the next questions to clients
-                    exchange.wants_save = time.monotonic() >= self.due
-                elif exchange.saves:
+            going_on = True
+            while going_on:
+                if self.network.waiting:  # what is wanted is told with the next questions to clients
+                    exchange.wants_save = pace.is_due()
+                    with pace.working():
+                        going_on = self.network.step()
+                    continue
+                if exchange.saves and not self.network.has_answers:  # their vectors have gone into the sums
                     exchange.saves = False
-                    self.checkpoints.save(self.network, len(self.lines), self.judges.written)
-                    self.due = time.monotonic() + self.job.save_every
+                    with pace.saving():
+                        self.checkpoints.save(self.network, len(self.lines), self.judges.written)
+                going_on = self.network.step()
 
     def receive(self, name: str, message: Any, now: float) -> None:
         """Notes what the aggregator's role tells its application."""

@@ -118,6 +118,12 @@ class SimulatedNetwork:
         return changed(node, here=self.crowd.present(node.name, self.now, self.round))
 
     @property
+    def has_answers(self) -> bool:
+        """True if what happens next is that a client's answer arrives."""
+        mail = self.queue[0].mail if self.queue else None
+        return mail is not None and mail.sender not in self.nodes
+
+    @property
     def round(self) -> int:
         """Questions that the aggregator has asked so far: changes with each, and never goes back."""
         return int(getattr(self.nodes[self.root].record.state, "round", 0))

@@ -48,7 +48,7 @@ class Simulation:
         deadline: seconds of that clock after which a hospital goes on without answers that have not come.
         quorum: answers without which it does not.
         targets: accuracies of which it is told when, and after how many bytes, they are reached.
-        save_every: seconds between two checkpoints.
+        save_every: seconds between two checkpoints, at most; inf: there are none. See pace.py.
         calls: "epoch": a client makes all steps of an epoch in one call of onnxruntime, where that gives the same bits;
             "step": one by one.
     """

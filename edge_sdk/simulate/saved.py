@@ -69,6 +69,7 @@ class SavedRun:
         owners: names and ranks of the clients that have a record anywhere, alike; empty where there is one rank.
         owning: (k,), their ranks.
         extra: of the application, as JSON.
+        sizes: of messages, as `Traffic.written_sizes` has them.
     """
 
     format: int
@@ -85,6 +86,7 @@ class SavedRun:
     owners: Octets
     owning: Wholes
     extra: Octets = field(default_factory=lambda: np.zeros(0, np.uint8))
+    sizes: Octets = field(default_factory=lambda: np.zeros(0, np.uint8))
 
 
 CODEC = Codec([SavedRun], limit=BATCH)
@@ -145,6 +147,7 @@ class Checkpoints:
             owners=octets("\n".join(owners).encode()),
             owning=np.array(list(owners.values()), np.int64),
             extra=octets(json.dumps(extra).encode()),
+            sizes=octets(network.traffic.written_sizes().encode()),
         )
 
     def encode(self, node: nodes.Node) -> bytes:
@@ -190,6 +193,7 @@ class Checkpoints:
         """Puts a network that was made like the one of before where that was."""
         network.now, network.ticket, network.worked = saved.now, saved.ticket, saved.worked
         network.traffic.bytes = dict(saved.bytes)
+        network.traffic.read_sizes(saved.sizes.tobytes().decode())
         for name, data in saved.records.items():
             record = self.codecs[self.tier_of(name)].decode(data.tobytes(), nodes.Record)
             network.nodes[name] = changed(network.nodes[name], record=record)

@@ -7,6 +7,8 @@ not counted, nor are evaluations, which are the observer's.
 
 from __future__ import annotations
 
+import ast
+import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -47,6 +49,14 @@ class Traffic:
     def count_hospital(self, message: Any, down: bool) -> None:
         """Counts a message between aggregator and hospital."""
         self.bytes["aggregator_to_hospital" if down else "hospital_to_aggregator"] += self.size(message)
+
+    def written_sizes(self) -> str:
+        """The forms of messages and their sizes, as JSON: a run that goes on counts as the one that was left."""
+        return json.dumps([[repr(form), size] for form, size in self.sizes.items()])
+
+    def read_sizes(self, text: str) -> None:
+        """Takes what `written_sizes` has written; nothing of a checkpoint that has none."""
+        self.sizes = {ast.literal_eval(form): int(size) for form, size in json.loads(text or "[]")}
 
     def size(self, message: Any) -> int:
         """Bytes of a message."""
