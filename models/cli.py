@@ -18,6 +18,7 @@ from edge_sdk.models.bundle.compile import Compiled, compile_module
 from edge_sdk.models.bundle.split import SplitNet, SplitSpec, compile_split
 from edge_sdk.models.frontend.explain import explain_forward
 from edge_sdk.models.frontend.export import Forward
+from edge_sdk.models.gate.search import SEARCH
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.losses import LOSSES
 from edge_sdk.models.ir.spec import DROPOUT, NORMS, Spec
@@ -42,6 +43,13 @@ def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     p.add_argument("--seed", type=int, default=0, help="seed of the initial parameters (default: 0)")
     p.add_argument(
         "--explain", action="store_true", help="show the way from layers to the graph and, after an error, to its cause"
+    )
+    p.add_argument(
+        "--search",
+        type=int,
+        default=SEARCH,
+        metavar="N",
+        help="inputs among which the gate looks for one at which the gradient is wrong (default: %(default)s)",
     )
     add_input_options(p)
     add_training_options(p)
@@ -205,7 +213,9 @@ def compile_whole(args: argparse.Namespace) -> Compiled:
         for line in explain_forward(forward):
             print_line(line)
 
-    return compile_module(*read_module(args), print_line, show if args.explain else None)
+    if args.search < 0:
+        raise CompileError(f"--search {args.search}: a number of inputs, 0 or more")
+    return compile_module(*read_module(args), print_line, show if args.explain else None, args.search)
 
 
 def find_module_argument(args: argparse.Namespace) -> None:

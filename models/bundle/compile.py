@@ -25,6 +25,7 @@ from edge_sdk.models.gate.check import BLOCKED, check_graphs, find_unequal_parts
 from edge_sdk.models.gate.gate import Drops, Truth
 from edge_sdk.models.gate.golden import make_golden
 from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.gate.search import SEARCH, Comparison, search_inputs
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.shapes import as_numbers
@@ -63,11 +64,13 @@ def compile_module(
     spec: Spec,
     progress: ShowProgress = lambda text: None,
     show: Callable[[Forward], None] | None = None,
+    search: int = SEARCH,
 ) -> Compiled:
     """Compile `net` (in evaluation mode) with its present parameters as theta0.
 
     Args:
         show: is given the exported forward pass before anything is made of it.
+        search: how many inputs the gate tries in search of one at which the gradient is wrong; see gate/search.py.
 
     Raises:
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.
@@ -105,8 +108,9 @@ def compile_module(
     progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
     calls = check_calls(forward)
     errors = check_graphs(graphs, runs, truth, fixed, y_shape)
+    errors["searched"] = search_inputs(Comparison(graphs["loss_grad"], state.slots, truth, fixed, y_shape), search)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
-    progress(f"parity: {found}; {calls} calls on their own")
+    progress(f"parity: {found}; {calls} calls on their own, {search} searched inputs")
     vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, state.slots, y_shape)
     output, sites = as_numbers(source.output_shape[1:]), drops.sites if drops else ()
     data = pack_bundle(

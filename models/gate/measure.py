@@ -19,15 +19,21 @@ Errors = Callable[[], np.ndarray]
 
 
 def measure_slots(
-    got: np.ndarray, want: np.ndarray, slots: Sequence[Slot], find_rounding: Errors, find_noise: Errors
+    got: np.ndarray,
+    want: np.ndarray,
+    slots: Sequence[Slot],
+    find_rounding: Errors,
+    find_noise: Errors,
+    least: float = 0.0,
 ) -> dict[str, float]:
     """Name -> error of each tensor of a gradient (n,).
 
     Args:
+        least: the size of the whole gradient, if that is larger than what `want` has.
         find_rounding: torch's own float32 error (n,), positive. find_noise: its own float64 error. Both take as long
             as a gradient, and are asked for only where they may matter.
     """
-    whole = float(np.abs(want).max(initial=0))
+    whole = max(float(np.abs(want).max(initial=0)), least)
     errors = {s.name: measure_slot(got, want, s, whole) for s in slots}
     if is_within(errors):
         return errors
