@@ -4,10 +4,10 @@
 
 Each runs in a process of its own. What is told of it: parameters, processor seconds to compile, kB of the bundle, the
 worst float64 error against autograd; the bundle's float32 error in multiples of torch's own (the median of three draws
-of the worst of the gate's kinds of inputs, and the worst of all draws); seconds to load, ms of a training step at batch
-8 on one thread beside torch's, and the peak memory of a device process. Or, in one sentence, why it does not compile.
-Nothing is downloaded. The libraries are none of auscult's own: `make bench-compile` puts them into an environment of
-their own.
+of the worst of the gate's kinds of inputs, and the worst of all draws); seconds to load, processor ms of a training
+step at batch 8 on one thread beside torch's, and the peak memory of a device process. Or, in one sentence, why it does
+not compile. Nothing is downloaded. The libraries are none of auscult's own: `make bench-compile` puts them into an
+environment of their own.
 
 With --json, what passed there with the same code and options is not run again, and the cheapest come first. Errors can
 be measured on a busy machine, times cannot. So both can be had one after the other, with the bundles kept between:
@@ -26,7 +26,6 @@ import json
 import multiprocessing
 import resource
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -39,11 +38,26 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import foreign_times
 from foreign_networks import IMAGE, NETWORKS, Foreign
 
-BATCH, STEPS = 8, 9
 HEAD = f"{'network':<30}{'parameters':>12} {'cpu s':>7} {'kB':>8} {'float64':>8} {'float32':>7} {'worst':>6} "
 HEAD += f"{'largest for':<29} {'load':>6} {'ms':>8} {'torch':>8} {'ratio':>6} {'MB':>6}"
+COLUMNS = (
+    "network",
+    "parameters",
+    "cpu s",
+    "kB",
+    "float64",
+    "float32",
+    "worst",
+    "load s",
+    "ms",
+    "torch ms",
+    "ratio",
+    "MB",
+)
+TABLE_HEAD = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}"
 CODE = Path(__file__).resolve().parents[1]
 STAND_INS = ("torchvision._meta_registrations", "torchaudio", "torchaudio.functional", "torchaudio.transforms")
 LIBRARIES = ("torchvision.models", "timm", "braindecode.models", "edge_sdk.models.bundle.compile")
@@ -127,53 +141,7 @@ def time_network(entry: Foreign, path: Path) -> dict[str, Any]:
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: run without --times first, with the same --bundles")
-    command = [sys.executable, __file__, "--device", str(path)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return {**json.loads(told), "torch_ms": time_torch(build(entry), entry)}
-
-
-def time_torch(net: Any, entry: Foreign) -> float:
-    """Milliseconds of torch's forward and backward pass, in the mode in which the bundle was compiled."""
-    import torch
-
-    from edge_sdk.models.frontend.randomness import set_training
-    from edge_sdk.models.ir.spec import Spec
-
-    drawn = {
-        i.argument: torch.randint(0, i.below, (BATCH, *i.shape)) if i.below else torch.randn(BATCH, *i.shape)
-        for i in Spec("net", entry.input, below=entry.spec.get("below")).list_inputs()
-    }
-    set_training(net, entry.spec.get("norm", "frozen") != "frozen", entry.spec.get("dropout") == "keep")
-    times = []
-    for _ in range(STEPS):
-        started = time.perf_counter()
-        z = net(drawn[""]) if "" in drawn else net(**drawn)
-        z = next(iter(z.values())) if isinstance(z, dict) else z
-        torch.autograd.grad(z.square().mean(), list(net.parameters()), allow_unused=True)
-        times.append(time.perf_counter() - started)
-    return 1e3 * statistics.median(times)
-
-
-def run_device(path: str) -> dict[str, float]:
-    """What a device process measures with a bundle: seconds to load, ms per step, peak MB."""
-    import numpy as np
-
-    from edge_sdk.model.model import Model
-
-    started = time.perf_counter()
-    model = Model(path)
-    loaded = time.perf_counter() - started
-    golden = model.bundle.golden()
-    given = {k[3:]: np.resize(v, (BATCH, *v.shape[1:])) for k, v in golden.items() if k.startswith("in.")}
-    x = {i["name"]: given[i["name"]] for i in model.bundle.manifest["inputs"]}
-    gradient, times = model.grad_fn(x, given["y"]), []
-    for _ in range(STEPS):
-        began = time.perf_counter()
-        gradient(model.theta0)
-        times.append(time.perf_counter() - began)
-    # not getrusage: that starts from what the parent process had
-    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return {"load_s": loaded, "ms": 1e3 * statistics.median(times), "MB": int(peak.split()[1]) / 1024}
+    return foreign_times.compare_with_torch(path, build(entry), entry)
 
 
 Work = Callable[[Foreign, Path], dict[str, Any]]
@@ -219,7 +187,7 @@ def write_row(name: str, r: dict[str, Any]) -> str:
         made += f" {r['rounding']:>7.2f} {r['one_draw']:>6.1f} {r['case']:<29}"
     if "ms" not in r:
         return made
-    timed = f"{r['load_s']:>6.2f} {r['ms']:>8.1f} {r['torch_ms']:>8.1f} {r['ms'] / r['torch_ms']:>6.2f}"
+    timed = f"{r['load_s']:>6.2f} {r['ms']:>8.1f} {r['torch_ms']:>8.1f} {r['ratio']:>6.2f}"
     return f"{made} {timed} {r['MB']:>6.0f}"
 
 
@@ -227,7 +195,7 @@ def write_markdown(name: str, r: dict[str, Any]) -> str:
     """One line of the table in models/README.md; "-" for what was not measured."""
     kinds: list[tuple[str, str]] = [
         ("parameters", ","), ("compile_s", ".0f"), ("kB", ".0f"), ("float64", ".0e"), ("rounding", ".1f"),
-        ("one_draw", ".0f"), ("load_s", ".2f"), ("ms", ".1f"), ("torch_ms", ".1f"), ("MB", ".0f"),
+        ("one_draw", ".0f"), ("load_s", ".2f"), ("ms", ".1f"), ("torch_ms", ".1f"), ("ratio", ".2f"), ("MB", ".0f"),
     ]  # fmt: skip
     return " | ".join([f"| {name}", *(format(r[k], how) if k in r else "-" for k, how in kinds)]) + " |"
 
@@ -258,7 +226,6 @@ def parse_options() -> argparse.Namespace:
     only.add_argument("--untimed", action="store_true", help="compile and compare only")
     only.add_argument("--table", action="store_true", help="measure nothing: print what is in FILE as Markdown")
     only.add_argument("--times", action="store_true", help="measure times of the bundles in the folder only")
-    parser.add_argument("--device", help=argparse.SUPPRESS)
     args = parser.parse_args()
     unknown = [name for name in args.names if name not in NETWORKS]
     if unknown:
@@ -296,10 +263,8 @@ def measure_missing(name: str, path: Path, args: argparse.Namespace, done: dict[
 
 def main() -> int:
     args = parse_options()
-    if args.device:
-        print(json.dumps(run_device(args.device)))
-        return 0
     if args.table:
+        print(TABLE_HEAD)
         for name in args.names or NETWORKS:
             told = [r for r in read_rows(args.json) if r["name"] == name and "error" not in r]
             print(write_markdown(name, {k: v for r in told for k, v in r.items()}))

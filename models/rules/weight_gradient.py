@@ -1,8 +1,9 @@
 """The weight adjoint of a convolution, gw[o, c, k] = sum over b, p of gy[b, o, p] x[b, c, at(p, k)].
 
-There are four ways to write it; which one is chosen was measured on onnxruntime's CPU kernels:
+There are five ways to write it; which one is chosen was measured on onnxruntime's CPU kernels:
     pointwise    kernel 1: no columns are needed
     shifted      3x3, stride 1, padding 1: gy is shifted sideways and x up and down, three products give all nine taps
+    stacked      depthwise with many taps: a convolution of x with gy (depthwise.py)
     by rows      stride 1 in two dimensions: columns of one row of taps at a time, so that they stay in the cache
     columns      everything else: at(p, k) is gathered as columns, by a constant one-hot depthwise Conv or by slices
 The product is either one per sample, summed after, or one for the whole batch after batch and channels have changed
@@ -17,6 +18,7 @@ import numpy as np
 
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.shapes import as_numbers, multiply
+from edge_sdk.models.rules.depthwise import suits_stacking, write_stacked
 from edge_sdk.models.rules.window import Window
 
 # from this many channels on, or up to this many taps, a one-hot Conv builds 2-D columns faster than slices do
@@ -38,6 +40,8 @@ def write_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Size
     dense_3x3 = window.dense and window.kernel == (3, 3) and window.pads == [1, 1, 1, 1]
     if dense_3x3 and sw[1] >= CHANNELS_FOR_SHIFTS:
         return write_shifted(g, x, gy, sw) if window.group == 1 else write_shifted_groups(g, x, gy, window.group, sw)
+    if suits_stacking(window, g.sample_shape(x), g.sample_shape(gy)):
+        return write_stacked(g, x, gy, window, sw)
     outputs = g.sample_shape(gy)[1:]
     if suits_rows(window, sw, outputs):
         return write_by_rows(g, wait_for(g, x, gy), gy, window, sw)

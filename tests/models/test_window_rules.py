@@ -5,6 +5,8 @@ import pytest
 from onnx import helper
 
 from edge_sdk.models.ir.reference import run
+from edge_sdk.models.rules import depthwise
+from edge_sdk.models.rules.window import Window
 from tests.models.rule_check import check, make_node
 
 BATCHES = pytest.mark.parametrize("batch", [1, 3])
@@ -20,6 +22,7 @@ CONVOLUTIONS_1D = [
     (4, 4, 10, 5, {"group": 4, "pads": [2, 2], "strides": [2]}),
     (4, 8, 9, 3, {"group": 4, "pads": [1, 1]}),
     (2, 3, 10, 3, {"pads": [1, 1], "strides": [3], "dilations": [2]}),
+    (3, 3, 17, 11, {"group": 3, "pads": [5, 5], "strides": [2]}),  # stacked
 ]
 
 
@@ -46,6 +49,10 @@ CONVOLUTIONS_2D = [
     (6, 3, (9, 8), (3, 3), {"dilations": [2, 1]}),  # by rows
     (2, 3, (7, 8), (5, 5), {"pads": [2, 1, 0, 2]}),  # columns by slices and Gather
     (3, 16, (6, 6), (3, 3), {"pads": [1, 1, 1, 1]}),  # columns times gy'
+    (2, 2, (6, 5), (5, 5), {"group": 2, "pads": [2, 2, 2, 2]}),  # stacked
+    (2, 4, (9, 10), (4, 3), {"group": 2, "pads": [1, 0, 2, 1], "strides": [2, 3]}),  # stacked, two kernels a channel
+    (2, 2, (9, 8), (4, 3), {"group": 2, "pads": [0, 2, 1, 0], "strides": [1, 2], "dilations": [2, 1]}),  # stacked
+    (2, 2, (2, 2), (7, 7), {"group": 2, "pads": [3, 3, 3, 3]}),  # stacked
 ]
 
 
@@ -55,6 +62,20 @@ def test_conv_2d(inputs, outputs, size, kernel, attributes, batch):
     weight = (outputs, inputs // attributes.get("group", 1), *kernel)
     shapes = {"x": ("B", inputs, *size), "w": weight}
     check([make_node("Conv", list(shapes), kernel_shape=list(kernel), **attributes)], shapes, batch=batch)
+
+
+def test_samples_are_stacked_where_taps_are_many_and_zeros_are_few():
+    def suits(kernel, sx, sy, **more):
+        window = Window(kernel, **{"stride": (1, 1), "before": (0, 0), "after": (0, 0), "dilation": (1, 1)} | more)
+        return depthwise.suits_stacking(window, sx, sy)
+
+    same = {"before": (2, 2), "after": (2, 2)}
+    assert suits((5, 5), (4, 8, 8), (4, 8, 8), group=4, **same)
+    assert suits((5, 5), (4, 8, 8), (8, 8, 8), group=4, **same)  # two kernels a channel
+    assert not suits((3, 3), (4, 8, 8), (4, 6, 6), group=4)
+    assert not suits((5, 5), (4, 8, 8), (4, 8, 8), group=2, **same)
+    assert not suits((5, 5), (1, 8, 8), (1, 8, 8), group=1, **same)
+    assert not suits((22, 1), (4, 22, 90), (8, 1, 90), group=4)  # 21 of 22 rows of the kernel would be zeros
 
 
 def test_conv_3d():
