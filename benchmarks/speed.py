@@ -190,11 +190,15 @@ def measure(name: str, image: int, blocks: int) -> dict[str, Any]:
         workers = {k: Worker(DEVICE, folder, k, str(most)) for k in kinds}
         workers["torch"] = Worker(TORCH, folder, name, str(image))
         times: dict[str, list[float]] = {k: [] for k in workers}
-        for _ in range(blocks):
-            for kind, worker in workers.items():
-                times[kind].append(worker.ask(batch))
-        for worker in workers.values():
-            worker.close()
+        try:
+            for _ in range(blocks):
+                for kind, worker in workers.items():
+                    times[kind].append(worker.ask(batch))
+        except ValueError:  # an empty line: why the process ended is in what it printed
+            return {"error": f"the process of {kind} ended"}
+        finally:
+            for worker in workers.values():
+                worker.close()
     ratios = {k: median(a / b for a, b in zip(times[k], times["torch"], strict=True)) for k in kinds}
     return {"batch": batch, "step": most, "ms": {k: median(v) for k, v in times.items()}, "ratio": ratios}
 
