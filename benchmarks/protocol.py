@@ -172,13 +172,13 @@ class Results:
 
 
 def mean_sd(values: Iterable[float | None], digits: int = 1, factor: float = 1.0) -> str:
-    """Mean ± standard deviation over seeds; "k of n" where only k have a value, "-" where none has."""
+    """Mean ± deviation over seeds, of one seed its value; "k of n" where only k have one, "-" where none has."""
     every = list(values)
     there = [factor * v for v in every if v is not None]
     if len(there) < len(every):
         return f"{len(there)} of {len(every)}" if there else "-"
     mean, sd = spread(there)
-    return f"{mean:.{digits}f} ± {sd:.{digits}f}"
+    return f"{mean:.{digits}f}" if len(there) == 1 else f"{mean:.{digits}f} ± {sd:.{digits}f}"
 
 
 def paired(values: Sequence[float], others: Sequence[float]) -> str:

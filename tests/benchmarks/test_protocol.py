@@ -79,6 +79,7 @@ def test_results_that_are_there_are_not_computed_again(tmp_path):
 
 def test_cells():
     assert mean_sd([0.5, 0.7], 1, 100) == "60.0 ± 14.1"
+    assert mean_sd([0.5], 1, 100) == "50.0"  # one seed has no deviation, which is not one of 0
     assert mean_sd([None, 0.7]) == "1 of 2" and mean_sd([None, None]) == "-"
     assert by_device([{"a": 0.2, "b": 1.0}, {"a": 0.4, "c": 1.0}]) == {"a": pytest.approx(0.3)}
     assert protocol.paired([0.5, 0.5], [0.4, 0.6]).endswith("1 worse")
