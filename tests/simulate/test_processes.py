@@ -69,7 +69,7 @@ def test_a_rank_that_is_killed_costs_its_current_round(tmp_path: Path) -> None:
     process = launch(out, "--standalone", "--nproc-per-node", "2", "--max-restarts", "2")
     ended = time.monotonic() + 120
     while (over := count_rounds(out)) < 5:
-        assert process.poll() is None and time.monotonic() < ended
+        assert process.poll() is None and time.monotonic() < ended, finish(process)
         time.sleep(0.01)
     os.kill(find_rank(str(out), 1), signal.SIGKILL)
     found = re.search(r"going on after (\d+) answers of clients", finish(process))
