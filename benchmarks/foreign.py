@@ -3,11 +3,11 @@
     python benchmarks/foreign.py [NAME ...] [--json FILE --bundles FOLDER] [--untimed | --times] [--limit SECONDS]
 
 Each runs in a process of its own. What is told of it: parameters, processor seconds to compile, kB of the bundle, the
-worst float64 error against autograd; the bundle's float32 error in multiples of torch's own (the median of three draws
-of the worst of the gate's kinds of inputs, and the worst of all draws); seconds to load, processor ms of a training
-step at batch 8 on one thread beside torch's, and the peak memory of a device process. Or, in one sentence, why it does
-not compile. Nothing is downloaded. The libraries are none of auscult's own: `make bench-compile` puts them into an
-environment of their own.
+worst float64 error against autograd; the bundle's float32 error in multiples of torch's own (the median of --draws
+draws of the worst of the gate's kinds of inputs, and the worst of all draws); seconds to load, processor ms of a
+training step at batch 8 on one thread beside torch's, and the peak memory of a device process. Or, in one sentence, why
+it does not compile. Nothing is downloaded. The libraries are none of auscult's own: `make bench-compile` puts them into
+an environment of their own.
 
 With --json, what passed there with the same code and options is not run again, and the cheapest come first. Errors can
 be measured on a busy machine, times cannot. So both can be had one after the other, with the bundles kept between:
@@ -34,6 +34,7 @@ import types
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def build(entry: Foreign) -> Any:
     return getattr(importlib.import_module(path), function)(**entry.given).eval()
 
 
-def compile_network(entry: Foreign, path: Path) -> dict[str, Any]:
+def compile_network(entry: Foreign, path: Path, draws: int = 3) -> dict[str, Any]:
     """Compile one network to a file, and what was measured of its errors."""
     from edge_sdk.model.model import Model
     from edge_sdk.models.bundle.compile import compile_module
@@ -126,7 +127,7 @@ def compile_network(entry: Foreign, path: Path) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     made.save(path)
     assert made.truth is not None
-    kinds = measure_rounding(Model(path), made.truth)
+    kinds = measure_rounding(Model(path), made.truth, draws)
     largest = max(kinds, key=lambda r: r.ratio)
     rounding = {"rounding": largest.ratio, "case": largest.case, "one_draw": max(r.worst for r in kinds)}
     rounding |= {"kinds": {r.case: [r.device, r.torch] for r in kinds}}
@@ -207,7 +208,7 @@ def describe_run(args: argparse.Namespace) -> dict[str, Any]:
         for path in sorted((CODE / folder).rglob("*.py")):
             if folder != "benchmarks" or path.name.startswith("foreign"):
                 digest.update(path.read_bytes())
-    return {"code": digest.hexdigest()[:16], "image": args.image}
+    return {"code": digest.hexdigest()[:16], "image": args.image, "draws": args.draws}
 
 
 def read_rows(file: Path | None) -> list[dict[str, Any]]:
@@ -221,6 +222,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="file of results, one a line: read for what is done, and added to")
     parser.add_argument("--limit", type=int, default=600, help="processor seconds for one network (default: 600)")
     parser.add_argument("--image", type=int, default=IMAGE[1], help="side of images for torchvision (default: 64)")
+    parser.add_argument("--draws", type=int, default=3, help="inputs of each kind for float32 errors (default: 3)")
     parser.add_argument("--bundles", type=Path, help="folder in which bundles are kept (default: they are not)")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--untimed", action="store_true", help="compile and compare only")
@@ -252,7 +254,8 @@ def measure_missing(name: str, path: Path, args: argparse.Namespace, done: dict[
     for part in parts:
         if (name, part) in done and (part == parts[-1] or path.exists()):
             continue
-        made = try_network(PARTS[part], resize(NETWORKS[name], args.image), path, args.limit)
+        work = partial(compile_network, draws=args.draws) if part == "errors" else PARTS[part]
+        made = try_network(work, resize(NETWORKS[name], args.image), path, args.limit)
         done[name, part] = {"name": name, "part": part, **run, **made}
         if args.json:
             with args.json.open("a") as file:
