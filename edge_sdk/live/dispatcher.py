@@ -26,6 +26,8 @@ from edge_sdk.wire.topics import ALL, BIRTHS, MESSAGES, REPORTS, ROSTERS
 
 STRANGERS = 20
 """Names of strangers that are kept."""
+LAST_WORD = 2**10
+"""Bytes of a birth that is read although its sender sends too often: it may say that the sender is gone."""
 
 
 class StrangerError(PeerError):
@@ -71,7 +73,8 @@ class Dispatcher:
             parsed = topics.parse_topic(topic)
             if parsed.channel == REPORTS and parsed.upward:
                 return  # for a console
-            if not self.frequency.admits(self.name_of(parsed), len(payload), time.monotonic()):
+            admitted = self.frequency.admits(self.name_of(parsed), len(payload), time.monotonic())
+            if not admitted and not self.is_last_word(parsed, payload):
                 return self.refuse_flood(self.name_of(parsed))
             if parsed.channel == ROSTERS and not parsed.upward:
                 return self.take_roster(parsed, payload)
@@ -91,6 +94,22 @@ class Dispatcher:
             self.refuse("malformed", sender, f"{topic}: {e}")
         except (DiskError, OSError) as e:
             self.membership.disk_failed(e)
+
+    def is_last_word(self, topic: topics.ParsedTopic, payload: bytes) -> bool:
+        """Is it the will or the goodbye of the present connection of a parent or child that is here?
+
+        It is said once, so it must not be dropped with what its sender has sent too often: nobody would repeat it, and
+        a node that is dead would be waited for. There is one for each connection, since who has gone is not here.
+        """
+        if topic.channel != BIRTHS or not self.is_known(topic) or len(payload) > LAST_WORD:
+            return False
+        presence = self.membership.presence
+        peer = presence.children.get(topic.child) if topic.upward else presence.parent
+        try:
+            frame = unpack_frame(payload)
+        except PeerError:
+            return False
+        return isinstance(frame, Birth) and frame.gone and peer is not None and frame.session == peer.session
 
     def take_roster(self, topic: topics.ParsedTopic, payload: bytes) -> None:
         """Take a list of devices that were enrolled for this node, if it wants one.

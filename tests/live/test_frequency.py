@@ -9,6 +9,7 @@ import pytest
 
 from edge_sdk.live import frequency
 from edge_sdk.live.frequency import Frequency
+from edge_sdk.live.presence import Child
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import SMALLEST_CHUNK, Birth, pack_frame
@@ -73,3 +74,19 @@ def test_a_large_body_is_no_flood(tmp_path: Path, quick: LocalBroker) -> None:
     chunks = 10**6 // SMALLEST_CHUNK
     assert hospital.counters["messages_in.a"] > chunks > 2 * frequency.BURST, "the test is of many chunks"
     assert not [name for name in hospital.counters if name.startswith("refused.frequency")]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("gone", [True, False])
+def test_the_last_word_of_who_floods_is_heard(tmp_path: Path, gone: bool) -> None:
+    """It was dropped with the flood, and a dead node was waited for. Nothing but the end is heard beyond the limit."""
+    hospital = Net(tmp_path, "mqtt://127.0.0.1:1").hospital("h", "a", "b")
+    presence, topic = hospital.presence, topics.upward("h", "a", topics.BIRTHS)
+    presence.children |= {name: Child(1, 5, 1, False, False) for name in ("a", "b")}
+    for _ in range(100):
+        hospital.dispatcher.take_payload(topic, pack_frame(Birth("a", 1, 4, gone=True)))  # of an earlier connection
+    dropped = hospital.counters["refused.frequency.a"]
+    assert dropped > 0 and presence.children.keys() == {"a", "b"}
+    hospital.dispatcher.take_payload(topic, pack_frame(Birth("b", 1, 5, gone=True)))  # a does not speak for b
+    hospital.dispatcher.take_payload(topic, pack_frame(Birth("a", 1, 5, count=9, gone=gone)))
+    assert presence.children.keys() == ({"b"} if gone else {"a", "b"})
