@@ -9,11 +9,23 @@ Source: A. Shamir, "How to share a secret", Communications of the ACM 22 (11), 1
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 
 PRIME = 2**521 - 1
 """A Mersenne prime, of which NIST's curve P-521 is made, too: large enough for a secret of 64 bytes."""
 SHARE = 66
 """Bytes of a share."""
+COMMITMENT = 32
+"""Bytes by which a share is known before it is told."""
+
+
+def commit(about: bytes, dealer: str, holder: str, which: int, share: bytes) -> bytes:
+    """Hash of a share, with whose it is and for whom. Of a secret as random as a key, it says nothing of the share.
+
+    Args:
+        which: of a dealer's secrets.
+    """
+    return sha256(repr((about, dealer, holder, which, share)).encode()).digest()
 
 
 def split(secret: int, others: Sequence[int], places: Iterable[int]) -> dict[int, int]:

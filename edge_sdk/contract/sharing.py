@@ -14,6 +14,8 @@ PUBLIC = 64
 """Bytes of the public keys of one exchange: for messages between devices, and for masks."""
 SEALED = 148
 """Bytes of two shares, for one device's eyes only."""
+COMMITTED = 64
+"""Bytes of two shares' commitments (algebra/shamir.py: commit)."""
 TAG = 16
 """Bytes of a device's word to another one that it knows the same survivors."""
 
@@ -32,8 +34,12 @@ class SecretKeeper(Protocol):
     def strangers(self, names: Iterable[str]) -> list[str]:
         """Names those of these devices of whom there is no key on file."""
 
-    def begin(self, ticket: int, steps: Steps, words: Words) -> bytes:
-        """Draws secrets for an answer, in place of those before, and gives their PUBLIC bytes."""
+    def begin(self, ticket: int, like: str, steps: Steps, words: Words) -> bytes:
+        """Draws secrets for an answer, in place of those before, and gives their PUBLIC bytes.
+
+        Args:
+            like: what is asked, the same for all questions of whose sums the difference would tell of single devices.
+        """
 
     def deal(
         self, ticket: int, about: bytes, me: str, roster: Mapping[str, bytes], peers: Sequence[str], threshold: int
@@ -46,24 +52,31 @@ class SecretKeeper(Protocol):
             threshold: shares of which a secret is made.
         """
 
+    def commitments(self, ticket: int) -> Mapping[str, bytes]:
+        """Holder of this device's shares, itself among them -> the COMMITTED bytes of both."""
+
     def exchange(self, ticket: int) -> tuple[bytes, Mapping[str, bytes]] | None:
         """The digest and the roster of an exchange in which this device has dealt."""
 
-    def cover(self, ticket: int, sealed: Mapping[str, bytes], width: int) -> tuple[Steps, Words] | None:
-        """The answer under its masks, in rings of `width` and 64 bits.
+    def cover(
+        self, ticket: int, sealed: Mapping[str, bytes], committed: Mapping[str, bytes], width: int
+    ) -> tuple[Steps, Words, tuple[str, ...]] | None:
+        """The answer under its masks, in rings of `width` and 64 bits, and those peers whose shares are not what they
+        have committed themselves to; None, too, where more of them are than may be missing.
 
         Args:
             sealed: peer -> the shares that it has sealed for this device; masks are shared with these peers.
+            committed: peer -> the COMMITTED bytes of these.
         """
 
     def confirm(self, ticket: int, members: Collection[str], peers: Sequence[str]) -> Mapping[str, bytes] | None:
         """This device's word to these peers that it was shown exactly these members of the sum, of which it is one. It
-        is given for one set only.
+        is given for one set only, and for none that differs by one device from that of a like question before.
         """
 
     def reveal(self, ticket: int, words: Mapping[str, bytes], enough: int) -> Mapping[str, bytes] | None:
         """Device -> the share of it that this one tells, this device's own among them: of the seed of its own mask if
-        it is a member of the set that was confirmed, else of its key.
+        it is a member of the set that was confirmed, else of its key. Of whose shares were false, none.
 
         Args:
             words: peer -> what it has confirmed to this device.
@@ -73,6 +86,9 @@ class SecretKeeper(Protocol):
 
 class MaskReader(Protocol):
     """Masks that follow from secrets of which enough shares were told."""
+
+    def is_usable(self, public: bytes) -> bool:
+        """Says if both keys in a device's PUBLIC bytes share something with others' keys."""
 
     def is_key_of(self, secret: bytes, public: bytes) -> bool:
         """Says if a key is the private half of that in a device's PUBLIC bytes."""

@@ -15,7 +15,8 @@ from edge_sdk.nodes import masks
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import is_secret, opens_among_devices, uploads_of
 from edge_sdk.nodes.leaving_scores import for_masking
-from edge_sdk.nodes.sharing import device_secrets, mask_reader
+from edge_sdk.nodes.sharing import mask_reader
+from edge_sdk.nodes.sharing_files import device_secrets
 
 
 def for_device(

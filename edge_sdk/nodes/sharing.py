@@ -28,7 +28,6 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,11 +35,10 @@ import numpy.typing as npt
 
 from edge_sdk.algebra import shamir
 from edge_sdk.contract.sharing import TAG, Steps, Words
-from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.masking import cut, ring_type
-from edge_sdk.nodes.masks import DeviceKeys, library, read_private, read_public, zeros
+from edge_sdk.nodes.masks import library, zeros
 
-KEY = 32
+KEY, KEPT = 32, 64
 SEAL, WORD, PAIR, OWN = b"auscult shares 1", b"auscult survivors 1", b"auscult pair masks 1", b"auscult own masks 1"
 Ring = npt.NDArray[np.unsignedinteger]
 
@@ -108,6 +106,13 @@ def mask_reader() -> ToldMasks:
 class ToldMasks:
     """What a hospital makes of secrets that enough devices have told it."""
 
+    def is_usable(self, public: bytes) -> bool:
+        probe = library().x25519.X25519PrivateKey.generate()
+        try:
+            return all(agreed(probe, key) for key in (public[:KEY], mask_key_in(public)))
+        except ValueError:
+            return False
+
     def is_key_of(self, secret: bytes, public: bytes) -> bool:
         return bool(private_of(secret).public_key().public_bytes_raw() == mask_key_in(public))
 
@@ -133,6 +138,7 @@ class Secrets:
 
     Attributes:
         ticket: number of the exchange.
+        like: what is asked.
         steps, words: the answer that they were drawn for.
         channel, mask: private keys.
         seed: of the device's own mask.
@@ -140,8 +146,10 @@ class Secrets:
         me, roster, threshold: as of `deal`.
         pairs: peer -> what it shares with this device, as far as it was needed.
         sealed: peer -> this device's shares for it.
-        own: this device's share of its own seed.
-        shares: peer -> its shares: of its seed, and of its mask key.
+        own: this device's shares of its own secrets.
+        commitments: holder -> what this device has committed itself to.
+        shares: peer -> its shares: of its seed, and of its mask key; of those whose shares were as they had said.
+        dealers: peers with whom masks are shared.
         covered: width of the ring, and the masked answer.
         members: devices in the sum, as this device has confirmed them to others.
     """
@@ -159,9 +167,12 @@ class Secrets:
     pairs: dict[str, bytes] = field(default_factory=dict)
     sealed: Mapping[str, bytes] | None = None
     own: bytes = b""
+    commitments: Mapping[str, bytes] = field(default_factory=dict)
     shares: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    dealers: frozenset[str] = frozenset()
     covered: tuple[int, Steps, Words] | None = None
     members: frozenset[str] = frozenset()
+    like: str = ""
 
     def public(self) -> bytes:
         keys = (self.channel, self.mask)
@@ -176,19 +187,21 @@ class DeviceSecrets:
         private: the device's own key.
         peers: reads the public keys of all devices of its hospital.
         run: id of the run.
+        confirmed: what was asked -> the sets that this process has confirmed for it; of the latest KEPT questions.
     """
 
     private: Any
     peers: Callable[[], Mapping[str, bytes]]
     run: str
     now: Secrets | None = None
+    confirmed: dict[str, set[frozenset[str]]] = field(default_factory=dict)
 
     def strangers(self, names: Iterable[str]) -> list[str]:
         return sorted({*names} - {*self.peers()})
 
-    def begin(self, ticket: int, steps: Steps, words: Words) -> bytes:
+    def begin(self, ticket: int, like: str, steps: Steps, words: Words) -> bytes:
         draw = library().x25519.X25519PrivateKey.generate
-        self.now = Secrets(ticket, steps, words, draw(), draw(), os.urandom(KEY))
+        self.now = Secrets(ticket, steps, words, draw(), draw(), os.urandom(KEY), like=like)
         return self.now.public()
 
     def of(self, ticket: int) -> Secrets | None:
@@ -206,9 +219,11 @@ class DeviceSecrets:
         now.about, now.me, now.roster, now.threshold = about, me, dict(roster), threshold
         places = {name: i for i, name in enumerate(roster, 1) if name in peers or name == me}
         seeds, keys = (self.split(secret, places.values()) for secret in (now.seed, now.mask.private_bytes_raw()))
-        now.own = seeds[places[me]]
+        shares = {name: (seeds[place], keys[place]) for name, place in places.items()}
+        now.own = shares[me][0]
+        now.commitments = {name: committed_to(about, me, name, pair) for name, pair in shares.items()}
         try:
-            now.sealed = {peer: self.seal(now, peer, seeds[places[peer]] + keys[places[peer]]) for peer in peers}
+            now.sealed = {peer: self.seal(now, peer, b"".join(shares[peer])) for peer in peers}
         except ValueError:  # a key that shares nothing with anybody
             return None
         return now.sealed
@@ -246,19 +261,41 @@ class DeviceSecrets:
         now = self.of(ticket)
         return None if now is None or now.sealed is None else (now.about, now.roster)
 
-    def cover(self, ticket: int, sealed: Mapping[str, bytes], width: int) -> tuple[Steps, Words] | None:
+    def commitments(self, ticket: int) -> Mapping[str, bytes]:
+        now = self.of(ticket)
+        return {} if now is None else now.commitments
+
+    def cover(
+        self, ticket: int, sealed: Mapping[str, bytes], committed: Mapping[str, bytes], width: int
+    ) -> tuple[Steps, Words, tuple[str, ...]] | None:
         now = self.of(ticket)
         if now is None or now.sealed is None or not {*sealed} <= {*now.sealed}:
             return None
-        if now.covered is not None:  # one answer leaves, under one set of masks
-            return now.covered[1:] if now.covered[0] == width and {*sealed} == {*now.shares} else None
-        try:
-            now.shares = {peer: self.unseal(now, peer, value) for peer, value in sealed.items()}
-            steps, words = self.masked(now, tuple(sealed), width)
-        except ValueError:
+        if now.covered is None:  # one answer leaves, under one set of masks
+            now.shares, now.dealers = self.read_shares(now, sealed, committed), frozenset(sealed)
+            if 1 + len(now.shares) < now.threshold:
+                return None
+            try:
+                now.covered = width, *self.masked(now, tuple(sealed), width)
+            except ValueError:
+                return None
+        if now.covered[0] != width or {*sealed} != now.dealers:
             return None
-        now.covered = width, steps, words
-        return steps, words
+        return *now.covered[1:], tuple(sorted(now.dealers - {*now.shares}))
+
+    def read_shares(
+        self, now: Secrets, sealed: Mapping[str, bytes], committed: Mapping[str, bytes]
+    ) -> dict[str, tuple[bytes, bytes]]:
+        """Shares of those peers that have sealed what they have committed themselves to."""
+        found = dict[str, tuple[bytes, bytes]]()
+        for peer, value in sealed.items():
+            try:
+                pair = self.unseal(now, peer, value)
+            except ValueError:
+                continue
+            if committed[peer] == committed_to(now.about, peer, now.me, pair):
+                found[peer] = pair
+        return found
 
     def masked(self, now: Secrets, peers: Sequence[str], width: int) -> tuple[Steps, Words]:
         """The answer, the device's own mask, and those that it shares: it adds them where its name is the lesser."""
@@ -280,16 +317,21 @@ class DeviceSecrets:
 
     def confirm(self, ticket: int, members: Collection[str], peers: Sequence[str]) -> Mapping[str, bytes] | None:
         now = self.of(ticket)
-        if now is None or now.covered is None or now.me not in members or not {*peers} <= {*now.shares}:
+        if now is None or now.covered is None or now.me not in members or not {*peers} <= now.dealers:
             return None
         if now.members not in (frozenset(), frozenset(members)):
             return None
+        if any(len(before ^ {*members}) == 1 for before in self.confirmed.get(now.like, ())):
+            return None
         now.members = frozenset(members)
+        self.confirmed.setdefault(now.like, set()).add(now.members)
+        while len(self.confirmed) > KEPT:
+            self.confirmed.pop(next(iter(self.confirmed)))
         return {peer: self.word(now, now.me, peer) for peer in peers}
 
     def reveal(self, ticket: int, words: Mapping[str, bytes], enough: int) -> Mapping[str, bytes] | None:
         now = self.of(ticket)
-        if now is None or not now.members or not {*words} <= {*now.shares}:
+        if now is None or not now.members or not {*words} <= now.dealers:
             return None
         same = [peer for peer, word in words.items() if hmac.compare_digest(word, self.word(now, peer, now.me))]
         if 1 + len(same) < enough:
@@ -298,35 +340,6 @@ class DeviceSecrets:
         return {now.me: now.own, **told}
 
 
-def device_secrets(files: DeviceKeys, run: str) -> DeviceSecrets:
-    """The keeper of a device's secrets.
-
-    Raises:
-        UsageError: a key cannot be used, or no file says which devices its hospital has.
-    """
-    if files.peers is None:
-        raise UsageError(
-            "sums that devices open among themselves need the keys of the hospital's devices (masks.peers)"
-        )
-    cipher()
-    peers = reading_peers(files.peers)
-    peers()
-    return DeviceSecrets(read_private(files.key), peers, run)
-
-
-def reading_peers(path: Path) -> Callable[[], Mapping[str, bytes]]:
-    """A reader of devices' keys, which reads the file again when it has changed."""
-    seen: tuple[tuple[int, int, int], Mapping[str, bytes]] | None = None
-
-    def peers() -> Mapping[str, bytes]:
-        nonlocal seen
-        try:
-            found = path.stat()
-        except OSError as error:
-            raise UsageError(f"{path}: public keys cannot be read: {error.strerror}") from error
-        stamp = found.st_mtime_ns, found.st_size, found.st_ino
-        if seen is None or seen[0] != stamp:
-            seen = stamp, read_public(path)
-        return seen[1]
-
-    return peers
+def committed_to(about: bytes, dealer: str, holder: str, pair: tuple[bytes, bytes]) -> bytes:
+    """The COMMITTED bytes of a dealer's two shares for one holder."""
+    return b"".join(shamir.commit(about, dealer, holder, which, share) for which, share in enumerate(pair))

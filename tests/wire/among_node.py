@@ -53,8 +53,8 @@ class NotedSecrets(DeviceSecrets):
             file.write(json.dumps(what) + "\n")
             os.fsync(file.fileno())
 
-    def begin(self, ticket: int, steps: Any, words: Any) -> bytes:
-        public = super().begin(ticket, steps, words)
+    def begin(self, ticket: int, like: str, steps: Any, words: Any) -> bytes:
+        public = super().begin(ticket, like, steps, words)
         if self.forgetful:
             keys = [sha256(f"{ticket} {i}".encode()).digest() for i in range(3)]
             made = [X25519PrivateKey.from_private_bytes(key) for key in keys[:2]]

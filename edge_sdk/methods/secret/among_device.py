@@ -25,7 +25,7 @@ import numpy as np
 from edge_sdk.algebra import rounding
 from edge_sdk.algebra.neighbours import is_in_one_piece, neighbours, threshold
 from edge_sdk.contract.method import OUT, UP, NodeEnv, Role, Send, Step
-from edge_sdk.contract.sharing import PUBLIC, SEALED, TAG, SecretKeeper
+from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG, SecretKeeper
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.among_messages import (
     Agreement,
@@ -41,6 +41,7 @@ from edge_sdk.methods.secret.among_messages import (
     Withheld,
     from_bits,
     pieces,
+    to_bits,
     to_octets,
 )
 from edge_sdk.methods.secret.device import permitted, unmasked
@@ -93,7 +94,7 @@ def offered(env: NodeEnv, plan: SecretPlan, m: NumberedQuestion, send: Send) -> 
     message = permitted(env, send.message)
     form = kind.form(env, message)
     flat = kind.flatten(form, message)
-    public = keeper_of(env).begin(m.ticket, flat.steps, flat.words)
+    public = keeper_of(env).begin(m.ticket, f"{m.wrapped_kind} {m.round}", flat.steps, flat.words)
     return Send(UP, KeysOffer(form, np.frombuffer(public, np.uint8)))
 
 
@@ -129,18 +130,20 @@ def dealt(env: NodeEnv, plan: SecretPlan, m: Participants) -> Dealt:
     sealed = keeper.deal(m.ticket, m.digest(), env.me, roster, peers, threshold(len(roster)))
     if sealed is None:
         raise ValueError(LOST)
-    return Dealt(to_octets([sealed[peer] for peer in peers]))
+    committed = keeper.commitments(m.ticket)
+    return Dealt(to_octets([sealed[peer] for peer in peers]), to_octets([committed[h] for h in sorted(committed)]))
 
 
 def covered(env: NodeEnv, plan: SecretPlan, graph: Graph, m: PassedShares) -> Covered:
     dealers = from_bits(tuple(graph), m.dealers)
     check_enough(env, plan, graph, dealers)
     mine = [peer for peer in graph[env.me] if peer in dealers]
-    found = keeper_of(env).cover(m.ticket, pieces(m.sealed, SEALED, mine), m.width)
+    sealed, committed = pieces(m.sealed, SEALED, mine), pieces(m.commitments, COMMITTED, mine)
+    found = keeper_of(env).cover(m.ticket, sealed, committed, m.width)
     if found is None:
-        raise ValueError("a neighbour's shares cannot be read, or the answer was given already")
-    steps, words = found
-    return Covered(rounding.pack(steps, m.width), words)
+        raise ValueError("too many neighbours' shares are false, or the answer was given already")
+    steps, words, disputed = found
+    return Covered(rounding.pack(steps, m.width), words, to_bits(tuple(graph), disputed))
 
 
 def confirmed(env: NodeEnv, plan: SecretPlan, graph: Graph, m: Survivors) -> Confirmed:
@@ -151,7 +154,7 @@ def confirmed(env: NodeEnv, plan: SecretPlan, graph: Graph, m: Survivors) -> Con
     peers = [peer for peer in graph[env.me] if peer in members]
     words = keeper_of(env).confirm(m.ticket, members, peers)
     if words is None:
-        raise ValueError("another sum was confirmed before, or this device is in none")
+        raise ValueError("another sum was confirmed before, or one that differs by a device, or this device is in none")
     return Confirmed(to_octets([words[peer] for peer in peers]))
 
 

@@ -11,7 +11,7 @@ blank ones, and its own sum of these is replaced by the one that was opened. Whe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,10 +19,10 @@ import numpy as np
 
 from edge_sdk.algebra import rounding
 from edge_sdk.algebra.neighbours import is_in_one_piece, neighbours, threshold
-from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
-from edge_sdk.contract.sharing import SEALED, TAG
+from edge_sdk.contract.sharing import COMMITTED, SEALED, TAG
 from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.methods.secret.among_blame import LieError, check_disputes, check_told, liars_in
 from edge_sdk.methods.secret.among_messages import (
     FEW,
     REFUSED,
@@ -32,6 +32,7 @@ from edge_sdk.methods.secret.among_messages import (
     Confirmed,
     Covered,
     Dealt,
+    Disputed,
     KeysOffer,
     NoneOpened,
     NoSum,
@@ -39,11 +40,12 @@ from edge_sdk.methods.secret.among_messages import (
     Revealed,
     Survivors,
     Withdrawn,
+    from_bits,
     pieces,
     to_bits,
     to_octets,
 )
-from edge_sdk.methods.secret.among_opening import NotOpenedError, held_by, opened
+from edge_sdk.methods.secret.among_opening import NotOpenedError, holders, opened
 from edge_sdk.methods.secret.among_states import (
     CONFIRMING,
     COVERING,
@@ -94,13 +96,20 @@ class AmongHospital:
     def receive(self, env: NodeEnv, s: AmongState, sender: str, m: Any) -> Step:
         if sender in (UP, ME):
             return self.hand_on(env, self.state(s.inner) if sender == UP else s, sender, m)
-        if s.stage > OFFERING:
-            return s if isinstance(m, Withdrawn) else told(s, sender, m), []
-        if isinstance(m, KeysOffer):
-            return offered(env, self.plan, s, sender, m), []
+        if s.stage > OFFERING or isinstance(m, KeysOffer):
+            return self.hear(env, s, sender, m)
         if not says_nothing(m) or isinstance(m, Withdrawn):
             raise PeerError(f"{sender} sent {type(m).__name__}, and answers of this run are offered first")
         return self.hand_on(env, s, sender, m)
+
+    def hear(self, env: NodeEnv, s: AmongState, sender: str, m: Any) -> Step:
+        """The step after a device's part in the exchange; who lies is refused."""
+        try:
+            if isinstance(m, KeysOffer) and s.stage <= OFFERING:
+                return offered(env, self.plan, s, sender, m), []
+            return s if isinstance(m, Withdrawn) else told(s, sender, m), disputes_in(s, sender, m)
+        except LieError as lie:
+            return self.refuse(env, s, sender, str(lie))
 
     def hand_on(self, env: NodeEnv, s: AmongState, sender: str, m: Any) -> Step:
         """The step after a message for the role inside."""
@@ -111,10 +120,22 @@ class AmongHospital:
         if s.stage == IDLE or (s.stage == OFFERING and not s.offers):
             state, sends = self.inner.close(env, s.inner)
             return self.sent(env, self.state(state), sends)
+        s, said = self.blame(env, s, liars_in(s) if s.stage == COVERING else {})
         try:
-            return led_on(env, self.plan, s) if s.stage < REVEALING else self.finish(env, s)
+            s, sends = led_on(env, self.plan, s) if s.stage < REVEALING else self.finish(env, s)
         except NotOpenedError as why:
-            return self.void(env, s, str(why))
+            s, more = self.blame(env, s, why.liars)
+            s, sends = self.void(env, s, str(why))
+            sends = [*more, *sends]
+        return s, [*said, *sends]
+
+    def blame(self, env: NodeEnv, s: AmongState, liars: Mapping[str, str]) -> tuple[AmongState, list[Send]]:
+        """The state after devices were refused for what they have done: device -> why."""
+        said = list[Send]()
+        for name, why in liars.items():
+            s, more = self.refuse(env, s, name, why)
+            said += more
+        return s, said
 
     def finish(self, env: NodeEnv, s: AmongState) -> Step:
         """The step after the last answers of an exchange: the role inside closes its round, with the sum in place of
@@ -141,11 +162,12 @@ class AmongHospital:
         return message
 
     def tell_members(self, env: NodeEnv, s: AmongState, kind: SumKind) -> tuple[Any, list[Send]]:
-        """The inner state after it was told of all whose answers are in the sum, by blank ones, and what it sent.
-        Raises NotOpenedError where it does not count one of them: the sum has that answer in it."""
+        """The inner state after it was told of all whose answers are in the sum, by blank ones, and what it sent. It is
+        not told of who has lied, as that would be forgiven. Raises NotOpenedError where it does not count one of them:
+        the sum has that answer in it."""
         assert s.form is not None
         state, passed = s.inner, list[Send]()
-        for name in s.members:
+        for name in sorted({*s.members} - {*s.refused}):
             state, sends = self.inner.receive(env, state, name, kind.blank(s.form))
             passed += sends
         if any(isinstance(send.message, Refused) for send in passed):
@@ -178,7 +200,8 @@ class AmongHospital:
     def refuse(self, env: NodeEnv, s: AmongState, sender: str, why: str) -> Step:
         assert self.inner.refuse is not None
         state, sends = self.inner.refuse(env, s.inner, sender, why)
-        return replace(s, inner=state), sends
+        refused = s.refused if s.stage == IDLE else tuple(sorted({*s.refused, sender}))
+        return replace(s, inner=state, refused=refused), list(sends)
 
 
 def kind_in(plan: SecretPlan, s: AmongState) -> SumKind:
@@ -199,6 +222,9 @@ def offered(env: NodeEnv, plan: SecretPlan, s: AmongState, sender: str, m: KeysO
         raise PeerError(f"{sender} offers {m.form.kind}, which was not asked for")
     if m.form != (wanted := kind.form(env, kind.blank(m.form))) or s.form not in (None, m.form):
         raise PeerError(f"{sender} offers {m.form}, expected {s.form or wanted}")
+    assert env.reader is not None
+    if not env.reader.is_usable(m.public.tobytes()):
+        raise LieError(f"{sender} offers keys that share nothing with anybody's")
     if is_suspended(env, s.inner.guard, sender):
         return s
     return replace(s, form=m.form, offers={**s.offers, sender: m.public})
@@ -210,26 +236,38 @@ def told(s: AmongState, sender: str, m: Any) -> AmongState:
     try:
         if s.stage == DEALING and isinstance(m, Dealt):
             pieces(m.sealed, SEALED, graph[sender])
-            return replace(s, dealt={**s.dealt, sender: m.sealed})
+            pieces(m.commitments, COMMITTED, holders(graph, sender))
+            committed = {**s.committed, sender: m.commitments}
+            return replace(s, dealt={**s.dealt, sender: m.sealed}, committed=committed)
         if s.stage == COVERING and isinstance(m, Covered):
-            return covered(s, sender, m)
+            return covered(s, graph, sender, m)
         if s.stage == CONFIRMING and isinstance(m, Confirmed):
             pieces(m.words, TAG, [peer for peer in graph[sender] if peer in s.members])
             return replace(s, confirmed={**s.confirmed, sender: m.words})
         if s.stage == REVEALING and isinstance(m, Revealed):
-            pieces(m.shares, SHARE, held_by(s, graph, sender))
+            check_told(s, graph, sender, m)
             return replace(s, revealed={**s.revealed, sender: m.shares})
     except ValueError as why:
         raise PeerError(f"{sender} sent {type(m).__name__}: {why}") from None
     raise PeerError(f"{sender} sent {type(m).__name__}, which was not asked for")
 
 
-def covered(s: AmongState, sender: str, m: Covered) -> AmongState:
-    """The state with one more masked answer in the sum. Raises ValueError for one of another size."""
+def covered(s: AmongState, graph: Any, sender: str, m: Covered) -> AmongState:
+    """The state with one more masked answer in the sum. Raises ValueError for one of another size, or disputes with
+    others than neighbours who have dealt."""
+    if not {*from_bits(s.names, m.disputed)} <= {*graph[sender]} & {*s.dealt}:
+        raise ValueError("a dispute with devices that have dealt nothing to it")
     if m.steps.size != rounding.packed_size(s.steps.size, s.width) or m.words.size != s.words.size:
         raise ValueError(f"{m.steps.size} bytes and {m.words.size} words, expected {s.steps.size} of {s.width} bits")
     steps = cut(s.steps + rounding.unpack(m.steps, s.steps.size, s.width), s.width)
-    return replace(s, members=tuple(sorted({*s.members, sender})), steps=steps, words=s.words + m.words)
+    members, disputed = tuple(sorted({*s.members, sender})), {**s.disputed, sender: m.disputed}
+    return replace(s, members=members, steps=steps, words=s.words + m.words, disputed=disputed)
+
+
+def disputes_in(s: AmongState, sender: str, m: Any) -> list[Send]:
+    """Events of shares that a device says to be false."""
+    found = from_bits(s.names, m.disputed) if isinstance(m, Covered) else ()
+    return [Send(OUT, Disputed(dealer, sender)) for dealer in found]
 
 
 # What they are asked --------------------------------------------------------------------------------------------
@@ -245,6 +283,7 @@ def led_on(env: NodeEnv, plan: SecretPlan, s: AmongState) -> Step:
         return ask_to_cover(plan, s, graph)
     check_left(plan, graph, s.members)
     if s.stage == COVERING:
+        check_disputes(s, graph)
         if not is_in_one_piece(graph, s.members):
             raise NotOpenedError(SPLIT)
         question = Survivors(s.ticket, to_bits(s.names, s.members))
@@ -270,10 +309,11 @@ def ask_to_cover(plan: SecretPlan, s: AmongState, graph: Any) -> Step:
     assert s.form is not None
     (steps, words), width = kind.lengths(s.form), kind.width(s.form, len(s.names))
     sealed = {name: pieces(octets, SEALED, graph[name]) for name, octets in s.dealt.items()}
+    committed = {name: pieces(octets, COMMITTED, holders(graph, name)) for name, octets in s.committed.items()}
     dealers, sends = to_bits(s.names, s.dealt), list[Send]()
     for name in sorted(s.dealt):
-        mine = to_octets([sealed[peer][name] for peer in graph[name] if peer in sealed])
-        sends.append(Send(name, PassedShares(s.ticket, width, dealers, mine), all=True))
+        mine, said = (to_octets([of[p][name] for p in graph[name] if p in sealed]) for of in (sealed, committed))
+        sends.append(Send(name, PassedShares(s.ticket, width, dealers, mine, said), all=True))
     s = replace(s, dealt=dict.fromkeys(s.dealt, to_octets([])))  # who has dealt is all that is needed from here on
     zeros = np.zeros(steps, np.uint32), np.zeros(words, np.uint64)
     return replace(s, stage=COVERING, width=width, steps=zeros[0], words=zeros[1]), sends

@@ -6,7 +6,7 @@ Sets of devices travel as bits, in the order of the roster.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from edge_sdk.algebra.neighbours import digest
 from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.run import ID
-from edge_sdk.contract.sharing import PUBLIC, SEALED, TAG
+from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG
 from edge_sdk.methods.integers.messages import Octets
 from edge_sdk.methods.secret.messages import MOST_TERMS, SumForm, Words, check_width
 
@@ -68,6 +68,11 @@ def pieces(octets: Octets, size: int, names: Sequence[str]) -> dict[str, bytes]:
         raise ValueError(f"{octets.size} bytes for {len(names)} devices, {size} each")
     whole = octets.tobytes()
     return {name: whole[size * i : size * (i + 1)] for i, name in enumerate(names)}
+
+
+def nothing() -> Octets:
+    """No bytes."""
+    return np.zeros(0, np.uint8)
 
 
 def to_octets(parts: Collection[bytes]) -> Octets:
@@ -126,12 +131,20 @@ class Participants:
 
 @dataclass(frozen=True)
 class Dealt:
-    """Up: uint8 (SEALED x neighbours,), shares for each neighbour, by name, which it alone can read."""
+    """Up: shares of two secrets, dealt out.
+
+    Attributes:
+        sealed: uint8 (SEALED x neighbours,), shares for each neighbour, by name, which it alone can read.
+        commitments: uint8 (COMMITTED x holders,), hashes of the shares of neighbours and of the device itself, by name:
+            whoever tells another share is found out.
+    """
 
     sealed: Octets
+    commitments: Octets = field(default_factory=nothing)
 
     def check(self, layout: Layout) -> None:
         check_pieces(self.sealed, SEALED, "shares")
+        check_pieces(self.commitments, COMMITTED, "commitments")
 
 
 @dataclass(frozen=True)
@@ -143,26 +156,35 @@ class PassedShares:
         width: bits of the ring for the answer's steps.
         dealers: bits of all who have dealt.
         sealed: uint8 (SEALED x neighbours who have dealt,), by name.
+        commitments: uint8 (COMMITTED x neighbours who have dealt,), what they have committed themselves to, by name.
     """
 
     ticket: Drawn
     width: int
     dealers: Octets
     sealed: Octets
+    commitments: Octets = field(default_factory=nothing)
 
     def check(self, layout: Layout) -> None:
         check_ticket(self.ticket)
         check_width(self.width)
         check_bits(self.dealers)
         check_pieces(self.sealed, SEALED, "shares")
+        check_pieces(self.commitments, COMMITTED, "commitments")
 
 
 @dataclass(frozen=True)
 class Covered:
-    """Up: an answer under its masks. `steps`, `words`: as of `Masked`, in the ring that was asked for."""
+    """Up: an answer under its masks.
+
+    Attributes:
+        steps, words: as of `Masked`, in the ring that was asked for.
+        disputed: bits of those neighbours whose shares were not what they have committed themselves to.
+    """
 
     steps: Octets
     words: Words
+    disputed: Octets = field(default_factory=nothing)
 
 
 @dataclass(frozen=True)
@@ -214,8 +236,8 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Revealed:
-    """Up: uint8 (SHARE x holders,), a share of each neighbour who has dealt and of the device itself, by name: of a
-    survivor's own mask, or of the key of one who is missing."""
+    """Up: uint8 (SHARE x holders,), a share of each neighbour who has dealt, and is not disputed by this device, and of
+    the device itself, by name: of a survivor's own mask, or of the key of one who is missing."""
 
     shares: Octets
 
@@ -267,6 +289,25 @@ class NoneOpened:
 
     def to_sentence(self) -> str:
         return f"{self.hospital}: no sum of {self.devices} devices was opened: {WHY[self.why]}"
+
+
+@dataclass(frozen=True)
+class Disputed:
+    """Event of a hospital: a device says that another one has not dealt to it what it had committed itself to. One of
+    the two lies, and nobody sees which, as long as each of them is in dispute with few others.
+
+    Attributes:
+        dealer, holder: names of the two.
+    """
+
+    dealer: str
+    holder: str
+
+    def to_metrics(self) -> dict[str, Any]:
+        return {"kind": "disputed", **asdict(self)}
+
+    def to_sentence(self) -> str:
+        return f"{self.holder} says that {self.dealer} has dealt false shares to it; one of the two lies"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.sharing import PUBLIC
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.secret.among_messages import FALSE, UNSHARED, pieces
+from edge_sdk.methods.secret.among_messages import FALSE, UNSHARED, from_bits, pieces
 from edge_sdk.methods.secret.among_states import AmongState
 from edge_sdk.methods.secret.forms import Flat, check_count
 from edge_sdk.methods.secret.masking import cut, ring_type
@@ -20,7 +20,11 @@ SECRET = 32  # bytes
 
 
 class NotOpenedError(Exception):
-    """A sum cannot be opened; the text is a key of `among_messages.WHY`."""
+    """A sum cannot be opened; the text is a key of `among_messages.WHY`. `liars`: device -> why it is its fault."""
+
+    def __init__(self, why: str, liars: Mapping[str, str] | None = None):
+        super().__init__(why)
+        self.liars = liars or {}
 
 
 def opened(env: NodeEnv, s: AmongState) -> Flat:
@@ -54,12 +58,12 @@ def masks_in(
             yield -1, reader.own_mask(secret, about, device, *size)
             continue
         if not reader.is_key_of(secret, publics[device]):
-            raise NotOpenedError(FALSE)
+            raise NotOpenedError(FALSE, {device: "the key that it has dealt out is not the one that it has offered"})
         for peer in {*graph[device]} & {*s.members}:
             try:
                 mask = reader.pair_mask(secret, device, publics[peer], peer, about, *size)
-            except ValueError:  # the peer has offered a key that shares nothing with anybody
-                raise NotOpenedError(FALSE) from None
+            except ValueError:  # a roster of a version that did not look at offers
+                raise NotOpenedError(FALSE, {peer: "its keys share nothing with anybody's"}) from None
             yield -1 if peer < device else 1, mask
 
 
@@ -68,22 +72,37 @@ def secrets_told(s: AmongState, graph: Mapping[str, Sequence[str]]) -> dict[str,
     told = {holder: pieces(m, SHARE, held_by(s, graph, holder)) for holder, m in sorted(s.revealed.items())}
     places, needed = {name: i for i, name in enumerate(s.names, 1)}, threshold(len(s.names))
     return {
-        device: secret_of({places[holder]: found[device] for holder, found in told.items() if device in found}, needed)
+        device: secret_of(
+            device, {places[holder]: found[device] for holder, found in told.items() if device in found}, needed
+        )
         for device in sorted(s.dealt)
     }
 
 
-def secret_of(told: Mapping[int, bytes], needed: int) -> bytes:
-    """A device's secret of shares by place: a member's seed, or the key of one that is missing."""
+def secret_of(device: str, told: Mapping[int, bytes], needed: int) -> bytes:
+    """A device's secret of shares by place: a member's seed, or the key of one that is missing.
+
+    All shares are those that it has dealt. So where the first and the last of them make two secrets, or none that can
+    be one, it has dealt falsely; every share is among the first or the last, as more than half are needed.
+    """
     if len(told) < needed:
         raise NotOpenedError(UNSHARED)
-    shares = {place: int.from_bytes(told[place], "big") for place in sorted(told)[:needed]}
+    shares = [(place, int.from_bytes(told[place], "big")) for place in sorted(told)]
     try:
-        return shamir.join(shares).to_bytes(SECRET, "big")
+        first, last = (shamir.join(dict(some)).to_bytes(SECRET, "big") for some in (shares[:needed], shares[-needed:]))
     except (ValueError, OverflowError):
-        raise NotOpenedError(FALSE) from None
+        first, last = b"", b"?"
+    if first != last:
+        raise NotOpenedError(FALSE, {device: "the shares that it has dealt out are not of one secret"})
+    return first
+
+
+def holders(graph: Mapping[str, Sequence[str]], dealer: str) -> list[str]:
+    """Who holds shares of a dealer: its neighbours and itself, sorted."""
+    return sorted({dealer, *graph[dealer]})
 
 
 def held_by(s: AmongState, graph: Mapping[str, Sequence[str]], holder: str) -> list[str]:
-    """Devices of which one holds shares, itself among them, sorted."""
-    return sorted({holder, *graph[holder]} & {*s.dealt})
+    """Devices of which one holds shares that it does not dispute, itself among them, sorted."""
+    disputed = from_bits(s.names, s.disputed[holder]) if holder in s.disputed else ()
+    return sorted(({holder, *graph[holder]} & {*s.dealt}) - {*disputed})

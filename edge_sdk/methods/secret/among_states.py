@@ -32,6 +32,9 @@ class AmongState:
         offers, dealt, confirmed, revealed: device -> what it has sent of that, as long as it is needed.
         members: whose masked answers came.
         steps, words: their sum.
+        committed: device -> what it has committed itself to.
+        disputed: device -> whose shares it has found false, a bit each.
+        refused: who has lied in this exchange: the role inside is not told of its answer, which is in the sum.
     """
 
     inner: Any
@@ -46,6 +49,9 @@ class AmongState:
     words: Words = field(default_factory=lambda: np.zeros(0, np.uint64))
     confirmed: Mapping[str, Octets] = field(default_factory=dict)
     revealed: Mapping[str, Octets] = field(default_factory=dict)
+    committed: Mapping[str, Octets] = field(default_factory=dict)
+    disputed: Mapping[str, Octets] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
 
     @property
     def guard(self) -> Any:

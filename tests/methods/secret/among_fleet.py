@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from edge_sdk.contract.method import OUT, UP
-from edge_sdk.contract.sharing import PUBLIC, SEALED, TAG
+from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG
 from edge_sdk.methods.secret.among_messages import (
     Agreement,
     Confirmed,
@@ -61,12 +61,17 @@ class Fleet:
         return self.roster
 
     def deals(self):
-        self.dealt = {d: pieces(m.sealed, SEALED, others(d)) for d, m in self.ask_all(lambda d: self.roster).items()}
+        return self.take_dealt(self.ask_all(lambda d: self.roster))
+
+    def take_dealt(self, dealt):
+        self.dealt = {d: pieces(m.sealed, SEALED, others(d)) for d, m in dealt.items()}
+        self.committed = {d: pieces(m.commitments, COMMITTED, DEVICES) for d, m in dealt.items()}
         return self.dealt
 
     def passed(self, name, dealers=DEVICES):
-        sealed = to_octets([self.dealt[peer][name] for peer in others(name) if peer in dealers])
-        return PassedShares(self.roster.ticket, WIDTH, to_bits(DEVICES, dealers), sealed)
+        peers = [peer for peer in others(name) if peer in dealers]
+        sealed, said = (to_octets([of[peer][name] for peer in peers]) for of in (self.dealt, self.committed))
+        return PassedShares(self.roster.ticket, WIDTH, to_bits(DEVICES, dealers), sealed, said)
 
     def survivors(self, members=DEVICES):
         return Survivors(self.roster.ticket, to_bits(DEVICES, members))

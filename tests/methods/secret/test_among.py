@@ -9,7 +9,6 @@ from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.method import Role
 from edge_sdk.contract.round import Policy
 from edge_sdk.methods.secret.among_messages import (
-    FALSE,
     FEW,
     SPLIT,
     UNSHARED,
@@ -163,17 +162,6 @@ def test_a_kill_costs_at_most_one_answer_and_makes_nobody_tell_more(step):
     assert outcome(net, transcript) == clear_without(gone)
     assert {len(which) for which in told_shares.values()} == {1} and len(told_shares) > 60
     assert {1 in which for which in told_shares.values()} == ({True, False} if step is PassedShares else {False})
-
-
-def test_two_shares_that_are_lies_spoil_the_sum_and_nothing_counts():
-    def change(name, question, message):
-        if name == "d0" and second_round(question) and isinstance(message, Revealed):
-            return replace(message, shares=message.shares ^ 1)
-        return message
-
-    net, transcript = played(RUN, answering(change)(METHOD), policies=WAITING, faults=CALM)
-    assert [m.why for m in told(transcript, NoneOpened)] == [FALSE]
-    assert outcome(net, transcript) == clear_without(DEVICES)
 
 
 # The contract of methods ----------------------------------------------------------------------------------------

@@ -8,14 +8,17 @@ import pytest
 
 from edge_sdk.algebra import rounding
 from edge_sdk.algebra.shamir import SHARE
-from edge_sdk.contract.sharing import PUBLIC, SEALED, TAG
+from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.among_messages import (
     Agreement,
     Confirmed,
     Covered,
+    PassedShares,
     Revealed,
+    Survivors,
     Withdrawn,
+    from_bits,
     pieces,
     to_bits,
     to_octets,
@@ -104,6 +107,31 @@ def test_nothing_is_revealed_without_the_words_of_enough_neighbours(how):
     assert fleet.ask("d0", FORGED[how](fleet, "d0")) == Withdrawn()
 
 
+def asked_again(fleet, members):
+    """What d0 says when all are asked the same under another number, and are to add up these alone."""
+    again = {d: replace(QUESTIONS[d], ticket=TICKET + 1) for d in members}
+    offers = fleet.ask_all(again.get, members)
+    roster = replace(roster_of(offers, "d0"), ticket=TICKET + 1)
+    dealt = fleet.ask_all(lambda d: roster, members)
+    for name in members:
+        peers = [d for d in members if d != name]
+        sealed, said = [], []
+        for peer in peers:
+            of = [d for d in members if d != peer]
+            sealed.append(pieces(dealt[peer].sealed, SEALED, of)[name])
+            said.append(pieces(dealt[peer].commitments, COMMITTED, members)[name])
+        bits = to_bits(members, members)
+        fleet.ask(name, PassedShares(TICKET + 1, WIDTH, bits, to_octets(sealed), to_octets(said)))
+    return fleet.ask("d0", Survivors(TICKET + 1, to_bits(members, members)))
+
+
+def test_the_same_question_is_not_answered_for_a_cohort_that_differs_by_one_device():
+    """Its two sums would differ by that device's answer, and training may give the same twice."""
+    assert asked_again(Fleet().upto(4), DEVICES[:5]) == Withdrawn()
+    assert isinstance(asked_again(Fleet().upto(4), DEVICES), Confirmed), "of the same devices it is the same sum"
+    assert isinstance(asked_again(Fleet().upto(3), DEVICES[:5]), Confirmed), "no sum was confirmed before"
+
+
 SMALL = {
     "a roster of two": lambda f: roster_of({d: fleet_offer(f.roster, d) for d in ("d0", "d1")}, "d1"),
     "a roster without it": lambda f: roster_of({d: fleet_offer(f.roster, d) for d in DEVICES[1:]}, "d1"),
@@ -139,12 +167,13 @@ def test_a_stranger_on_the_roster_is_found():
 def test_a_hospital_cannot_put_keys_of_its_own_in_place_of_a_devices():
     """It shows d0 other keys of d1, to read what d0 seals for it; d1 and d0 then know each other no more."""
     fleet = Fleet().upto(1)
-    ours = keeper_of("d1").begin(TICKET, np.zeros(1, np.uint32), np.zeros(1, np.uint64))
+    ours = keeper_of("d1").begin(TICKET, "", np.zeros(1, np.uint32), np.zeros(1, np.uint64))
     false = fleet.roster.publics.copy()
     false[PUBLIC : 2 * PUBLIC] = np.frombuffer(ours, np.uint8)
     dealt = {d: fleet.ask(d, replace(fleet.roster, publics=false) if d == "d0" else fleet.roster) for d in DEVICES}
-    fleet.dealt = {d: pieces(m.sealed, SEALED, others(d)) for d, m in dealt.items()}
-    assert fleet.ask("d0", fleet.passed("d0")) == fleet.ask("d1", fleet.passed("d1")) == Withdrawn()
+    fleet.take_dealt(dealt)
+    assert fleet.ask("d0", fleet.passed("d0")) == Withdrawn(), "it can read nobody's shares"
+    assert from_bits(DEVICES, fleet.ask("d1", fleet.passed("d1")).disputed) == ("d0",), "it tells nothing of d0"
 
 
 def test_shares_of_another_exchange_or_for_another_device_are_not_read():

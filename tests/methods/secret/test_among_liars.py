@@ -1,0 +1,95 @@
+"""A device that lies among others: it is named for what can be seen of it, left out in the end, and the rest go on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edge_sdk.algebra.shamir import SHARE
+from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.round import Policy
+from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED
+from edge_sdk.methods.secret.among_messages import FALSE, Covered, Dealt, Disputed, KeysOffer, NoneOpened, Revealed
+from edge_sdk.methods.shared.evaluation import Progress
+from edge_sdk.methods.shared.guard import Refused
+from edge_sdk.methods.shared.suspension import Suspended
+from edge_sdk.nodes.assembly import method_of
+from tests.methods.problems import DEVICES, told
+from tests.methods.secret.among import CALM, among_envs, among_run, answering, played
+
+ROUNDS, LIAR = 6, "d1"
+RUN = among_run(rounds=ROUNDS)
+WAITING = {"aggregator": Policy(quorum=1), "hospital": Policy(deadline=20.0)}
+
+
+def outcome(lie):
+    """Counted devices of each round, and the names of those refused and suspended."""
+
+    def change(name, question, message):
+        return lie(message) if name == LIAR else message
+
+    envs = among_envs(RUN)
+    envs["h0"] = replace(envs["h0"], limits=Limits(suspend_after=2))
+    _, transcript = played(RUN, answering(change)(method_of(RUN)), policies=WAITING, faults=CALM, envs=envs)
+    counts = [p.devices for p in told(transcript, Progress)]
+    return counts, told(transcript, Refused, "h0"), told(transcript, Suspended, "h0"), transcript
+
+
+def flipped(octets, first=0, last=None):
+    """The bytes with one bit of each of a part of them changed."""
+    found = octets.copy()
+    found[first:last] ^= 1
+    return found
+
+
+def changed(kind, **fields):
+    """The lie that changes fields of one type of message."""
+    return lambda m: replace(m, **{f: g(getattr(m, f)) for f, g in fields.items()}) if isinstance(m, kind) else m
+
+
+FALSE_SHARES = changed(Revealed, shares=flipped)
+FALSE_SEALS = changed(Dealt, sealed=lambda octets: flipped(octets, 0, 3 * SEALED))
+FALSE_WORD = changed(Dealt, commitments=lambda octets: flipped(octets, 0, 4 * COMMITTED))
+NO_KEYS = changed(KeysOffer, public=lambda octets: np.zeros(PUBLIC, np.uint8))
+
+
+def accusing(m):
+    """It disputes what all others have dealt, and tells no share but its own."""
+    if isinstance(m, Covered):
+        return replace(m, disputed=np.packbits([d != LIAR for d in DEVICES]))
+    at = SHARE * DEVICES.index(LIAR)
+    return replace(m, shares=m.shares[at : at + SHARE]) if isinstance(m, Revealed) else m
+
+
+@pytest.mark.parametrize(
+    ("lie", "why", "before"),
+    [
+        (FALSE_SHARES, "is not the one that it was dealt", 6),
+        (accusing, "it says that shares are false, of 5 of 5", 6),
+        (NO_KEYS, "share nothing with anybody's", 5),
+        (FALSE_SEALS, "its shares are false, say 3 of 5", 0),
+        (FALSE_WORD, "its shares are false, say", 0),
+    ],
+)
+def test_a_liar_is_named_and_suspended_and_the_others_go_on(lie, why, before):
+    """Twice refused, then left out. Until then its lie costs nothing, or the round, as so few can do without it."""
+    counts, refused, suspended, _ = outcome(lie)
+    assert {m.sender for m in refused} == {LIAR} and len(refused) == 2 and why in refused[0].reason
+    assert [m.sender for m in suspended] == [LIAR]
+    assert counts == [before, before, 5, 5, 5, 5]
+
+
+def test_one_pair_in_dispute_costs_nothing_and_nobody_is_blamed():
+    """One of the two lies, and the hospital cannot see which; its application hears of both."""
+    counts, refused, _, transcript = outcome(changed(Dealt, sealed=lambda octets: flipped(octets, 0, SEALED)))
+    assert counts == [6] * ROUNDS and not refused
+    found = told(transcript, Disputed, "h0")
+    assert {(m.dealer, m.holder) for m in found} == {(LIAR, "d0")}
+    assert "one of the two lies" in found[0].to_sentence() and found[0].to_metrics()["kind"] == "disputed"
+
+
+def test_an_answer_that_does_not_fit_its_masks_voids_the_sum_and_is_nobodys():
+    """What is under masks nobody can look at, so no one is blamed for it, and none is taken for it."""
+    counts, refused, suspended, transcript = outcome(changed(Covered, words=lambda words: words + np.uint64(1)))
+    assert counts == [0] * ROUNDS and not refused and not suspended
+    assert {m.why for m in told(transcript, NoneOpened)} == {FALSE}
