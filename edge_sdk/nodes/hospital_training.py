@@ -31,7 +31,7 @@ from edge_sdk.nodes.epsilon_ledger import EpsilonLedger
 from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.hospital_lanes import assemble_rollout
 from edge_sdk.nodes.kernels.family import HospitalParts
-from edge_sdk.nodes.lane_parts import folder_of, note_over, set_over, training_trust
+from edge_sdk.nodes.lane_parts import folder_of, list_lane_folders, note_over, set_over, training_trust
 from edge_sdk.nodes.masks import HospitalKeys
 from edge_sdk.nodes.trust import Trust
 
@@ -73,7 +73,8 @@ class HospitalTraining:
     ):
         self.number, self.hospital, self.persists = number, hospital, persists
         self.folder = folder_of(directory, number) if number else directory
-        self.trust = training_trust(key, directory, self.folder)
+        others = [path for path in list_lane_folders(directory) if path != self.folder] if persists else []
+        self.trust = training_trust(key, directory, self.folder, others)
         self.over = threading.Event()
         self.gate = Gate(allow, self.folder, self.over)
         self.gate.ledger = EpsilonLedger(directory)  # epsilon adds up over all runs of the node

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from edge_sdk.atomic import make_private_directory, write_text
 from edge_sdk.contract.run import ID, Run
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.assembly import is_rollout, only_judges
+from edge_sdk.nodes.shared_trust import SharedTrust
 from edge_sdk.nodes.trust import TRUST_FILE, Trust
 from edge_sdk.wire.topics import MOST_LANES
 
@@ -20,6 +22,11 @@ ROLLOUTS = 1
 def folder_of(directory: Path, number: int) -> Path:
     """Folder of a lane in a node's directory."""
     return directory / f"lane-{number}"
+
+
+def list_lane_folders(directory: Path) -> list[Path]:
+    """Folders of all lanes that a node may have or have had, the main one first."""
+    return [directory, *(folder_of(directory, number) for number in range(1, MOST_LANES + 1))]
 
 
 def check_evaluations(count: int, key: str = "evaluations") -> int:
@@ -52,12 +59,13 @@ def check_lane(run: Run, number: int) -> None:
         raise UsageError(f"rollouts are for lane {ROLLOUTS}, and this is lane {number}")
 
 
-def training_trust(key: str | Path | None, directory: Path, folder: Path) -> Trust:
+def training_trust(key: str | Path | None, directory: Path, folder: Path, others: Sequence[Path] = ()) -> Trust:
     """Whom a node trusts about the trainings of a lane. Each counts by itself, since one that goes on is not old where
-    another was signed later; a new lane begins with what the main one has taken so far."""
+    another was signed later; a new lane begins with what the main one has taken so far, and no lane takes what one of
+    the `others`, by their folders, has had."""
     if key is not None and folder != directory:
         begin_numbers(key, directory, folder)
-    return Trust(key, folder)
+    return Trust(key, folder) if key is None or not others else SharedTrust(key, folder, others)
 
 
 def begin_numbers(key: str | Path, directory: Path, folder: Path) -> None:

@@ -69,7 +69,9 @@ def test_a_signature_is_over_the_devices_too(tmp_path: Path) -> None:
     two.trainings[1].check_run(signed)
     with pytest.raises(UsageError, match="was changed after the key"):
         two.trainings[1].check_run(replace(signed, devices=("a", "b")))
-    two.trainings[0].check_run(sign_run(RUN, signer, 4))  # begun before: each lane has numbers of its own
+    two.trainings[0].check_run(
+        sign_run(replace(RUN, id="q"), signer, 4)
+    )  # begun before: each lane has numbers of its own
 
 
 def test_a_new_lane_knows_what_its_hospital_has_taken(tmp_path: Path) -> None:
@@ -79,6 +81,36 @@ def test_a_new_lane_knows_what_its_hospital_has_taken(tmp_path: Path) -> None:
     hospital(tmp_path / "h", trusted_key=key).trainings[0].check_run(sign_run(RUN, signer, 9))
     with pytest.raises(UsageError, match="old"):
         hospital(tmp_path / "h", trainings=2, trusted_key=key).trainings[1].check_run(sign_run(RUN, signer, 8))
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["restarted", "running"])
+def test_an_old_training_of_one_lane_is_none_of_another(tmp_path: Path, again: bool) -> None:
+    signer = Signer(make_private_key())
+    key = tmp_path / "trusted.pem"
+    key.write_bytes(signer.public_pem)
+    options: dict[str, Any] = {"trainings": 2, "trusted_key": key}
+    two = hospital(tmp_path / "h", **options)
+    first, second = (sign_run(replace(RUN, id=f"r{n}", devices=("a",)), signer, n) for n in (5, 6))
+    for run in (first, second):
+        two.trainings[0].check_run(run)
+    two = hospital(tmp_path / "h", **options) if again else two
+    for old in (first, second):
+        with pytest.raises(UsageError, match=f"run {old.id} is an old one"):
+            two.trainings[1].check_run(old)
+    two.trainings[0].check_run(second)  # it goes on in its own
+    two.trainings[1].check_run(sign_run(second, signer, 7))  # begun anew by its operator
+
+
+def test_a_training_that_is_heard_of_after_a_later_one_is_taken(tmp_path: Path) -> None:
+    signer = Signer(make_private_key())
+    key = tmp_path / "trusted.pem"
+    key.write_bytes(signer.public_pem)
+    two = hospital(tmp_path / "h", trainings=2, trusted_key=key)
+    runs = [sign_run(replace(RUN, id=f"r{n}"), signer, n) for n in (4, 5, 6)]
+    two.trainings[1].check_run(runs[1])
+    two.trainings[0].check_run(runs[0])
+    two.trainings[1].check_run(runs[2])
+    two.trainings[0].check_run(runs[0])  # offered again
 
 
 def test_settings_say_what_is_wrong_with_them(tmp_path: Path) -> None:
