@@ -81,13 +81,14 @@ def test_a_killed_device_repeats_its_noise(run: Run, tmp_path: Path) -> None:
     assert session.take_message(Message(run.id, "h0", 7, 1, 1, (), 1, True, body)) == "new"
     session.commit(time.monotonic())
     (before,) = answers(session)
-    assert isinstance(parts.messages.decode(before), Integers) and entropy.drawn == 2
+    drawn = entropy.drawn
+    assert isinstance(parts.messages.decode(before), Integers) and drawn > 0
     session.store.drop()
     again = opened(run, tmp_path, assembly(run, entropy, tmp_path))
     again.meet_peer("h0", 7)
     again.take_message(Message(run.id, "h0", 7, 1, 1, (), 1, True, body))
     again.commit(time.monotonic())
-    assert answers(again) == [before] and entropy.drawn == 2
+    assert answers(again) == [before] and entropy.drawn == drawn
     assert EpsilonLedger(tmp_path).spent_by(run) == rho_of_answer(run)
 
 
