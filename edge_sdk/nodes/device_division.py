@@ -31,26 +31,31 @@ class DeviceDivision:
     def lane_of(self, training: HospitalTraining) -> RunLane:
         return self.lanes.find(training.number)
 
-    def claim(self, training: HospitalTraining, run: Run, wanted: tuple[str, ...]) -> None:
-        """Give a run its devices.
+    def check(self, training: HospitalTraining, run: Run, wanted: tuple[str, ...]) -> None:
+        """See that a run may be given its devices.
 
         Raises:
             UsageError: they are in another training, or there are none.
         """
-        lane = self.lane_of(training)
-        offered = lane.membership.presence.parent is not None
+        offered = self.lane_of(training).membership.presence.parent is not None
         if read_left(training.folder) == run.id and not offered:
             raise UsageError("its devices are in another run since; it goes on when it is offered again")
         if not wanted:
             raise UsageError("it is for none of the devices of this hospital")
-        rivals = [each for each in self.trainings if each is not training and self.has_any(each, wanted)]
-        for each in rivals:
+        for each in self.list_rivals(training, wanted):
             if not self.may_be_left(each, offered):
                 raise UsageError(self.describe_rival(each, wanted))
-        for each in rivals:
+
+    def claim(self, training: HospitalTraining, run: Run, wanted: tuple[str, ...]) -> None:
+        """Give a run its devices, once nothing else can refuse it: a run that has them is left for good."""
+        for each in self.list_rivals(training, wanted):
             self.leave(each, run)
         forget_left(training.folder)
-        self.shared.give(lane, wanted)
+        self.shared.give(self.lane_of(training), wanted)
+
+    def list_rivals(self, training: HospitalTraining, wanted: tuple[str, ...]) -> list[HospitalTraining]:
+        """Other trainings that work with one of these devices."""
+        return [each for each in self.trainings if each is not training and self.has_any(each, wanted)]
 
     def has_any(self, training: HospitalTraining, devices: tuple[str, ...]) -> bool:
         """A training works with one of these devices."""

@@ -248,11 +248,11 @@ class Hospital:
         """sha256 of a bundle -> how many devices have it by the settings."""
         return self.shelf.count_devices(self.devices)
 
-    def claim_devices(self, training: HospitalTraining, run: Run) -> tuple[str, ...]:
-        """The devices that a run has from now on. UsageError: it is for none, or for one of another training."""
+    def choose_devices(self, training: HospitalTraining, run: Run) -> tuple[str, ...]:
+        """The devices that a run can have. UsageError: it is for none, or for one of another training."""
         wanted = self.list_devices(run)
         if self.divides:
-            DeviceDivision(self.trainings, self.runtime.of_lanes).claim(training, run, wanted)
+            DeviceDivision(self.trainings, self.runtime.of_lanes).check(training, run, wanted)
             return wanted
         if run.devices and len(wanted) < len(self.devices):
             raise UsageError(
@@ -260,6 +260,11 @@ class Hospital:
                 "in one training: with trainings = 2 in its settings they could be in several"
             )
         return self.devices
+
+    def claim_devices(self, training: HospitalTraining, run: Run, wanted: tuple[str, ...]) -> None:
+        """Let a run have the devices that were chosen for it."""
+        if self.divides:
+            DeviceDivision(self.trainings, self.runtime.of_lanes).claim(training, run, wanted)
 
     def end_training(self, training: HospitalTraining) -> None:
         """A training is over: others, refused because of its devices, are tried again."""

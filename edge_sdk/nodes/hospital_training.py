@@ -22,6 +22,7 @@ from edge_sdk.live.permission import Permission
 from edge_sdk.methods.rollout.messages import VersionTaken
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint
+from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import leaving_scores, mask_giving
 from edge_sdk.nodes.allow import Allow
@@ -50,7 +51,8 @@ class Treating(Protocol):
     shelf: BundleShelf
     on_event: Callable[[Any], None] | None
 
-    def claim_devices(self, training: HospitalTraining, run: Run) -> tuple[str, ...]: ...
+    def choose_devices(self, training: HospitalTraining, run: Run) -> tuple[str, ...]: ...
+    def claim_devices(self, training: HospitalTraining, run: Run, wanted: tuple[str, ...]) -> None: ...
     def complain(self, message: Complaint) -> None: ...
     def end_training(self, training: HospitalTraining) -> None: ...
 
@@ -99,17 +101,21 @@ class HospitalTraining:
         bundle = self.bundle if is_rollout(run) else hospital.shelf.find(run)
         if not is_rollout(run):
             check_bundle(run, bundle, "hospital")
-        sizes = dict.fromkeys(hospital.claim_devices(self, run), 1)
+        devices = hospital.choose_devices(self, run)
+        assembly = self.make_part(run, bundle, dict.fromkeys(devices, 1))
+        hospital.claim_devices(self, run, devices)
         if self.persists:
             set_over(self.over, self.folder, run)
         elif self.run is not None and self.run.id != run.id:
             self.over.clear()  # the run before was
         self.run, self.bundle = run, bundle
-        return assemble_rollout(run, sizes, hospital.limits) if is_rollout(run) else self.assemble_training(run, sizes)
+        return assembly
 
-    def assemble_training(self, run: Run, sizes: Mapping[str, int]) -> Assembly:
-        """The hospital's part in a training of these devices."""
+    def make_part(self, run: Run, bundle: Bundle, sizes: Mapping[str, int]) -> Assembly:
+        """The hospital's part in a run of these devices. UsageError: its settings do not allow the run."""
         hospital = self.hospital
+        if is_rollout(run):
+            return assemble_rollout(run, sizes, hospital.limits)
         given = family_of(run).for_hospital(
             HospitalParts(
                 run=run,
@@ -119,9 +125,9 @@ class HospitalTraining:
                 patients=hospital.patients,
             )
         )
-        given |= mask_giving.for_hospital(run, int(self.bundle.manifest["classes"]))
+        given |= mask_giving.for_hospital(run, int(bundle.manifest["classes"]))
         given |= mask_giving.for_pooling(run, hospital.masks, hospital.name)
-        env = make_env(run, self.bundle.layout, self.bundle.theta0, sizes=sizes, limits=hospital.limits, **given)
+        env = make_env(run, bundle.layout, bundle.theta0, sizes=sizes, limits=hospital.limits, **given)
         assembly = make_assembly(run, "hospital", env)
         role = self.gate.ledger.guard(run, assembly.role)
         return replace(assembly, role=leaving_scores.limited(role, lambda: self.gate.allow, hospital=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.bundle_shelf import Kind
 from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.device_division import read_left
 from edge_sdk.nodes.hospital import Hospital
 from edge_sdk.nodes.lane_parts import list_trainings
 from edge_sdk.nodes.service_files import HospitalFile
@@ -44,6 +46,22 @@ def test_a_run_has_its_devices_and_nobody_elses(tmp_path: Path) -> None:
     assert two.assemble(replace(RUN, id="s", devices=("c", "a"))).env.sizes == {"a": 1, "c": 1}
     with pytest.raises(UsageError, match="it is for none of the devices of this hospital"):
         two.assemble(replace(RUN, id="t", devices=("x",)))
+
+
+def test_a_run_that_is_refused_takes_no_devices(tmp_path: Path) -> None:
+    two = hospital(tmp_path, trainings=2)
+    first, second = two.trainings
+    lane = two.runtime.of_lanes.find(first.number)
+    wants = replace(RUN, id="s", uploads={"bits": 4, "secret": True, "cohort": 2, "hospitals": 2})
+    with ExitStack() as stack:
+        lane.open(stack, replace(RUN, devices=("a", "b")))
+        first.over.set()  # so another run may have its devices
+        with pytest.raises(UsageError, match="this one no keys"):
+            second.assemble(wants)
+        assert read_left(first.folder) == "" and second.run is None
+        assert lane.membership.children == ("a", "b")
+        second.assemble(replace(wants, uploads={}))
+        assert read_left(first.folder) == "r" and lane.membership.children == ()
 
 
 def test_a_kind_has_its_own_bundle(tmp_path: Path) -> None:
