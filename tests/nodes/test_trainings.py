@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,6 +20,8 @@ from edge_sdk.nodes.hospital import Hospital
 from edge_sdk.nodes.lane_parts import list_trainings
 from edge_sdk.nodes.service_files import HospitalFile
 from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.shared_trust import TAKEN_FILE
+from edge_sdk.nodes.trust import Trust
 from edge_sdk.replay.toml_files import write_toml
 from edge_sdk.wire.signatures import Signer, make_private_key, sign_run
 
@@ -117,6 +120,41 @@ def test_an_old_training_of_one_lane_is_none_of_another(tmp_path: Path, again: b
             two.trainings[1].check_run(old)
     two.trainings[0].check_run(second)  # it goes on in its own
     two.trainings[1].check_run(sign_run(second, signer, 7))  # begun anew by its operator
+
+
+def test_a_training_is_taken_again_after_a_kill_between_its_two_notes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signer = Signer(make_private_key())
+    key = tmp_path / "trusted.pem"
+    key.write_bytes(signer.public_pem)
+    options: dict[str, Any] = {"trainings": 2, "trusted_key": key}
+    first, second = (sign_run(replace(RUN, id=f"r{n}"), signer, n) for n in (5, 6))
+    hospital(tmp_path / "h", **options).trainings[0].check_run(first)
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(Trust, "note", Mock(side_effect=KeyboardInterrupt))
+        hospital(tmp_path / "h", **options).trainings[0].check_run(second)
+    two = hospital(tmp_path / "h", **options)
+    two.trainings[0].check_run(second)
+    for old in (first, second):
+        with pytest.raises(UsageError, match=f"run {old.id} is an old one"):
+            two.trainings[1].check_run(old)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"k": 1}', '{"k": {"run": "r", "number": "x", "before": 0}}'])
+def test_nothing_is_taken_where_the_note_of_what_was_taken_is_damaged(tmp_path: Path, text: str) -> None:
+    signer = Signer(make_private_key())
+    key = tmp_path / "trusted.pem"
+    key.write_bytes(signer.public_pem)
+    two = hospital(tmp_path / "h", trainings=2, trusted_key=key)
+    two.trainings[0].check_run(sign_run(RUN, signer, 5))
+    note = two.trainings[0].folder / TAKEN_FILE
+    note.write_text(text)
+    for training in two.trainings:
+        with pytest.raises(UsageError, match=r"taken\.json: is damaged"):
+            training.check_run(sign_run(replace(RUN, id="s"), signer, 6))
+    note.unlink()
+    two.trainings[0].check_run(sign_run(replace(RUN, id="s"), signer, 6))
 
 
 def test_a_training_that_is_heard_of_after_a_later_one_is_taken(tmp_path: Path) -> None:
