@@ -19,7 +19,7 @@ from edge_sdk.contract.records import changed
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.assembly import TOLD
-from edge_sdk.simulate.clients import Clients
+from edge_sdk.simulate.clients import Clients, RunAll
 from edge_sdk.simulate.crowd import Crowd
 from edge_sdk.simulate.exchange import ClientOutcome, Exchange, RankOutcomes
 from edge_sdk.simulate.network import SimulatedNetwork, Told
@@ -49,6 +49,7 @@ class NetworkPlan:
         dtype: the run's float type.
         root: name of the aggregator.
         kept: clients whose data stay in memory for the next time.
+        run_clients: how the work on several clients goes on; None: on one after the other.
     """
 
     method: Method
@@ -61,6 +62,7 @@ class NetworkPlan:
     dtype: npt.DTypeLike = np.float32
     root: str = ROOT
     kept: int = MOST_KEPT
+    run_clients: RunAll | None = None
 
     def records(self, tier: str, layout: Layout | None = None) -> Codec:
         """Codec of the record of a node of this tier. A diverged run is saved, too.
@@ -89,7 +91,8 @@ def make_network(plan: NetworkPlan, told: Told, places: Mapping[str, Place] | No
         raise UsageError(f"method {plan.method.name}: its devices work on clocks of their own, which no simulation has")
     messages, ranks = plan.messages(), plan.ranks
     states = ClientStates(plan.directory, places)
-    clients = Clients(plan.method.device, policy, plan.env_of, states, partial(plan.records, "device"), plan.kept)
+    records = partial(plan.records, "device")
+    clients = Clients(plan.method.device, policy, plan.env_of, states, records, plan.kept, plan.run_clients)
     exchange = Exchange(plan.method, ranks, messages)
     return SimulatedNetwork(plan.root, make_nodes(plan), clients, plan.crowd, exchange, Traffic(messages), told)
 

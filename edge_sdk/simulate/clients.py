@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,10 @@ class Worked:
     refused: str = ""
 
 
+RunAll = Callable[[Sequence[Callable[[], Worked]]], Iterator[Worked]]
+"""Calls -> what they return, in their order."""
+
+
 class Clients:
     """The clients of one rank.
 
@@ -46,6 +51,7 @@ class Clients:
         states: where its clients' records are kept.
         records: layout of a client's model -> codec of its `node.Record` with the role's state; asked once for each.
         kept: clients whose envs, with their data, stay in memory for the next time.
+        run: how the work on several clients goes on; None: on one after the other.
     """
 
     def __init__(
@@ -56,8 +62,9 @@ class Clients:
         states: ClientStates,
         records: Callable[[Layout], Codec],
         kept: int = MOST_KEPT,
+        run: RunAll | None = None,
     ) -> None:
-        self.role, self.policy, self.env_of, self.kept = role, policy, env_of, kept
+        self.role, self.policy, self.env_of, self.kept, self.run = role, policy, env_of, kept, run
         self.states, self.records = states, records
         self.envs: OrderedDict[str, NodeEnv] = OrderedDict()
         self.begins_with_arrays: bool | None = None
@@ -72,6 +79,12 @@ class Clients:
                 self.envs.popitem(last=False)
         self.envs[name] = found
         return found
+
+    def work_all(self, questions: Sequence[nodes.Envelope], now: float) -> Iterator[Worked]:
+        """The clients' calls for several messages, each for another client, in their order."""
+        if self.run is None:
+            return (self.work(e, now) for e in questions)
+        return self.run([partial(self.work, e, now) for e in questions])
 
     def work(self, e: nodes.Envelope, now: float) -> Worked:
         """A client's call for one message, and its new record on disk."""

@@ -50,9 +50,9 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     command.add_argument("--resume", action="store_true", help=again)
     save = "between checkpoints, at most (30): there is one after each round, where these take a twentieth of the time"
     command.add_argument("--save-every", type=float, default=30.0, metavar="SECONDS", help=save)
-    calls = "calls of onnxruntime by which a client trains: one for each epoch, where that gives the same bits, or "
-    calls += "one for each step (epoch)"
-    command.add_argument("--calls", choices=("epoch", "step"), default="epoch", help=calls)
+    calls = "calls in which clients train: of onnxruntime for each epoch, where that gives the same bits, or for each "
+    calls += "step; or of torch for many clients, on a GPU where there is one: rounded otherwise (epoch)"
+    command.add_argument("--calls", choices=("epoch", "step", "cohort"), default="epoch", help=calls)
     svt = "singular value thresholding: full decompositions, or fast where that is shown to be as exact (full)"
     command.add_argument("--svt", choices=("full", "fast"), default="full", help=svt)
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")

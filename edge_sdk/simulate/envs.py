@@ -18,8 +18,9 @@ from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, ma
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, Family, HospitalParts
 from edge_sdk.nodes.kernels.split import load_model
 from edge_sdk.replay.node_files import CLOUD
-from edge_sdk.simulate.epochs import EPOCH, EpochGradient, EpochGraphs, TrainingCalls
+from edge_sdk.simulate.epochs import COHORT, EPOCH, EpochGradient, EpochGraphs, TrainingCalls, refusal
 from edge_sdk.simulate.plan import Prepared
+from edge_sdk.simulate.together import CohortGradient, Steps, Training, make_lockstep, make_training
 
 Kernels = Callable[[type], Mapping[str, Any]]
 """Type of an env -> the aggregator's kernels for it: `aggregator.kernels.kernels_for`."""
@@ -32,7 +33,8 @@ class Envs:
     Args:
         prepared: the simulation.
         kernels: of the aggregator.
-        calls: EPOCH: clients make all steps of an epoch in one call, where they can; STEP: each by itself.
+        calls: EPOCH: clients make all steps of an epoch in one call, where they can; STEP: each by itself; COHORT: with
+            those of other clients.
         trained: what of that they did.
     """
 
@@ -43,11 +45,13 @@ class Envs:
     models: dict[Path, Model] = field(default_factory=dict)
     graphs: dict[Path, EpochGraphs] = field(default_factory=dict)
     shared: dict[Path, NodeEnv] = field(default_factory=dict)
+    trainings: dict[Path, Training | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         run = self.prepared.run
         self.family: Family = family_of(run)
         self.settings, self.augment = settings_of(run), augmentation_of(run)
+        self.lockstep = make_lockstep() if self.calls == COHORT else None
         self.sizes = {h: len(names) for h, names in self.prepared.population.tree.items()}
 
     def __call__(self, name: str) -> NodeEnv:
@@ -96,6 +100,8 @@ class Envs:
         given = self.family.for_device(parts)
         if self.calls == EPOCH and "grad_fn" in given:
             given["grad_fn"] = self.in_epochs(path, parts, given["grad_fn"])
+        if self.lockstep is not None and "grad_fn" in given:
+            given["grad_fn"] = self.with_others(path, parts, given["grad_fn"], self.lockstep)
         return changed(self.shared[path], **given)
 
     def in_epochs(self, path: Path, parts: DeviceParts, grad_fn: Gradient) -> Gradient:
@@ -103,9 +109,16 @@ class Envs:
         if path not in self.graphs:
             self.graphs[path] = EpochGraphs(parts.model, self.trained)
         graphs = self.graphs[path]
-        if why := graphs.refusal:
+        if why := refusal(parts.model):
             self.trained.note(why)
         return grad_fn if why else EpochGradient(grad_fn, graphs, parts.x, parts.y)
+
+    def with_others(self, path: Path, parts: DeviceParts, grad_fn: Gradient, lockstep: Steps) -> Gradient:
+        """A client's gradient whose steps are made with those of others; as it is, where its model cannot."""
+        if path not in self.trainings:
+            self.trainings[path] = make_training(parts.model, self.trained)
+        training = self.trainings[path]
+        return grad_fn if training is None else CohortGradient(grad_fn, training, lockstep, parts.x, parts.y)
 
     def parts(self, name: str, model: Model) -> DeviceParts:
         """What a client's kernels are made of."""

@@ -27,9 +27,9 @@ from edge_sdk.model.model import Model
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.simulate.ranks import Ranks
 
-EPOCH, STEP = "epoch", "step"
-CALLS = (EPOCH, STEP)
-"""Ways to train: a call for all steps of an epoch, or for each step."""
+EPOCH, STEP, COHORT = "epoch", "step", "cohort"
+CALLS = (EPOCH, STEP, COHORT)
+"""Ways to train: a call for all steps of an epoch, for each step, or for the steps of many clients (together.py)."""
 Array = npt.NDArray[Any]
 Terms = frozenset[str]
 """What a step has beside its gradient: "damp", "base", "push", as `edge_sdk.models.derive.epoch` names them."""
@@ -44,11 +44,13 @@ class TrainingCalls:
     Attributes:
         epoch: steps that were made in calls of many.
         step: steps that were made one by one.
-        why: reasons for these, each once.
+        together: steps that were made with those of other clients.
+        why: reasons for those one by one, each once.
     """
 
     epoch: int = 0
     step: int = 0
+    together: int = 0
     why: list[str] = field(default_factory=list)
 
     def note(self, reason: str) -> None:
@@ -62,13 +64,25 @@ def all_trained(ranks: Ranks, own: TrainingCalls) -> TrainingCalls:
     """The counts of all ranks together; these must all call it."""
     every = [TrainingCalls(**json.loads(data)) for data in ranks.gather(json.dumps(asdict(own)).encode())]
     why = dict.fromkeys(reason for one in every for reason in one.why)
-    return TrainingCalls(sum(one.epoch for one in every), sum(one.step for one in every), list(why))
+    epoch, step, together = (sum(getattr(one, name) for one in every) for name in ("epoch", "step", "together"))
+    return TrainingCalls(epoch, step, together, list(why))
 
 
 def describe_training(found: Mapping[str, Any]) -> str:
     """A sentence for people, from a `TrainingCalls` as a mapping."""
-    told = f"training: {found['epoch']} steps in calls of a whole epoch, {found['step']} one by one"
+    epochs, others = (
+        f"{found['epoch']} steps in calls of a whole epoch",
+        f"{found['together']} steps with other clients",
+    )
+    told = f"training: {others if found['together'] else epochs}, {found['step']} one by one"
     return f"{told} ({'; '.join(found['why'])})" if found["why"] else told
+
+
+def refusal(model: Model) -> str:
+    """The reason why a model is always trained step by step; "": it is not."""
+    if model.drop_sites:
+        return f"{model.name} drops values at random in each step"
+    return f"{model.name} normalises with each batch" if len(model.buffers0) else ""
 
 
 class EpochGraphs:
@@ -91,13 +105,6 @@ class EpochGraphs:
         except ModuleNotFoundError as error:
             raise UsageError(f"{error.name} is missing here: pip install 'auscult[replay]'") from error
         self.write: Callable[[bytes, Terms], bytes] = module.write_epoch
-
-    @property
-    def refusal(self) -> str:
-        """The reason why this model is always trained step by step; "": it is not."""
-        if self.model.drop_sites:
-            return f"{self.model.name} drops values at random in each step"
-        return f"{self.model.name} normalises with each batch" if len(self.model.buffers0) else ""
 
     def session(self, terms: Terms) -> OnnxSession:
         """The graph of steps with these terms."""

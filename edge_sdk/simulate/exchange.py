@@ -80,12 +80,10 @@ class Exchange:
     def work(self, batch: Sequence[nodes.Envelope], clients: Clients, now: float) -> list[ClientOutcome]:
         """The outcomes of all questions, in their order. All ranks must call it with the same batch."""
         mine = self.divide(batch)
-        found = {}
-        for at, (e, rank) in enumerate(zip(batch, mine, strict=True)):
-            if rank == self.ranks.number:
-                worked = clients.work(e, now)
-                self.workings(e.to, e.sender, worked)
-                found[at] = self.outcome(at, worked)
+        found, own = {}, [at for at, rank in enumerate(mine) if rank == self.ranks.number]
+        for at, worked in zip(own, clients.work_all([batch[at] for at in own], now), strict=True):
+            self.workings(batch[at].to, batch[at].sender, worked)
+            found[at] = self.outcome(at, worked)
         outcomes = self.swap(batch, found) if self.ranks.count > 1 else found
         self.saves |= self.wants_save if self.ranks.count == 1 else False
         for at, outcome in outcomes.items():

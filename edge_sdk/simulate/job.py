@@ -116,6 +116,7 @@ class Course:
             directory=self.job.replay.out / "clients",
             root=CLOUD,
             kept=self.prepared.population.kept,
+            run_clients=None if self.envs.lockstep is None else self.envs.lockstep.run,
         )
         self.checkpoints = Checkpoints(self.job.replay.out, self.plan)
         saved = self.checkpoints.load(self.job.replay.resume)

@@ -50,7 +50,7 @@ class Simulation:
         targets: accuracies of which it is told when, and after how many bytes, they are reached.
         save_every: seconds between two checkpoints, at most; inf: there are none. See pace.py.
         calls: "epoch": a client makes all steps of an epoch in one call of onnxruntime, where that gives the same bits;
-            "step": one by one.
+            "step": one by one; "cohort": with those of other clients on torch, within rounding of that (together.py).
     """
 
     replay: Replay
