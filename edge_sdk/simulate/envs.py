@@ -20,7 +20,7 @@ from edge_sdk.nodes.kernels.split import load_model
 from edge_sdk.replay.node_files import CLOUD
 from edge_sdk.simulate.epochs import COHORT, EPOCH, EpochGradient, EpochGraphs, TrainingCalls, refusal
 from edge_sdk.simulate.plan import Prepared
-from edge_sdk.simulate.together import CohortGradient, Steps, Training, make_lockstep, make_training
+from edge_sdk.simulate.together import CohortGradient, CohortTraining, Steps, make_lockstep, make_training
 
 Kernels = Callable[[type], Mapping[str, Any]]
 """Type of an env -> the aggregator's kernels for it: `aggregator.kernels.kernels_for`."""
@@ -45,7 +45,7 @@ class Envs:
     models: dict[Path, Model] = field(default_factory=dict)
     graphs: dict[Path, EpochGraphs] = field(default_factory=dict)
     shared: dict[Path, NodeEnv] = field(default_factory=dict)
-    trainings: dict[Path, Training | None] = field(default_factory=dict)
+    trainings: dict[Path, CohortTraining | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         run = self.prepared.run

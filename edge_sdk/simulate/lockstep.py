@@ -22,7 +22,7 @@ class Abandoned(BaseException):
 
 
 @dataclass
-class Job:
+class TurnedCall:
     """A call that goes on in a thread, by turns with others.
 
     Attributes:
@@ -52,7 +52,7 @@ class Lockstep(Generic[Question, Answer]):
 
     def __init__(self, answer: Callable[[Sequence[Question]], Sequence[Answer]], most: int) -> None:
         self.answer, self.most = answer, most
-        self.back, self.job = threading.Semaphore(0), Job(lambda: None)
+        self.back, self.job = threading.Semaphore(0), TurnedCall(lambda: None)
         self.is_running = False
 
     def ask(self, question: Question) -> Answer:
@@ -71,11 +71,11 @@ class Lockstep(Generic[Question, Answer]):
     def run(self, calls: Sequence[Callable[[], T]]) -> Iterator[T]:
         """What each call returns, in their order. Raises what the first raises that fails; no other goes on then."""
         left = iter(calls)
-        while some := [Job(call) for call in islice(left, self.most)]:
+        while some := [TurnedCall(call) for call in islice(left, self.most)]:
             self.run_jobs(some)
             yield from (job.result for job in some)
 
-    def run_jobs(self, jobs: Sequence[Job]) -> None:
+    def run_jobs(self, jobs: Sequence[TurnedCall]) -> None:
         threads = [threading.Thread(target=self.go, args=(job,), daemon=True) for job in jobs]
         for thread in threads:
             thread.start()
@@ -92,12 +92,12 @@ class Lockstep(Generic[Question, Answer]):
             for thread in threads:
                 thread.join()
 
-    def answer_all(self, asked: Sequence[Job]) -> None:
+    def answer_all(self, asked: Sequence[TurnedCall]) -> None:
         if asked:
             for job, answer in zip(asked, self.answer([job.question for job in asked]), strict=True):
                 job.answer = answer
 
-    def let_go_on(self, job: Job, raises: bool = True) -> None:
+    def let_go_on(self, job: TurnedCall, raises: bool = True) -> None:
         """Lets a job go on until it asks or is done. Raises what it raises."""
         self.job, self.is_running = job, True
         job.turn.release()
@@ -106,7 +106,7 @@ class Lockstep(Generic[Question, Answer]):
         if raises and job.error is not None:
             raise job.error
 
-    def go(self, job: Job) -> None:
+    def go(self, job: TurnedCall) -> None:
         job.turn.acquire()
         try:
             if not job.abandoned:

@@ -34,7 +34,7 @@ Train = Callable[..., tuple[Array, Array]]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedSteps:
     """Steps that a client wants to make, as `methods.shared.local.descend` has them.
 
     Attributes:
@@ -61,7 +61,7 @@ class Wanted:
         return descend_singly(self.gradient.step, v, self.rows, self.eta, self.damp, self.pull, self.base)
 
 
-class Training:
+class CohortTraining:
     """What makes the steps of clients of one model.
 
     Args:
@@ -74,7 +74,7 @@ class Training:
         self.model, self.train, self.name, self.trained = model, train, name, trained
         self.trusted: dict[tuple[Any, ...], bool] = {}
 
-    def __call__(self, some: Sequence[Wanted]) -> list[list[float]]:
+    def __call__(self, some: Sequence[WantedSteps]) -> list[list[float]]:
         """The losses of each client's steps, which are made: together, or one by one where that is not as good."""
         first = some[0]
         if not self.trusted.get(first.kind, True):
@@ -87,11 +87,11 @@ class Training:
             each.v[...] = end
         return [line[: len(each.rows)].tolist() for each, line in zip(some, losses, strict=True)]
 
-    def make_singly(self, wanted: Wanted) -> list[float]:
+    def make_singly(self, wanted: WantedSteps) -> list[float]:
         self.trained.step += len(wanted.rows)
         return wanted.singly(wanted.v)
 
-    def compare(self, wanted: Wanted, end: Vector) -> bool:
+    def compare(self, wanted: WantedSteps, end: Vector) -> bool:
         """True if what came of a client's steps together is what comes of them one by one, but for rounding."""
         v = wanted.v.copy()
         wanted.singly(v)
@@ -102,7 +102,7 @@ class Training:
         return same
 
 
-def make_training(model: Model, trained: TrainingCalls) -> Training | None:
+def make_training(model: Model, trained: TrainingCalls) -> CohortTraining | None:
     """What makes the steps of clients of a model together; None, with a note, where that cannot be done.
 
     Raises:
@@ -112,7 +112,7 @@ def make_training(model: Model, trained: TrainingCalls) -> Training | None:
     if not why:
         try:
             steps = importlib.import_module("aggregator.cohort").CohortSteps(model.bundle)
-            return Training(model, steps, steps.device, trained)
+            return CohortTraining(model, steps, steps.device, trained)
         except ModuleNotFoundError as error:
             raise UsageError(f"{error.name} is missing here: pip install 'auscult[aggregator]'") from error
         except UsageError as error:
@@ -121,7 +121,7 @@ def make_training(model: Model, trained: TrainingCalls) -> Training | None:
     return None
 
 
-def stacked(some: Sequence[Wanted]) -> tuple[Any, ...]:
+def stacked(some: Sequence[WantedSteps]) -> tuple[Any, ...]:
     """Arguments of `Train`. Who makes fewer steps, or of fewer samples, is filled up with samples of weight 0."""
     steps, size = max(len(each.rows) for each in some), max(len(row) for each in some for row in each.rows)
     order = np.zeros((len(some), steps, size), np.int64)
@@ -149,7 +149,7 @@ class CohortGradient:
         x, y: its samples (N, ...) and labels.
     """
 
-    def __init__(self, step: Gradient, training: Training, lockstep: Steps, x: Array, y: Array) -> None:
+    def __init__(self, step: Gradient, training: CohortTraining, lockstep: Steps, x: Array, y: Array) -> None:
         rows = training.model.samples(x)
         self.step, self.training, self.lockstep = step, training, lockstep
         self.x, self.y = rows, training.model.targets(y, len(rows))
@@ -164,10 +164,10 @@ class CohortGradient:
         if not steps:
             return []
         rows = [np.arange(len(self.x)) if indices is None else np.asarray(indices) for indices in steps]
-        return self.lockstep.ask(Wanted(self, v, rows, eta, damp, pull, base))
+        return self.lockstep.ask(WantedSteps(self, v, rows, eta, damp, pull, base))
 
 
-def train_all(wanted: Sequence[Wanted]) -> list[list[float]]:
+def train_all(wanted: Sequence[WantedSteps]) -> list[list[float]]:
     """The losses of all that is wanted, in its order; what has one kind is made in one call."""
     found: dict[int, list[float]] = {}
     for kind in dict.fromkeys(each.kind for each in wanted):
@@ -176,7 +176,7 @@ def train_all(wanted: Sequence[Wanted]) -> list[list[float]]:
     return [found[i] for i in range(len(wanted))]
 
 
-Steps = Lockstep[Wanted, list[float]]
+Steps = Lockstep[WantedSteps, list[float]]
 """In which clients make their steps."""
 
 

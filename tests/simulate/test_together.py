@@ -18,7 +18,7 @@ from edge_sdk.methods.shared.local import batches, descend
 from edge_sdk.model.model import Model
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
 from edge_sdk.simulate.epochs import TrainingCalls
-from edge_sdk.simulate.together import MOST, CohortGradient, Training, make_lockstep, make_training
+from edge_sdk.simulate.together import MOST, CohortGradient, CohortTraining, make_lockstep, make_training
 from tests.simulate.jobs import job_of, play
 
 HERE = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
@@ -36,7 +36,7 @@ def model(request):
 
 def training_of(model, trained, device="cpu"):
     steps = CohortSteps(model.bundle, device)
-    return Training(model, steps, steps.device, trained)
+    return CohortTraining(model, steps, steps.device, trained)
 
 
 def clients_of(model, training, lockstep, sizes=SIZES):
@@ -93,7 +93,7 @@ def test_a_client_comes_to_the_same_with_whomever_it_trains(model):
 def test_what_comes_out_otherwise_is_trained_by_steps_and_said(model):
     trained, lockstep = TrainingCalls(), make_lockstep()
     sound = training_of(model, trained)
-    wrong = Training(model, lambda v, *rest: sound.train(v + np.float32(1e-4), *rest), "cpu", trained)
+    wrong = CohortTraining(model, lambda v, *rest: sound.train(v + np.float32(1e-4), *rest), "cpu", trained)
     clients = list(clients_of(model, wrong, lockstep))
     calls = [lambda g=g, n=n: trained_by(model, g, n, {}) for n, (_, g) in zip(SIZES, clients, strict=True)]
     found = list(lockstep.run(calls))
