@@ -87,7 +87,7 @@ def test_breast_cancer_with_hsgd(tmp_path: Path) -> None:
     assert found["auc"]["global"] > 0.9
     assert sum(d["held_out"] for d in found["devices"]) == 113
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert lines[-2]["kind"] == "evaluation" and lines[-2]["auc"]["global"] == found["auc"]["global"]
+    assert lines[-2]["kind"] == "evaluation" and lines[-2]["auc"]["test_global"] == found["auc"]["global"]
     assert not [name for line in lines for name in line.get("sums", {}) if "auc:" in name]
     with np.load(out / "data" / "hospital-1.npz") as hospital, np.load(out / "data" / "h1-2.npz") as device:
         assert hospital["x"].shape == (228, 15) and device["x"].shape == (114, 15)

@@ -18,10 +18,10 @@ pytest.importorskip("starlette", reason="the extra `service` is not installed")
 
 from aggregator.service.command import make_parser
 from aggregator.service.fleet_file import FleetFile
-from tests.aggregator.service.conftest import browse, database_url, make_service, quick_hashes, service
+from tests.aggregator.service.conftest import browse, database_url, make_service, quick_hashes, server, service
 from tests.aggregator.service.test_pages import fill
 
-__all__ = ["browse", "database_url", "make_service", "quick_hashes", "service"]
+__all__ = ["browse", "database_url", "make_service", "quick_hashes", "server", "service"]
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "aggregator" / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()

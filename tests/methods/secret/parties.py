@@ -17,6 +17,7 @@ from tests.methods.problems import DEVICES, envs_of
 TREE = {"h0": ("d0", "d1", "d2"), "h1": ("d3", "d4", "d5")}
 SIZES = {h: len(devices) for h, devices in TREE.items()}
 SMALL = {"fedavg": {"eta_l": 0.05}, "fedslr": {"eta_l": 0.05, "participation": 1.0}, "scaffold": {"local_steps": 2}}
+SMALL["fedbn"] = {"personal_slots": "bias"}  # these problems have no norm
 KEYS = {name: X25519PrivateKey.from_private_bytes(name.encode().ljust(32, b"!")) for name in ("aggregator", *DEVICES)}
 PUBLIC = {name: key.public_key().public_bytes_raw() for name, key in KEYS.items()}
 
