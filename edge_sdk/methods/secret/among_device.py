@@ -124,7 +124,7 @@ def answered(env: NodeEnv, plan: SecretPlan, s: AmongDeviceState, m: Any) -> Ste
             answer = covered(env, plan, graph, m)
             return replace(s, given=True, answered={**s.answered, s.kind: s.turn}), [Send(UP, answer)]
         return s, [Send(UP, confirmed(env, plan, graph, m) if isinstance(m, Survivors) else revealed(env, graph, m))]
-    except ValueError as why:
+    except (ValueError, UsageError) as why:  # also a file of keys that was spoilt since it was last read
         return s, [Send(UP, Withdrawn()), Send(OUT, Withheld(m.ticket, str(why)))]
 
 
