@@ -34,12 +34,8 @@ class SecretKeeper(Protocol):
     def strangers(self, names: Iterable[str]) -> list[str]:
         """Names those of these devices of whom there is no key on file."""
 
-    def begin(self, ticket: int, like: str, steps: Steps, words: Words) -> bytes:
-        """Draws secrets for an answer, in place of those before, and gives their PUBLIC bytes.
-
-        Args:
-            like: what is asked, the same for all questions of whose sums the difference would tell of single devices.
-        """
+    def begin(self, ticket: int, steps: Steps, words: Words) -> bytes:
+        """Draws secrets for an answer, in place of those before, and gives their PUBLIC bytes."""
 
     def deal(
         self, ticket: int, about: bytes, me: str, roster: Mapping[str, bytes], peers: Sequence[str], threshold: int
@@ -71,8 +67,7 @@ class SecretKeeper(Protocol):
 
     def confirm(self, ticket: int, members: Collection[str], peers: Sequence[str]) -> Mapping[str, bytes] | None:
         """This device's word to these peers that it was shown exactly these members of the sum, of which it is one. It
-        is given for one set only, and for none that differs by one device from that of a like question before.
-        """
+        is given for one set only."""
 
     def reveal(self, ticket: int, words: Mapping[str, bytes], enough: int) -> Mapping[str, bytes] | None:
         """Device -> the share of it that this one tells, this device's own among them: of the seed of its own mask if

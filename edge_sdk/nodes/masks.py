@@ -179,7 +179,7 @@ def read_line(line: str, where: str) -> tuple[str, bytes]:
     if len(key) != KEY:
         raise UsageError(f"{where}: expected a name, a blank and {KEY} bytes in base64")
     if not is_public_key(key):
-        raise UsageError(f"{where}: no public key of X25519, of which there are points that share nothing")
+        raise UsageError(f"{where}: the key of {name} is a point of X25519 that shares nothing with any other key")
     return name, key
 
 

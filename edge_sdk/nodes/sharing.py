@@ -38,7 +38,7 @@ from edge_sdk.contract.sharing import TAG, Steps, Words
 from edge_sdk.methods.secret.masking import cut, ring_type
 from edge_sdk.nodes.masks import library, zeros
 
-KEY, KEPT = 32, 64
+KEY = 32
 SEAL, WORD, PAIR, OWN = b"auscult shares 1", b"auscult survivors 1", b"auscult pair masks 1", b"auscult own masks 1"
 Ring = npt.NDArray[np.unsignedinteger]
 
@@ -138,7 +138,6 @@ class Secrets:
 
     Attributes:
         ticket: number of the exchange.
-        like: what is asked.
         steps, words: the answer that they were drawn for.
         channel, mask: private keys.
         seed: of the device's own mask.
@@ -172,7 +171,6 @@ class Secrets:
     dealers: frozenset[str] = frozenset()
     covered: tuple[int, Steps, Words] | None = None
     members: frozenset[str] = frozenset()
-    like: str = ""
 
     def public(self) -> bytes:
         keys = (self.channel, self.mask)
@@ -187,21 +185,19 @@ class DeviceSecrets:
         private: the device's own key.
         peers: reads the public keys of all devices of its hospital.
         run: id of the run.
-        confirmed: what was asked -> the sets that this process has confirmed for it; of the latest KEPT questions.
     """
 
     private: Any
     peers: Callable[[], Mapping[str, bytes]]
     run: str
     now: Secrets | None = None
-    confirmed: dict[str, set[frozenset[str]]] = field(default_factory=dict)
 
     def strangers(self, names: Iterable[str]) -> list[str]:
         return sorted({*names} - {*self.peers()})
 
-    def begin(self, ticket: int, like: str, steps: Steps, words: Words) -> bytes:
+    def begin(self, ticket: int, steps: Steps, words: Words) -> bytes:
         draw = library().x25519.X25519PrivateKey.generate
-        self.now = Secrets(ticket, steps, words, draw(), draw(), os.urandom(KEY), like=like)
+        self.now = Secrets(ticket, steps, words, draw(), draw(), os.urandom(KEY))
         return self.now.public()
 
     def of(self, ticket: int) -> Secrets | None:
@@ -321,12 +317,7 @@ class DeviceSecrets:
             return None
         if now.members not in (frozenset(), frozenset(members)):
             return None
-        if any(len(before ^ {*members}) == 1 for before in self.confirmed.get(now.like, ())):
-            return None
         now.members = frozenset(members)
-        self.confirmed.setdefault(now.like, set()).add(now.members)
-        while len(self.confirmed) > KEPT:
-            self.confirmed.pop(next(iter(self.confirmed)))
         return {peer: self.word(now, now.me, peer) for peer in peers}
 
     def reveal(self, ticket: int, words: Mapping[str, bytes], enough: int) -> Mapping[str, bytes] | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
@@ -20,6 +21,8 @@ from edge_sdk.tools.authority import run_openssl
 from edge_sdk.tools.site import Site
 
 KEY_BYTES = 32
+DER = bytes.fromhex("302a300506032b656e032100")
+"""What a public key of X25519 has before its bytes (RFC 8410)."""
 AGGREGATOR = "aggregator.pub"
 
 
@@ -66,4 +69,23 @@ def read_aggregator(path: Path) -> str:
         fits = False
     if not fits:
         raise UsageError(f"--aggregator-key {path}: expected the file masks/NAME.pub of the aggregator's own site")
+    name, _, text = lines[0].partition(" ")
+    if not shares_something(base64.b64decode(text)):
+        raise UsageError(
+            f"--aggregator-key {path}: the key of {name} is a point of X25519 that shares nothing with any other key"
+        )
     return lines[0] + "\n"
+
+
+def shares_something(key: bytes) -> bool:
+    """True if X25519 with this public key gives a secret; `openssl` refuses points of small order (RFC 7748, 6.1)."""
+    with TemporaryDirectory() as folder:
+        own, other = Path(folder, "own.key"), Path(folder, "other.der")
+        own.write_text(run_openssl(own.parent, "genpkey", "-algorithm", "X25519"))
+        other.write_bytes(DER + key)
+        try:
+            derive = ("pkeyutl", "-derive", "-inkey", own.name, "-peerkey", other.name, "-peerform", "DER")
+            run_openssl(own.parent, *derive, "-out", "shared")
+        except UsageError:
+            return False
+        return True

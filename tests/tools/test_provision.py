@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
+from edge_sdk.tools.mask_papers import read_aggregator
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 SECRET = "correct horse"
@@ -328,6 +330,18 @@ def test_a_device_may_draw_its_own_key(tmp_path: Path, capsys: pytest.CaptureFix
     path.chmod(0o640)
     with pytest.raises(UsageError, match="chmod 600"):
         read_private(path)
+
+
+SMALL = [bytes(32), (1).to_bytes(32, "little"), (2**255 - 19 - 1).to_bytes(32, "little")]
+"""Points of small order, with which every key has the same in common: zeros (RFC 7748, section 6.1)."""
+
+
+@pytest.mark.parametrize("point", SMALL, ids=["0", "1", "p - 1"])
+def test_an_aggregators_key_that_shares_nothing_is_not_given_to_devices(tmp_path: Path, point: bytes) -> None:
+    path = tmp_path / "top.pub"
+    path.write_text(f"top {base64.b64encode(point).decode()}\n")
+    with pytest.raises(UsageError, match=r"top\.pub: the key of top .* shares nothing"):
+        read_aggregator(path)
 
 
 @pytest.mark.parametrize("line", ["a", "a notbase64", "a AAAA", "a " + 2 * ("A" * 43 + "=")])

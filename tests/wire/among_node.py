@@ -4,6 +4,9 @@ python -m tests.wire.among_node JSON.
 Each device notes in NAME/masks for which answer it has drawn secrets, before any of it can leave, and which share of
 which secrets it tells. Training is different in each process, as in secret_node.py. `forgetful` makes secrets that
 follow from the number of the question, as if they had been kept on a disk that was put back.
+
+A node that is started to fail at "given:1:POINT" dies at the first such point of failpoints.py after it has masked an
+answer; without a worker that is one of the transaction in which the answer is saved.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edge_sdk.contract.run import Run
+from edge_sdk.delivery import failpoints
+from edge_sdk.delivery.store import Store
 from edge_sdk.live.runtime import Assembly
 from edge_sdk.nodes.assembly import make_assembly, method_of, settings_of
 from edge_sdk.nodes.sharing import DeviceSecrets, Secrets, ToldMasks
@@ -53,8 +58,8 @@ class NotedSecrets(DeviceSecrets):
             file.write(json.dumps(what) + "\n")
             os.fsync(file.fileno())
 
-    def begin(self, ticket: int, like: str, steps: Any, words: Any) -> bytes:
-        public = super().begin(ticket, like, steps, words)
+    def begin(self, ticket: int, steps: Any, words: Any) -> bytes:
+        public = super().begin(ticket, steps, words)
         if self.forgetful:
             keys = [sha256(f"{ticket} {i}".encode()).digest() for i in range(3)]
             made = [X25519PrivateKey.from_private_bytes(key) for key in keys[:2]]
@@ -63,6 +68,14 @@ class NotedSecrets(DeviceSecrets):
         value = sha256(np.asarray(steps).tobytes() + np.asarray(words).tobytes()).hexdigest()
         self.note("hides", f"{ticket}", public.hex(), value)
         return public
+
+    def cover(self, ticket: int, *given: Any) -> Any:
+        found = super().cover(ticket, *given)
+        if found is not None:
+            self.note("gives", f"{ticket}", found[0].tobytes().hex()[:64], "")
+            if failpoints._point == "given":
+                failpoints._point, failpoints._what = failpoints._what, ""
+        return found
 
     def reveal(self, ticket: int, words: Mapping[str, bytes], enough: int) -> Mapping[str, bytes] | None:
         told = super().reveal(ticket, words, enough)
@@ -115,6 +128,22 @@ class AmongFleet(SecretFleet):
                 what, ticket, keys, value = json.loads(line)
                 found[name, f"{what} {ticket}", keys].add(value)
         return found
+
+    def gave(self, name: str) -> bool:
+        """True if a device has masked an answer."""
+        return any(of == name and context.startswith("gives") for of, context, _ in self.uses())
+
+    def saved(self, name: str) -> tuple[Any, list[Any]]:
+        """What a device's store has: its role's state, and the messages that it is still to send."""
+        assembly = assembly_of(RUN, {"name": name, "tier": "device", "directory": str(self.base / name)})
+        store = Store(self.base / name / f"{RUN.id}.db")
+        try:
+            saved = store.load_record()
+            assert saved is not None
+            bodies = [store.outbox.load_body(row.seq) for row in store.outbox.load_rows()]
+            return assembly.records.decode(saved).state, [assembly.messages.decode(body) for body in bodies]
+        finally:
+            store.close()
 
     def check(self, worked_once: bool = True) -> None:
         """Every round counted three devices or more, or none; no secrets have hidden two answers, and no device has

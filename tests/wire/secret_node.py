@@ -190,6 +190,7 @@ def play(place: dict[str, Any], run: Run, assemble: Callable[[Run], Assembly]) -
         rto=0.3,
         settle=30.0,
         durability=place.get("durability", "normal"),
+        worker=place.get("worker", True),
     )
     signal.signal(signal.SIGTERM, lambda *_: node.stop())
     node.run()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
+from edge_sdk.methods.secret.among_messages import Covered
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.wire.among_node import AmongFleet
@@ -108,3 +110,30 @@ def test_the_watcher_finds_secrets_that_are_drawn_again(tmp_path: Path, quick: L
 @pytest.mark.parametrize("victim", ["a", "h"])
 def test_no_kill_makes_devices_tell_more(tmp_path: Path, quick: LocalBroker, victim: str, call: int) -> None:
     play_among(tmp_path, quick, victim, f"worked:{call}").check()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("point", "given"), [("saved", False), ("committed", True)])
+def test_what_was_answered_is_saved_with_the_answer(
+    tmp_path: Path, quick: LocalBroker, point: str, given: bool
+) -> None:
+    """a is killed just before the commit of its masked answer, or just after it; its hospital loses its disk, and asks
+    the same question again under another number: nobody gives a second answer, and all of them answer the next one."""
+    fleet = AmongFleet(tmp_path, quick.url, worker=False)
+    try:
+        for name in fleet.names:
+            fleet.start(name, fail=f"given:1:{point}" if name == "a" else "")
+        assert fleet.dies("a"), fleet.log("a")
+        state, waiting = fleet.saved("a")
+        assert (state.answered == {"Changes": 2}) == any(isinstance(m, Covered) for m in waiting) == given
+        eventually(lambda: all(map(fleet.gave, "bcd")))
+        fleet.kill("h")
+        rmtree(tmp_path / "h")
+        fleet.start("h")
+        fleet.start("a")
+        eventually(lambda: fleet.rounds() >= 2 and fleet.told()[-1][2] == 4)
+        fleet.stop_all()
+    finally:
+        fleet.end()
+    fleet.check()
+    assert fleet.told()[0][2] == 0

@@ -4,7 +4,8 @@ Each device commits itself to the shares that it deals, by a hash of each, and e
 they are the ones. So who tells another share than it was dealt is found out by that hash. Where a device says that what
 it was dealt is false, one of the two lies, and nobody sees which. As long as a dealer is in dispute with no more
 holders than may be missing, that costs nothing, and nobody is blamed. Who is in dispute with more is: else more of
-those who disagree with it would have to lie than this mode can bear.
+those who disagree with it would have to lie than this mode can bear. One other is never enough: a hospital of two can
+miss neither of them, and each is as likely to lie.
 
 What a device has put under its masks, and whether these were the masks that follow from its secrets, nobody can look
 at: a lie about that spoils the sum, and is nobody's.
@@ -56,11 +57,11 @@ def disputes_of(s: AmongState) -> list[tuple[str, str]]:
 
 
 def liars_in(s: AmongState) -> dict[str, str]:
-    """Device -> why it is to blame for disputes: those that are in dispute with more than may be missing."""
+    """Device -> why it is to blame for disputes: those that are in dispute with more than may be missing, two or more."""
     graph, found = neighbours(s.names, s.roster.digest()), dict[str, str]()
     for place, why in enumerate(("its shares are false, say {}", "it says that shares are false, of {}")):
         counts = Counter(dispute[place] for dispute in disputes_of(s))
         for name, count in sorted(counts.items()):
-            if count > spare(s, graph, name):
+            if count > max(1, spare(s, graph, name)):
                 found[name] = why.format(f"{count} of {len(graph[name])} neighbours")
     return found

@@ -8,8 +8,14 @@
 
 Masks shared by two survivors cancel in the sum; what is left follows from what is revealed. A device tells of nobody
 both shares, of a set that is not large enough, not in one piece or not the one that its neighbours were shown nothing,
-and of its answer nothing but one sum. All of that is in the memory of one process (nodes/sharing.py); the state of the
-role is the method's own. A device that was restarted has withdrawn.
+and of its answer nothing but one sum. All of that is in the memory of one process (nodes/sharing.py), and a device that
+was restarted has withdrawn.
+
+To one question a device gives one masked answer, ever. So the sums of a question that are opened have no device in
+common, and nobody can make of several of them what is about fewer devices than one of them. A rule about how much two
+sets of survivors may have in common would not do: three sets that differ by many devices, pair by pair, can still be
+added and subtracted to one device's answer, and no device is in all three of them. What it has answered is in the
+role's state, so it is saved with the answer, in one transaction.
 
 Sources: K. Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017 (the
 exchange); J. H. Bell et al., CCS 2020 (neighbours).
@@ -18,6 +24,7 @@ exchange); J. H. Bell et al., CCS 2020 (neighbours).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,11 +51,13 @@ from edge_sdk.methods.secret.among_messages import (
     to_bits,
     to_octets,
 )
+from edge_sdk.methods.secret.among_states import AmongDeviceState, device_state_around
 from edge_sdk.methods.secret.device import permitted, unmasked
 from edge_sdk.methods.secret.messages import NumberedQuestion
 from edge_sdk.methods.secret.plan import SecretPlan, says_nothing
 
 LOST = "the device was started again meanwhile, and has kept no secret"
+TWICE = "it has given an answer to this question before, or to a later one of its kind"
 TOO_FEW = "fewer devices are left than a sum is made of"
 Graph = Mapping[str, Sequence[str]]
 """Device -> its neighbours; all devices of the roster, sorted."""
@@ -56,27 +65,32 @@ Graph = Mapping[str, Sequence[str]]
 
 def around(inner: Role, plan: SecretPlan) -> Role:
     """The device's role around the method's."""
+    around_it = device_state_around(inner.state)
 
     def start(env: NodeEnv) -> Step:
         if env.secrets is None:
             raise UsageError("devices open the sums of this run among themselves, and this one has no keys for that")
         state, sends = inner.start(env)
-        return state, unmasked(sends)
+        return around_it(state), unmasked(sends)
 
-    def receive(env: NodeEnv, s: Any, sender: str, m: Any) -> Step:
+    def receive(env: NodeEnv, s: AmongDeviceState, sender: str, m: Any) -> Step:
         if isinstance(m, Participants | PassedShares | Survivors | Agreement):
-            return s, answered(env, plan, m)
+            return answered(env, plan, s, m)
         question = m.question if isinstance(m, NumberedQuestion) else m
-        state, sends = inner.receive(env, s, sender, question)
+        state, sends = inner.receive(env, s.inner, sender, question)
+        s = replace(s, inner=state)
         if not isinstance(m, NumberedQuestion):
-            return state, unmasked(sends)
-        return state, [offered(env, plan, m, send) for send in sends]
+            return s, unmasked(sends)
+        found = [offered(env, plan, m, send) for send in sends]
+        if any(isinstance(send.message, KeysOffer) for send in found):
+            s = replace(s, ticket=m.ticket, kind=m.wrapped_kind, turn=m.turn, given=False)
+        return s, found
 
-    def close(env: NodeEnv, s: Any) -> Step:
-        state, sends = inner.close(env, s)
-        return state, unmasked(sends)
+    def close(env: NodeEnv, s: AmongDeviceState) -> Step:
+        state, sends = inner.close(env, s.inner)
+        return replace(s, inner=state), unmasked(sends)
 
-    return Role(start, receive, close, inner.state, inner.refuse)
+    return Role(start, receive, close, around_it)
 
 
 def keeper_of(env: NodeEnv) -> SecretKeeper:
@@ -94,21 +108,34 @@ def offered(env: NodeEnv, plan: SecretPlan, m: NumberedQuestion, send: Send) -> 
     message = permitted(env, send.message)
     form = kind.form(env, message)
     flat = kind.flatten(form, message)
-    public = keeper_of(env).begin(m.ticket, f"{m.wrapped_kind} {m.round}", flat.steps, flat.words)
+    public = keeper_of(env).begin(m.ticket, flat.steps, flat.words)
     return Send(UP, KeysOffer(form, np.frombuffer(public, np.uint8)))
 
 
-def answered(env: NodeEnv, plan: SecretPlan, m: Any) -> list[Send]:
+def answered(env: NodeEnv, plan: SecretPlan, s: AmongDeviceState, m: Any) -> Step:
     """The answer to a question of the exchange; where there must be none, that the device has withdrawn, and why."""
     try:
         if isinstance(m, Participants):
-            return [Send(UP, dealt(env, plan, m))]
+            check_first(env, s, m.ticket)
+            return s, [Send(UP, dealt(env, plan, m))]
         graph = graph_of(keeper_of(env), m.ticket)
         if isinstance(m, PassedShares):
-            return [Send(UP, covered(env, plan, graph, m))]
-        return [Send(UP, confirmed(env, plan, graph, m) if isinstance(m, Survivors) else revealed(env, graph, m))]
-    except ValueError as why:
-        return [Send(UP, Withdrawn()), Send(OUT, Withheld(m.ticket, str(why)))]
+            check_first(env, s, m.ticket)
+            answer = covered(env, plan, graph, m)
+            return replace(s, given=True, answered={**s.answered, s.kind: s.turn}), [Send(UP, answer)]
+        return s, [Send(UP, confirmed(env, plan, graph, m) if isinstance(m, Survivors) else revealed(env, graph, m))]
+    except (ValueError, UsageError) as why:  # also a file of keys that was spoilt since it was last read
+        return s, [Send(UP, Withdrawn()), Send(OUT, Withheld(m.ticket, str(why)))]
+
+
+def check_first(env: NodeEnv, s: AmongDeviceState, ticket: int) -> None:
+    """Raises ValueError where an answer to this question was given in another exchange, or it is none of this run."""
+    if s.ticket != ticket:
+        raise ValueError(LOST)
+    if s.was_answered:
+        raise ValueError(TWICE)
+    if not 0 <= s.turn <= 2 * (env.rounds + 1) + 1:
+        raise ValueError(f"a question of round {s.turn // 2 - 1}, and the run has {env.rounds}")
 
 
 def graph_of(keeper: SecretKeeper, ticket: int) -> Graph:
@@ -154,7 +181,7 @@ def confirmed(env: NodeEnv, plan: SecretPlan, graph: Graph, m: Survivors) -> Con
     peers = [peer for peer in graph[env.me] if peer in members]
     words = keeper_of(env).confirm(m.ticket, members, peers)
     if words is None:
-        raise ValueError("another sum was confirmed before, or one that differs by a device, or this device is in none")
+        raise ValueError("another sum was confirmed before, or this device is in none")
     return Confirmed(to_octets([words[peer] for peer in peers]))
 
 

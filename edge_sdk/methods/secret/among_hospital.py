@@ -17,30 +17,24 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra import rounding
 from edge_sdk.algebra.neighbours import is_in_one_piece, neighbours, threshold
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.contract.sharing import COMMITTED, SEALED, TAG
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.secret.among_blame import LieError, check_disputes, check_told, liars_in
+from edge_sdk.methods.secret.among_answers import disputes_in, offered, told
+from edge_sdk.methods.secret.among_blame import LieError, check_disputes, liars_in
 from edge_sdk.methods.secret.among_messages import (
     FEW,
     REFUSED,
     SPLIT,
     UNSHARED,
     Agreement,
-    Confirmed,
-    Covered,
-    Dealt,
-    Disputed,
     KeysOffer,
     NoneOpened,
     NoSum,
     PassedShares,
-    Revealed,
     Survivors,
     Withdrawn,
-    from_bits,
     pieces,
     to_bits,
     to_octets,
@@ -57,11 +51,9 @@ from edge_sdk.methods.secret.among_states import (
     among_state_around,
 )
 from edge_sdk.methods.secret.forms import SumKind
-from edge_sdk.methods.secret.masking import cut
 from edge_sdk.methods.secret.messages import NumberedQuestion
 from edge_sdk.methods.secret.plan import SecretPlan, asks_children, says_nothing
 from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.suspension import is_suspended
 
 
 def around(inner: Role, plan: SecretPlan) -> Role:
@@ -100,6 +92,8 @@ class AmongHospital:
             return self.hear(env, s, sender, m)
         if not says_nothing(m) or isinstance(m, Withdrawn):
             raise PeerError(f"{sender} sent {type(m).__name__}, and answers of this run are offered first")
+        if sender in s.offers:
+            raise PeerError(f"{sender} sent {type(m).__name__}, and has offered an answer before")
         return self.hand_on(env, s, sender, m)
 
     def hear(self, env: NodeEnv, s: AmongState, sender: str, m: Any) -> Step:
@@ -210,66 +204,6 @@ def kind_in(plan: SecretPlan, s: AmongState) -> SumKind:
     return kind
 
 
-# What devices send ----------------------------------------------------------------------------------------------
-def offered(env: NodeEnv, plan: SecretPlan, s: AmongState, sender: str, m: KeysOffer) -> AmongState:
-    """The state after a device has said that it has an answer.
-
-    Raises:
-        PeerError: none was asked for, or not of that form.
-    """
-    kind = plan.kind_of(m.form)
-    if s.stage != OFFERING or kind is None:
-        raise PeerError(f"{sender} offers {m.form.kind}, which was not asked for")
-    if m.form != (wanted := kind.form(env, kind.blank(m.form))) or s.form not in (None, m.form):
-        raise PeerError(f"{sender} offers {m.form}, expected {s.form or wanted}")
-    assert env.reader is not None
-    if not env.reader.is_usable(m.public.tobytes()):
-        raise LieError(f"{sender} offers keys that share nothing with anybody's")
-    if is_suspended(env, s.inner.guard, sender):
-        return s
-    return replace(s, form=m.form, offers={**s.offers, sender: m.public})
-
-
-def told(s: AmongState, sender: str, m: Any) -> AmongState:
-    """The state after a device's answer in the exchange. Raises PeerError for one that was not asked for."""
-    graph = neighbours(s.names, s.roster.digest())
-    try:
-        if s.stage == DEALING and isinstance(m, Dealt):
-            pieces(m.sealed, SEALED, graph[sender])
-            pieces(m.commitments, COMMITTED, holders(graph, sender))
-            committed = {**s.committed, sender: m.commitments}
-            return replace(s, dealt={**s.dealt, sender: m.sealed}, committed=committed)
-        if s.stage == COVERING and isinstance(m, Covered):
-            return covered(s, graph, sender, m)
-        if s.stage == CONFIRMING and isinstance(m, Confirmed):
-            pieces(m.words, TAG, [peer for peer in graph[sender] if peer in s.members])
-            return replace(s, confirmed={**s.confirmed, sender: m.words})
-        if s.stage == REVEALING and isinstance(m, Revealed):
-            check_told(s, graph, sender, m)
-            return replace(s, revealed={**s.revealed, sender: m.shares})
-    except ValueError as why:
-        raise PeerError(f"{sender} sent {type(m).__name__}: {why}") from None
-    raise PeerError(f"{sender} sent {type(m).__name__}, which was not asked for")
-
-
-def covered(s: AmongState, graph: Any, sender: str, m: Covered) -> AmongState:
-    """The state with one more masked answer in the sum. Raises ValueError for one of another size, or disputes with
-    others than neighbours who have dealt."""
-    if not {*from_bits(s.names, m.disputed)} <= {*graph[sender]} & {*s.dealt}:
-        raise ValueError("a dispute with devices that have dealt nothing to it")
-    if m.steps.size != rounding.packed_size(s.steps.size, s.width) or m.words.size != s.words.size:
-        raise ValueError(f"{m.steps.size} bytes and {m.words.size} words, expected {s.steps.size} of {s.width} bits")
-    steps = cut(s.steps + rounding.unpack(m.steps, s.steps.size, s.width), s.width)
-    members, disputed = tuple(sorted({*s.members, sender})), {**s.disputed, sender: m.disputed}
-    return replace(s, members=members, steps=steps, words=s.words + m.words, disputed=disputed)
-
-
-def disputes_in(s: AmongState, sender: str, m: Any) -> list[Send]:
-    """Events of shares that a device says to be false."""
-    found = from_bits(s.names, m.disputed) if isinstance(m, Covered) else ()
-    return [Send(OUT, Disputed(dealer, sender)) for dealer in found]
-
-
 # What they are asked --------------------------------------------------------------------------------------------
 def led_on(env: NodeEnv, plan: SecretPlan, s: AmongState) -> Step:
     """The next question of the exchange. Raises NotOpenedError where too few are left to go on."""
@@ -290,7 +224,8 @@ def led_on(env: NodeEnv, plan: SecretPlan, s: AmongState) -> Step:
         return replace(s, stage=CONFIRMING), [Send(s.members, question, all=True)]
     if not s.confirmed:
         raise NotOpenedError(UNSHARED)
-    return replace(s, stage=REVEALING, confirmed={}), [
+    asked = dict.fromkeys(s.confirmed, to_octets([]))  # their words have gone on
+    return replace(s, stage=REVEALING, confirmed=asked), [
         Send(name, Agreement(s.ticket, to_bits(s.names, s.confirmed), said_to(s, graph, name)), all=True)
         for name in sorted(s.confirmed)
     ]

@@ -1,4 +1,4 @@
-"""What a hospital remembers of an exchange among its devices, around the method's own state."""
+"""What device and hospital remember of exchanges among devices, around the method's own states."""
 
 from __future__ import annotations
 
@@ -17,6 +17,37 @@ from edge_sdk.methods.secret.messages import SumForm, Words
 
 IDLE, OFFERING, DEALING, COVERING, CONFIRMING, REVEALING = range(6)
 """What devices are asked for now."""
+
+
+@dataclass(frozen=True)
+class AmongDeviceState:
+    """A device's state around the one inside.
+
+    Attributes:
+        inner: the state inside.
+        ticket: number of the exchange for which it has offered an answer last; 0: of none.
+        kind, turn: the question that this was an answer to, as of `NumberedQuestion`.
+        given: the answer is under its masks, and has left or is about to.
+        answered: kind of question -> turn of the latest one to which an answer was given under masks.
+    """
+
+    inner: Any
+    ticket: int = 0
+    kind: str = ""
+    turn: int = 0
+    given: bool = False
+    answered: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def was_answered(self) -> bool:
+        """Says if an answer was given to this question, or to a later one of its kind, in another exchange."""
+        return not self.given and self.answered.get(self.kind, -1) >= self.turn
+
+
+@cache
+def device_state_around(inner: Any) -> type[AmongDeviceState]:
+    """`AmongDeviceState` with the type of what is inside, as `among_state_around`."""
+    return make_dataclass("AmongDeviceState", [("inner", inner)], bases=(AmongDeviceState,), frozen=True)
 
 
 @dataclass(frozen=True)

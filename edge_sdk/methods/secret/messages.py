@@ -50,6 +50,12 @@ class NumberedQuestion:
         """The question's round, for whoever logs it."""
         return getattr(self.question, "round", None)
 
+    @property
+    def turn(self) -> int:
+        """Number that grows from question to question of a kind: two for each round, as the last evaluation may be of a
+        round that was evaluated before; 0 where a run asks a kind of question once."""
+        return 0 if self.round is None else 2 * (self.round + 1) + bool(getattr(self.question, "final", False))
+
 
 @dataclass(frozen=True)
 class SumForm:

@@ -125,6 +125,15 @@ def test_where_too_many_are_missing_there_is_no_sum_and_the_reason_is_told(devic
     assert outcome(net, transcript) == clear_without(DEVICES)
 
 
+def test_a_census_that_failed_after_it_was_answered_is_not_answered_again():
+    """It has no round, so it is always the same question: exact counts, of which two sums would tell a device's."""
+    method = answering(lambda name, _, m: None if isinstance(m, Confirmed) and name in DEVICES[:3] else m)
+    run = among_run("augfl", rounds=3)
+    _, transcript = played(run, method(method_of(run)), policies=WAITING, faults=CALM)
+    assert [m.why for m in told(transcript, NoneOpened, "h0")][:3] == [UNSHARED, FEW, FEW], "and an evaluation"
+    assert [m.devices for m in told(transcript, evaluation.Progress)] == [0, 0, 0]
+
+
 QUESTIONS = (NumberedQuestion, Participants, PassedShares, Survivors, Agreement)
 
 

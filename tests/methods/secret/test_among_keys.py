@@ -1,17 +1,22 @@
 """Keys of devices that open sums among themselves: who is given what, and which runs and files are refused."""
 
+from base64 import b64encode
 from dataclasses import replace
 
 import pytest
 
 from edge_sdk.errors import UsageError
+from edge_sdk.methods.secret.among_messages import Dealt, Withdrawn
 from edge_sdk.nodes import mask_giving
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import fixes_members, settings_of
 from edge_sdk.nodes.masks import DeviceKeys, make_key
 from edge_sdk.nodes.sharing import DeviceSecrets, ToldMasks
+from edge_sdk.nodes.sharing_files import device_secrets
 from edge_sdk.tools.mask_check import check_masks
-from tests.methods.secret.among import among_run
+from tests.methods.secret.among import PEERS, among_run
+from tests.methods.secret.among_fleet import Fleet
+from tests.methods.secret.parties import KEYS
 
 
 @pytest.fixture
@@ -48,6 +53,33 @@ def test_a_key_that_is_added_to_the_file_is_known_from_then_on(files, tmp_path):
     with files.peers.open("a") as file:
         file.write(f"d9 {make_key(tmp_path / 'd9.key')}\n")
     assert keeper.strangers(["d1", "d2", "d9"]) == []
+
+
+ZEROS = "A" * 43 + "="
+"""A public key that shares the same with everybody, in base64."""
+
+
+def test_a_peers_key_that_shares_nothing_is_found_where_the_file_is_read(files):
+    with files.peers.open("a") as file:
+        file.write(f"d9 {ZEROS}\n")
+    with pytest.raises(UsageError, match=r"devices\.pub, line 4: the key of d9 .* shares nothing"):
+        mask_giving.for_device(among_run(), files, "d0", 2, Allow)
+
+
+def test_a_file_that_is_spoilt_in_a_run_costs_an_exchange_and_is_named(files, tmp_path):
+    """It is read again when it has changed; a device that cannot read it withdraws, says why, and is there next time."""
+    files = replace(files, peers=tmp_path / "fleet.pub")
+    good = "".join(f"{d} {b64encode(key).decode()}\n" for d, key in PEERS.items())
+    files.peers.write_text(good)
+    fleet = Fleet()
+    keeper = DeviceSecrets(KEYS["d0"], device_secrets(files, "r").peers, "r")
+    fleet.envs["d0"] = replace(fleet.envs["d0"], secrets=keeper)
+    fleet.offers()
+    files.peers.write_text(good.replace(b64encode(PEERS["d3"]).decode(), ZEROS))
+    assert fleet.ask("d0", fleet.roster) == Withdrawn()
+    assert len(fleet.why) == 1 and "fleet.pub, line 4: the key of d3" in fleet.why[0]
+    files.peers.write_text(good + "\n")
+    assert isinstance(fleet.ask("d0", fleet.roster), Dealt)
 
 
 def test_the_doctor_finds_another_key_of_the_device_in_the_file(files, tmp_path):

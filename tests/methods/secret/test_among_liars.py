@@ -9,7 +9,7 @@ from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED
-from edge_sdk.methods.secret.among_messages import FALSE, Covered, Dealt, Disputed, KeysOffer, NoneOpened, Revealed
+from edge_sdk.methods.secret.among_messages import FALSE, FEW, Covered, Dealt, Disputed, KeysOffer, NoneOpened, Revealed
 from edge_sdk.methods.shared.evaluation import Progress
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.suspension import Suspended
@@ -86,6 +86,22 @@ def test_one_pair_in_dispute_costs_nothing_and_nobody_is_blamed():
     found = told(transcript, Disputed, "h0")
     assert {(m.dealer, m.holder) for m in found} == {(LIAR, "d0")}
     assert "one of the two lies" in found[0].to_sentence() and found[0].to_metrics()["kind"] == "disputed"
+
+
+TWO = changed(Covered, disputed=lambda _: np.packbits([True, False]))
+"""Of two devices d1 says that d0 has dealt falsely."""
+
+
+@pytest.mark.parametrize(("lie", "why"), [(TWO, FALSE), (changed(Dealt, sealed=flipped), FEW)])
+def test_of_two_devices_in_dispute_none_is_blamed(lie, why):
+    """A hospital of two can miss neither, so there is no sum, and nobody else to tell which of them lies. Who was dealt
+    what is false withdraws; who only says so is in a dispute that both would be blamed for."""
+    run, tree = among_run(rounds=2, uploads={"cohort": 2}), {"h0": ("d0", "d1")}
+    liar = answering(lambda name, _, m: lie(m) if name == LIAR else m)(method_of(run))
+    _, transcript = played(run, liar, policies=WAITING, faults=CALM, envs=among_envs(run, tree), tree=tree)
+    assert not told(transcript, Refused, "h0") and {m.why for m in told(transcript, NoneOpened)} == {why}
+    disputes = {(m.dealer, m.holder) for m in told(transcript, Disputed, "h0")}
+    assert disputes == ({("d0", LIAR)} if lie is TWO else set())
 
 
 def test_an_answer_that_does_not_fit_its_masks_voids_the_sum_and_is_nobodys():

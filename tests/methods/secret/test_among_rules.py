@@ -14,6 +14,7 @@ from edge_sdk.methods.secret.among_messages import (
     Agreement,
     Confirmed,
     Covered,
+    Dealt,
     PassedShares,
     Revealed,
     Survivors,
@@ -26,7 +27,17 @@ from edge_sdk.methods.secret.among_messages import (
 from edge_sdk.nodes.sharing import DeviceSecrets, ToldMasks
 from tests.methods.problems import DEVICES
 from tests.methods.secret.among import PEERS, keeper_of
-from tests.methods.secret.among_fleet import METHOD, QUESTIONS, TICKET, WIDTH, Fleet, fleet_offer, others, roster_of
+from tests.methods.secret.among_fleet import (
+    METHOD,
+    QUESTIONS,
+    RUN,
+    TICKET,
+    WIDTH,
+    Fleet,
+    fleet_offer,
+    others,
+    roster_of,
+)
 from tests.methods.secret.parties import KEYS
 
 
@@ -107,29 +118,79 @@ def test_nothing_is_revealed_without_the_words_of_enough_neighbours(how):
     assert fleet.ask("d0", FORGED[how](fleet, "d0")) == Withdrawn()
 
 
-def asked_again(fleet, members):
-    """What d0 says when all are asked the same under another number, and are to add up these alone."""
-    again = {d: replace(QUESTIONS[d], ticket=TICKET + 1) for d in members}
-    offers = fleet.ask_all(again.get, members)
-    roster = replace(roster_of(offers, "d0"), ticket=TICKET + 1)
-    dealt = fleet.ask_all(lambda d: roster, members)
-    for name in members:
-        peers = [d for d in members if d != name]
-        sealed, said = [], []
-        for peer in peers:
-            of = [d for d in members if d != peer]
-            sealed.append(pieces(dealt[peer].sealed, SEALED, of)[name])
-            said.append(pieces(dealt[peer].commitments, COMMITTED, members)[name])
-        bits = to_bits(members, members)
-        fleet.ask(name, PassedShares(TICKET + 1, WIDTH, bits, to_octets(sealed), to_octets(said)))
-    return fleet.ask("d0", Survivors(TICKET + 1, to_bits(members, members)))
+def exchanged(fleet, ticket, members, question=QUESTIONS):
+    """Device -> its last word when these are asked a question under that number, and to add up exactly these. Who has
+    withdrawn is asked no further, and the others go on without it as long as they will."""
+    answers = fleet.ask_all(lambda d: replace(question[d], ticket=ticket), members)
+    roster = replace(roster_of(answers, members[0]), ticket=ticket)
+    dealt = left(answers := answers | fleet.ask_all(lambda d: roster, members), Dealt)
+
+    def passed(name):
+        peers = [d for d in members if d != name and d in dealt]
+        sealed = [pieces(dealt[p].sealed, SEALED, [d for d in members if d != p])[name] for p in peers]
+        said = [pieces(dealt[p].commitments, COMMITTED, members)[name] for p in peers]
+        return PassedShares(ticket, WIDTH, to_bits(members, dealt), to_octets(sealed), to_octets(said))
+
+    covered = left(answers := answers | fleet.ask_all(passed, dealt), Covered)
+    survivors = Survivors(ticket, to_bits(members, covered))
+    return answers | fleet.ask_all(lambda d: survivors, covered)
 
 
-def test_the_same_question_is_not_answered_for_a_cohort_that_differs_by_one_device():
-    """Its two sums would differ by that device's answer, and training may give the same twice."""
-    assert asked_again(Fleet().upto(4), DEVICES[:5]) == Withdrawn()
-    assert isinstance(asked_again(Fleet().upto(4), DEVICES), Confirmed), "of the same devices it is the same sum"
-    assert isinstance(asked_again(Fleet().upto(3), DEVICES[:5]), Confirmed), "no sum was confirmed before"
+def left(answers, kind):
+    return {d: m for d, m in answers.items() if isinstance(m, kind)}
+
+
+def test_no_sums_of_one_question_can_be_opened_that_have_a_device_in_common():
+    """(S1 + S2 - S3) / 2 is d0's answer, though each two of these sets differ by a cohort, and no device is in all."""
+    sets = [("d0", "d1", "d2"), ("d0", "d3", "d4"), ("d1", "d2", "d3", "d4")]
+    fleet = Fleet()
+    said = [exchanged(fleet, TICKET + i, members) for i, members in enumerate(sets)]
+    assert [len(left(m, Confirmed)) for m in said] == [3, 0, 0]
+    assert "it has given an answer to this question before, or to a later one of its kind" in fleet.why
+
+
+def test_a_question_is_answered_again_where_no_answer_was_given():
+    """Somebody was missing before anything was masked: the same question then has another sum."""
+    fleet = Fleet().upto(2)
+    assert {type(m) for m in exchanged(fleet, TICKET + 1, DEVICES[:5]).values()} == {Confirmed}
+
+
+def test_who_has_given_an_answer_gives_no_other_one_whoever_is_missing():
+    fleet = Fleet().upto(3)
+    fleet.restart("d1")
+    assert {type(m) for m in exchanged(fleet, TICKET + 1, DEVICES[:5]).values()} == {Withdrawn}
+    later = {d: replace(QUESTIONS[d], question=with_round(QUESTIONS[d].question, 1)) for d in DEVICES}
+    assert {type(m) for m in exchanged(fleet, TICKET + 2, DEVICES[:5], later).values()} == {Confirmed}
+    assert {type(m) for m in exchanged(fleet, TICKET + 3, DEVICES).values()} == {Withdrawn}, "an earlier one"
+
+
+def with_round(question, number):
+    return replace(question, label=replace(question.label, round=number))
+
+
+def test_a_question_of_a_round_that_the_run_has_not_is_not_answered():
+    """Else a hospital had as many questions that differ in nothing but the number of the round."""
+    fleet = Fleet()
+    beyond = {d: replace(QUESTIONS[d], question=with_round(QUESTIONS[d].question, RUN.rounds + 1)) for d in DEVICES}
+    assert {type(m) for m in exchanged(fleet, TICKET, DEVICES, beyond).values()} == {Withdrawn}
+    assert set(fleet.why) == {f"a question of round {RUN.rounds + 1}, and the run has {RUN.rounds}"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_sets_are_asked_each_device_gives_one_answer_to_a_question(seed):
+    """A hospital at random: the same question to any sets, each exchange broken off anywhere, any device restarted."""
+    dice, fleet, given = random.Random(seed), Fleet(), {}
+    for i in range(30):
+        members = tuple(d for d in DEVICES if dice.random() < 0.8)
+        if len(members) < 2:
+            continue
+        answers = exchanged(fleet, TICKET + (i if dice.random() < 0.8 else 0), members)
+        for name in left(answers, Covered) | left(answers, Confirmed):
+            now = fleet.envs[name].secrets.now
+            given.setdefault(name, set()).add(now.covered[1].tobytes())
+        if dice.random() < 0.3:
+            fleet.restart(dice.choice(DEVICES))
+    assert len(given) >= 3 and {len(answers) for answers in given.values()} == {1}
 
 
 SMALL = {
@@ -167,7 +228,7 @@ def test_a_stranger_on_the_roster_is_found():
 def test_a_hospital_cannot_put_keys_of_its_own_in_place_of_a_devices():
     """It shows d0 other keys of d1, to read what d0 seals for it; d1 and d0 then know each other no more."""
     fleet = Fleet().upto(1)
-    ours = keeper_of("d1").begin(TICKET, "", np.zeros(1, np.uint32), np.zeros(1, np.uint64))
+    ours = keeper_of("d1").begin(TICKET, np.zeros(1, np.uint32), np.zeros(1, np.uint64))
     false = fleet.roster.publics.copy()
     false[PUBLIC : 2 * PUBLIC] = np.frombuffer(ours, np.uint8)
     dealt = {d: fleet.ask(d, replace(fleet.roster, publics=false) if d == "d0" else fleet.roster) for d in DEVICES}
