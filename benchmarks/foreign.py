@@ -4,10 +4,10 @@
 
 Each runs in a process of its own. What is told of it: parameters, processor seconds to compile, kB of the bundle, the
 worst float64 error against autograd; the bundle's float32 error in multiples of torch's own (the median of --draws
-draws of the worst of the gate's kinds of inputs, and the worst of all draws); seconds to load, processor ms of a
-training step at batch 8 on one thread beside torch's, and the peak memory of a device process. Or, in one sentence, why
-it does not compile. Nothing is downloaded. The libraries are none of auscult's own: `make bench-compile` puts them into
-an environment of their own.
+draws, or of 60 where torch itself once keeps fewer than three digits, of the worst of the gate's kinds of inputs, and
+the worst of all draws); seconds to load, processor ms of a training step at batch 8 on one thread beside torch's, and
+the peak memory of a device process. Or, in one sentence, why it does not compile. Nothing is downloaded. The libraries
+are none of auscult's own: `make bench-compile` puts them into an environment of their own.
 
 With --json, what passed there with the same code and options is not run again, and the cheapest come first. Errors can
 be measured on a busy machine, times cannot. So both can be had one after the other, with the bundles kept between:
@@ -222,7 +222,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="file of results, one a line: read for what is done, and added to")
     parser.add_argument("--limit", type=int, default=600, help="processor seconds for one network (default: 600)")
     parser.add_argument("--image", type=int, default=IMAGE[1], help="side of images for torchvision (default: 64)")
-    parser.add_argument("--draws", type=int, default=3, help="inputs of each kind for float32 errors (default: 3)")
+    parser.add_argument(
+        "--draws", type=int, default=3, help="inputs of each kind for float32 errors, at least (default: 3)"
+    )
     parser.add_argument("--bundles", type=Path, help="folder in which bundles are kept (default: they are not)")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--untimed", action="store_true", help="compile and compare only")

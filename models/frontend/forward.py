@@ -16,11 +16,16 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
-from onnx.reference.op_run import OpRun
 
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.fourier import EXACT
-from edge_sdk.models.ir.errors import BatchSpecialised, CompileError, UnknownShape, UnsupportedOperator
+from edge_sdk.models.ir.errors import (
+    BatchSpecialised,
+    CompileError,
+    UnknownShape,
+    UnsupportedOperator,
+    UnsupportedPattern,
+)
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, TorchCall
 from edge_sdk.models.ir.shapes import BatchDim, Dim, Shape, reshape_sizes
@@ -161,7 +166,28 @@ def find_dim(name: str, a: int, b: int) -> Dim:
 
 
 def run_at_batch(forward: Forward, batch: int) -> dict[str, Sequence[int]]:
-    """The shape of every value for one batch size."""
+    """The shape of every value for one batch size.
+
+    Raises:
+        CompileError: the graph does not run; of the kind that says whether that is for this batch size only.
+    """
+    try:
+        return measure_shapes(forward, batch)
+    except Exception as error:
+        raise explain_run(error, batch, does_run(forward, len(forward.examples[0]))) from error
+
+
+def does_run(forward: Forward, batch: int) -> bool:
+    """True if the graph runs with this many samples."""
+    try:
+        measure_shapes(forward, batch)
+    except Exception:
+        return False
+    return True
+
+
+def measure_shapes(forward: Forward, batch: int) -> dict[str, Sequence[int]]:
+    """The shape of every value for one batch size; whatever the evaluation raises."""
     from edge_sdk.models.ir.reference import Evaluator
 
     feeds = {}
@@ -171,27 +197,42 @@ def run_at_batch(forward: Forward, batch: int) -> dict[str, Sequence[int]]:
         feeds[value.name] = np.ones(shape, helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
     for name, example in zip(forward.inputs, forward.examples, strict=True):
         feeds[name] = example[:batch].numpy()
-    try:
-        return {name: np.shape(v) for name, v in Evaluator(forward.model)(feeds, everything=True).items()}
-    except Exception as error:
-        raise explain_run(error, batch) from error
+    return {name: np.shape(v) for name, v in Evaluator(forward.model)(feeds, everything=True).items()}
 
 
-def explain_run(error: Exception, batch: int) -> CompileError:
-    """The error of a run as one that names the layer and the operator."""
+def explain_run(error: Exception, batch: int, runs_as_traced: bool) -> CompileError:
+    """The error of a run as one that names the layer and the operator.
+
+    Args:
+        runs_as_traced: the graph runs with the batch that the module was traced with, so that it is the batch size
+            that it does not suit; otherwise it is the operator that cannot be evaluated.
+    """
+    if isinstance(error, CompileError) and not isinstance(error, UnsupportedPattern):
+        return error
     first = str(error).strip().split("\n")[0][:200]
-    frames = [f.f_locals.get("self") for f, _ in walk_tb(error.__traceback__)]
-    nodes = [f.onnx_node for f in frames if isinstance(f, OpRun)]
-    if not nodes:
+    node = find_node(error)
+    if node is None:
         return BatchSpecialised(f"the exported graph does not run with a batch of {batch}: {first}")
-    node, call = nodes[-1], read_call(nodes[-1])
+    call, path = read_call(node), read_path(node)
+    if isinstance(error, UnsupportedPattern):
+        return UnsupportedPattern(error.what, error.where or path, error.advice)
     if node.op_type in ADVICE:
-        return UnsupportedOperator(node.op_type, read_path(node), ADVICE[node.op_type])
-    made = f" (for {call.name} of torch)" if call else ""
+        return UnsupportedOperator(node.op_type, path, ADVICE[node.op_type])
+    made = f"{node.op_type} (for {call.name} of torch)" if call else node.op_type
+    if not runs_as_traced:
+        return UnsupportedPattern(f"{made} cannot be evaluated ({first})", path, "use other functions in its place")
     return BatchSpecialised(
-        f"{read_path(node) or 'the module'}: {node.op_type}{made} does not run with a batch of {batch} ({first}); "
+        f"{path or 'the module'}: {made} does not run with a batch of {batch} ({first}); "
         "use shapes that do not depend on values, and other functions where they do not"
     )
+
+
+def find_node(error: Exception) -> onnx.NodeProto | None:
+    """The innermost node that was run, or looked up among the evaluator's operators, when an error was raised."""
+    frames = [f.f_locals for f, _ in walk_tb(error.__traceback__)]
+    found = [v for f in frames for v in (getattr(f.get("self"), "onnx_node", None), f.get("node"))]
+    nodes = [v for v in found if isinstance(v, onnx.NodeProto)]
+    return nodes[-1] if nodes else None
 
 
 def fix_reshapes(g: OnnxGraph) -> None:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from edge_sdk.models.ir.padding import refuse_automatic, settle_window
 from edge_sdk.models.ir.reference_products import MatMul, to_tensor
 from edge_sdk.models.ir.reference_windows import AveragePool, Resize
 
@@ -76,15 +77,6 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> Arrays:
     return Evaluator(model)(feeds)
 
 
-def fill_defaults(
-    nd: int, pads: Any, strides: Any, dilations: Any, auto_pad: Any
-) -> tuple[list[int], list[int], list[int]]:
-    """Padding, strides and dilations of a window with `nd` axes, with ONNX's defaults."""
-    if auto_pad not in (None, "NOTSET", "VALID"):
-        raise NotImplementedError(f"auto_pad {auto_pad} in the reference evaluator")
-    return list(pads or [0] * 2 * nd), list(strides or [1] * nd), list(dilations or [1] * nd)
-
-
 def pad_positions(x: np.ndarray, pads: list[int], value: float = 0.0) -> torch.Tensor:
     """x padded along its positions; sizes as ONNX orders them: all before, then all after."""
     nd = len(pads) // 2
@@ -108,7 +100,7 @@ class Conv(OpRun):
         strides: Any = None,
     ) -> tuple[np.ndarray, ...]:
         nd = x.ndim - 2
-        pads, strides, dilations = fill_defaults(nd, pads, strides, dilations, auto_pad)
+        pads, strides, dilations = settle_window(auto_pad, x.shape[2:], w.shape[2:], pads, strides, dilations)
         bias = None if b is None else to_tensor(b)
         weight = to_tensor(w)
         y = CONVOLUTIONS[nd](
@@ -134,8 +126,9 @@ class ConvTranspose(OpRun):
         pads: Any = None,
         strides: Any = None,
     ) -> tuple[np.ndarray, ...]:
+        refuse_automatic("ConvTranspose", auto_pad, output_shape)
         nd = x.ndim - 2
-        pads, strides, dilations = fill_defaults(nd, pads, strides, dilations, auto_pad)
+        pads, strides, dilations = settle_window(auto_pad, x.shape[2:], w.shape[2:], pads, strides, dilations)
         weight = to_tensor(w)
         y = TRANSPOSED[nd](to_tensor(x), weight, stride=strides, dilation=dilations, groups=group or 1)
         extra = list(output_padding or [0] * nd)
@@ -165,7 +158,7 @@ class MaxPool(OpRun):
         strides: Any = None,
     ) -> tuple[np.ndarray, ...]:
         nd = x.ndim - 2
-        pads, strides, dilations = fill_defaults(nd, pads, strides, dilations, auto_pad)
+        pads, strides, dilations = settle_window(auto_pad, x.shape[2:], kernel_shape, pads, strides, dilations)
         source = pad_positions(x, pads, -np.inf)
         y, index = POOLS[nd](source, list(kernel_shape), strides, 0, dilations, bool(ceil_mode), return_indices=True)
         plane = remove_padding(index.numpy(), tuple(source.shape[2:]), x.shape[2:], pads[:nd])

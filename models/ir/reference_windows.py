@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from onnx.reference.op_run import OpRun
 
+from edge_sdk.models.ir.padding import settle_window
 from edge_sdk.models.ir.resizing import make_matrix
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -31,10 +32,8 @@ class AveragePool(OpRun):
         pads: Any = None,
         strides: Any = None,
     ) -> tuple[np.ndarray, ...]:
-        if auto_pad not in (None, "NOTSET", "VALID"):
-            raise NotImplementedError(f"auto_pad {auto_pad} in the reference evaluator")
         nd = x.ndim - 2
-        pads, strides, dilations = list(pads or [0] * 2 * nd), list(strides or [1] * nd), list(dilations or [1] * nd)
+        pads, strides, dilations = settle_window(auto_pad, x.shape[2:], kernel_shape, pads, strides, dilations)
         extra = count_beyond(x.shape[2:], list(kernel_shape), pads, strides, dilations) if ceil_mode else [0] * nd
         around = [v for i in reversed(range(nd)) for v in (pads[i], pads[nd + i])]
         beyond = [v for e in reversed(extra) for v in (0, e)]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from math import prod
 
-from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.padding import refuse_automatic
 from edge_sdk.models.ir.shapes import Shape, as_numbers
 from edge_sdk.models.rules import few_positions, weight_gradient
 from edge_sdk.models.rules.table import Adjoints, Want, rule
@@ -76,8 +76,7 @@ def conv_transpose(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     x, w = n.inputs[:2]
     sx, sw = g.shape(x), g.numbers(w)
     window = read_window(g, n, sw[2:])
-    if n.attributes.get("output_shape") or n.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        raise UnsupportedPattern("ConvTranspose with automatic padding", n.where, "give padding and output_padding")
+    refuse_automatic(n.op, n.attributes.get("auto_pad"), n.attributes.get("output_shape"), n.where)
     gx = cut_to_shape(g, convolve(g, gy, w, window), sx) if want[0] else None
     gw = weight_gradient.write_weight_adjoint(g, gy, x, window, sw) if want[1] else None
     gb = sum_channels(g, gy) if len(n.inputs) > 2 and want[2] else None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.padding import settle_window
 from edge_sdk.models.ir.shapes import BatchDim, as_numbers
 
 
@@ -53,21 +53,6 @@ def read_window(g: OnnxGraph, n: OnnxNode, kernel: tuple[int, ...]) -> Window:
     if any(isinstance(d, BatchDim) for d in shape):
         raise UnsupportedPattern(f"{n.op} along the batch axis", n.where)
     spatial = as_numbers(shape)
-    stride, dilation = at.get("strides", [1] * nd), at.get("dilations", [1] * nd)
-    pads = at.get("pads") or [0] * (2 * nd)
-    auto = at.get("auto_pad", "NOTSET")
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        pads = resolve_same_pads(auto, spatial, kernel, stride, dilation)
+    given = (at.get(k) for k in ("pads", "strides", "dilations"))
+    pads, stride, dilation = settle_window(at.get("auto_pad"), spatial, kernel, *given)
     return Window(kernel, tuple(stride), tuple(pads[:nd]), tuple(pads[nd:]), tuple(dilation), at.get("group", 1))
-
-
-def resolve_same_pads(
-    auto: str, spatial: tuple[int, ...], kernel: tuple[int, ...], stride: list[int], dilation: list[int]
-) -> list[int]:
-    """The padding that gives ceil(in / stride) outputs; an odd one goes after (SAME_UPPER) or before (SAME_LOWER)."""
-    need = [
-        max(0, (ceil(d / s) - 1) * s + (k - 1) * e + 1 - d)
-        for d, k, s, e in zip(spatial, kernel, stride, dilation, strict=True)
-    ]
-    less, more = [v // 2 for v in need], [v - v // 2 for v in need]
-    return less + more if auto == "SAME_UPPER" else more + less
