@@ -337,10 +337,3 @@ class Method:
 def unchanged(env: Any, state: Any) -> Step:
     """The close of a role that has none."""
     return state, []
-
-
-def pick(here: Sequence[str], count: int, *seed: int) -> tuple[str, ...]:
-    """`count` of the children that are here, uniformly, without replacement; the same for the same seed."""
-    names = sorted(here)
-    chosen = np.random.default_rng(seed).permutation(len(names))[:count]
-    return tuple(names[i] for i in sorted(chosen))

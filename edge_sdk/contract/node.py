@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 from edge_sdk.contract import round as rounds
+from edge_sdk.contract.choice import in_order
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send
 from edge_sdk.contract.records import changed, record
@@ -96,7 +97,7 @@ def new(
     name: str, role: Role, env: NodeEnv, parent: str | None, policy: rounds.Policy, now: float, here: Sequence[str] = ()
 ) -> Node:
     """A node that has never run."""
-    return Node(name, role, env, parent, Record(rounds.begin(policy, now)), tuple(sorted(here)))
+    return Node(name, role, env, parent, Record(rounds.begin(policy, now)), in_order(here))
 
 
 def start(node: Node, now: float) -> Effects:
@@ -156,13 +157,13 @@ def tick(node: Node, now: float) -> Effects:
 
 def joined(node: Node, child: str) -> Effects:
     """A child is back: it is here again, and hears the question it still owes an answer to."""
-    node = changed(node, here=tuple(sorted({*node.here, child})))
+    node = changed(node, here=in_order({*node.here, child}))
     owes = child in node.record.below.owed
     return Effects(node, again=(node.record.last[child],) if owes else ())
 
 
 def left(node: Node, child: str) -> Node:
-    return changed(node, here=tuple(c for c in node.here if c != child))
+    return changed(node, here=in_order(c for c in node.here if c != child))
 
 
 def post(node: Node, sends: Sequence[Send], now: float) -> Effects:

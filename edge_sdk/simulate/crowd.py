@@ -7,6 +7,7 @@ from zlib import crc32
 
 import numpy as np
 
+from edge_sdk.contract.choice import Ordered, in_order, pick
 from edge_sdk.simulate.behaviour import ClientHabits, Ids, identify
 
 COHORT, JUDGES = 32, 33
@@ -28,7 +29,7 @@ class Crowd:
     def __init__(
         self, tree: Mapping[str, Sequence[str]], habits: ClientHabits, seed: int, judges: int = 0, cohort: int = 0
     ) -> None:
-        self.tree = {hospital: tuple(names) for hospital, names in tree.items()}
+        self.tree = {hospital: in_order(names) for hospital, names in tree.items()}
         self.habits, self.seed, self.cohort = habits, seed, cohort
         self.ids: dict[str, Ids] = {}
         self.sizes = {hospital: len(names) for hospital, names in self.tree.items()}
@@ -43,8 +44,7 @@ class Crowd:
         return {h: self.choose(h, int(k), *purpose) for h, k in zip(hospitals, counts, strict=True)}
 
     def choose(self, hospital: str, count: int, *purpose: int) -> Names:
-        random, names = np.random.default_rng([self.seed, crc32(hospital.encode()), *purpose]), self.tree[hospital]
-        return tuple(names[i] for i in np.sort(random.permutation(len(names))[:count]))
+        return pick(self.tree[hospital], count, self.seed, crc32(hospital.encode()), *purpose)
 
     def present(self, hospital: str, now: float, round: int) -> Names:
         """The clients of a hospital that may be asked at a time, in a round of the aggregator."""
@@ -56,7 +56,7 @@ class Crowd:
         if self.habits.how.always_there:
             return names
         ids = self.identify_all(hospital, names)
-        return tuple(names[i] for i in np.flatnonzero(self.habits.here(ids, now)))
+        return Ordered(names[i] for i in np.flatnonzero(self.habits.here(ids, now)))
 
     def identify_all(self, hospital: str, names: Names) -> Ids:
         if names is not self.tree[hospital]:

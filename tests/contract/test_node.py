@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from edge_sdk.contract import node as nodes
-from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send, pick, unchanged
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.node import Envelope
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import PeerError
@@ -155,13 +155,6 @@ def test_the_first_close_may_open_the_next_round():
     role = Role(lambda env: (Log(), [Send((), "first")]), receiving, close, Log)
     node = nodes.start(nodes.new("root", role, NodeEnv(), None, Policy(), 0.0), 0.0).node
     assert lines(nodes.tick(node, 0.0)) == ("closed",) * 3
-
-
-def test_pick_is_uniform_and_reproducible():
-    assert pick(["b", "a", "c"], 2, 1, 2) == pick(["c", "b", "a"], 2, 1, 2)
-    assert pick(["a", "b"], 9, 1) == ("a", "b") and pick([], 3, 1) == ()
-    counts = {n: sum(n in pick(list("abcd"), 1, 0, k) for k in range(400)) for n in "abcd"}
-    assert sum(counts.values()) == 400 and min(counts.values()) > 60
 
 
 def test_randomness_depends_on_run_round_node_and_purpose():

@@ -11,7 +11,8 @@ from zlib import crc32
 
 import numpy as np
 
-from edge_sdk.contract.method import NodeEnv, pick
+from edge_sdk.contract.choice import pick
+from edge_sdk.contract.method import NodeEnv
 
 SELECTIONS = ("fixed", "bernoulli")
 

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import NodeEnv, pick
+from edge_sdk.contract.choice import pick
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.draw import round_half_up
 from edge_sdk.methods.shared.local import Gradient, above_zero, one_of, zero_or_more
