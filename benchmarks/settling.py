@@ -87,11 +87,14 @@ class Job:
 class Outcome:
     """Attributes:
     accuracy: device -> model -> share of test windows; newcomers' names end in "*".
+    validation: device of the fleet -> model -> share of its validation windows. windows: device -> how many these are.
     choice: of the fleet, as it is told. density: mean share of entries of the personal component that are not zero.
     bytes: of all messages, encoded.
     """
 
     accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
+    validation: dict[str, dict[str, float]] = field(default_factory=dict)
+    windows: dict[str, int] = field(default_factory=dict)
     choice: dict[str, Any] = field(default_factory=dict)
     density: float = 0.0
     bytes: int = 0
@@ -155,6 +158,8 @@ def run(job: Job) -> Outcome:
     shown = method.show(net.nodes[ROOT].env, net.nodes[ROOT].record.state)
     for holder in job.fleet:
         out.accuracy[holder.name] = judged(job.model, told[holder.name], holder.test)
+        out.validation[holder.name] = judged(job.model, told[holder.name], holder.validation)
+        out.windows[holder.name] = len(holder.validation.y)
     for holder in job.newcomers:
         models = newcomer(job, method, holder, shown)
         out.accuracy[holder.name + "*"] = judged(job.model, models, holder.test)
