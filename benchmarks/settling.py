@@ -224,11 +224,35 @@ def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = p
             worse = sum(values[d] < against[d] - 1 for d in values)
             line = f"    {model:18s} {np.mean(list(values.values())):5.1f}"
             say(line + ("" if "alone" in model else f"   {gain:+5.1f} [{low:+.1f}, {high:+.1f}]   {worse} worse by 1"))
+        for text in harmed(outcomes, new):
+            say(f"    {text}")
     say(f"  density {np.mean([o.density for o in outcomes]):.3f}, MB {np.mean([o.bytes for o in outcomes]) / 1e6:.1f}")
     chosen = [f"{o.choice['steps']}/{o.choice['local_steps']}/{o.choice['weight']:g}" for o in outcomes]
     say(f"  steps/local steps/local weight: {', '.join(chosen)}")
     right, alone_right, samples = (sum(o.choice[k] for o in outcomes) for k in ("correct", "local_correct", "samples"))
     say(f"  on validation samples: chosen {right / samples:.1%}, alone {alone_right / samples:.1%}")
+
+
+def harmed(outcomes: Sequence[Outcome], new: bool = False) -> list[str]:
+    """A line for each device whose personal model is worse than alone by more than a point, means over its runs.
+
+    With the interval over runs, which says whether it is noise, and what the device's validation windows say.
+    """
+    found = []
+    for name in by_device(outcomes, "alone", new):
+        own = [o for o in outcomes if name in o.accuracy]
+        lost, low, high = interval([gained(o.accuracy[name]) for o in own])
+        if lost < -1:
+            text = f"{name}: {lost:+.1f} [{low:+.1f}, {high:+.1f}] over {len(own)} runs"
+            judged = [gained(o.validation[name]) for o in own if name in o.validation]
+            windows = np.mean([o.windows[name] for o in own if name in o.windows]) if judged else 0
+            found.append(text + (f"; validation {np.mean(judged):+.1f}, {windows:.0f} windows" if judged else ""))
+    return found
+
+
+def gained(accuracy: Mapping[str, float]) -> float:
+    """Points of the personal model above the one trained alone."""
+    return 100 * (accuracy["personal"] - accuracy["alone"])
 
 
 def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], seed: int) -> Run:
