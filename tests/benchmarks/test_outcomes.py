@@ -1,6 +1,6 @@
 """What settling's table says of devices that are worse off than alone."""
 
-from benchmarks.settling import Outcome, harmed
+from benchmarks.outcomes import Outcome, harmed
 
 
 def outcome(**gains):
