@@ -2,9 +2,9 @@
 
     python benchmarks/bytes.py watch [--seconds 2] [--seeds 3] [--rounds 40] [--only METHOD ...] [--json FILE]
         [--plot FILE.svg]
-    python benchmarks/bytes.py wrist ../shared/data/wrist
-    python benchmarks/bytes.py mnist ../shared/data/mnist.npz
-    python benchmarks/bytes.py esr ../shared/data/bonn_eeg.npz   # HSGD, see benchmarks/vertical.py
+    python benchmarks/bytes.py wrist $AUSCULT_DATA/wrist
+    python benchmarks/bytes.py mnist $AUSCULT_DATA/mnist.npz
+    python benchmarks/bytes.py esr $AUSCULT_DATA/bonn_eeg.npz   # HSGD, see benchmarks/vertical.py
     python benchmarks/bytes.py cost          # what rotation and rounding take, beside a round
 
 The watches are those of benchmarks/baselines.py (14 wrists, two labelled seconds of each exercise), the wrists the

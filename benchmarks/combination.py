@@ -1,6 +1,6 @@
 """What each of the five steps adds where all are in one training: a factorial, on recorded wrist traces, in memory.
 
-    python benchmarks/combination.py ../shared/data/wrist [--labels 0.1] [--seeds 1] [--rounds 30] [--json FILE]
+    python benchmarks/combination.py $AUSCULT_DATA/wrist [--labels 0.1] [--seeds 1] [--rounds 30] [--json FILE]
 
 Five switches: FedSLR's nuclear prox, a private pretrained model (AugFL), outputs of companions that pull on the shared
 model (FedAL), a discriminator between these outputs, first-B consensus between three hospitals (FedBCD). Half of the 32

@@ -1,7 +1,8 @@
 """Curves of a comparison as one picture: validation accuracy over rounds and over bytes, mean and range over seeds.
 
 The commands of tables that keep curves draw it with `--picture FILE.svg`, in the report's charts
-(edge_sdk/replay/reports/charts.py). A file of its own has its colours, its letters and its legend inside.
+(edge_sdk/replay/reports/charts.py). A file of its own has its colours, its letters and its legend inside. The charts
+stand one above the other, with large letters: on a phone the picture is a little over half as wide.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ COLOURS = (
     "#7a4a2b", "#e377c2", "#4b5fd1", "#8bb53c", "#24262b",
 )  # fmt: skip
 STYLE = (
-    '.ground{fill:#fff}text{font:13px "Segoe UI","Helvetica Neue",Arial,"DejaVu Sans",sans-serif;fill:#1c2733}'
+    '.ground{fill:#fff}text{font:17px "Segoe UI","Helvetica Neue",Arial,"DejaVu Sans",sans-serif;fill:#1c2733}'
     ".grid{stroke:#dde4ea}"
 )
-KEY, COLUMNS = 20, 4
-"""Height of a line of the legend in pixels, and its columns."""
+KEY, COLUMNS, WIDE = 25, 2, 290
+"""Height of a line of the legend in pixels, its columns, and how wide one is."""
+APART = 12
+"""Pixels between the charts."""
 
 Curves = Mapping[str, Sequence[Sequence[Mapping[str, float]]]]
 """Name of a row -> the curve of each seed: points with "round", "cost" and "value", see `protocol.Point`."""
@@ -42,7 +45,7 @@ def over_seeds(seeds: Sequence[Sequence[Mapping[str, float]]], x: str) -> list[t
 
 
 def picture(rows: Curves, cost: str) -> str:
-    """An SVG file's text with two charts side by side.
+    """An SVG file's text with two charts, one below the other.
 
     Args:
         cost: what "cost" counts, e.g. "MB, all devices".
@@ -58,8 +61,8 @@ def picture(rows: Curves, cost: str) -> str:
     parts = legend(colours)
     for i, (x, name) in enumerate((("round", "round"), ("cost", cost))):
         drawn = chart({row: over_seeds(seeds, x) for row, seeds in rows.items()}, name, colours)
-        parts.append(f'<g transform="translate({i * charts.WIDTH},{top})">{drawn}</g>')
-    wide, high = 2 * charts.WIDTH, charts.HEIGHT + top
+        parts.append(f'<g transform="translate(0,{top + i * (charts.HEIGHT + APART)})">{drawn}</g>')
+    wide, high = charts.WIDTH, top + 2 * (charts.HEIGHT + APART)
     ground = f'<style>{STYLE}</style><rect class="ground" width="{wide}" height="{high}"/>'
     label = escape(f"Validation accuracy over rounds and over {cost}")
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" role="img" aria-label="{label}">'
@@ -81,9 +84,9 @@ def chart(rows: Mapping[str, Any], x_name: str, colours: Mapping[str, str]) -> s
 def legend(colours: Mapping[str, str]) -> list[str]:
     parts = []
     for i, (name, colour) in enumerate(colours.items()):
-        x, y = charts.LEFT + (i % COLUMNS) * 290, KEY * (1 + i // COLUMNS)
-        parts.append(f'<rect x="{x}" y="{y - 10}" width="12" height="12" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 18}" y="{y}">{escape(name)}</text>')
+        x, y = 20 + (i % COLUMNS) * WIDE, KEY * (1 + i // COLUMNS)
+        parts.append(f'<rect x="{x}" y="{y - 12}" width="13" height="13" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 20}" y="{y}">{escape(name)}</text>')
     return parts
 
 

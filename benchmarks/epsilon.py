@@ -1,6 +1,6 @@
 """Accuracy beside epsilon: methods whose devices clip their uploads and add noise, with more and less of it.
 
-    python benchmarks/epsilon.py mnist ../shared/data/mnist.npz [--devices 480] [--rounds 15] [--seeds 1] [--clips 0.3]
+    python benchmarks/epsilon.py mnist $AUSCULT_DATA/mnist.npz [--devices 480] [--rounds 15] [--seeds 1] [--clips 0.3]
         [--epsilons inf 8 2] [--method fedslr]
     python benchmarks/epsilon.py watch
 

@@ -1,6 +1,6 @@
 """FedAL beside FedMD, FedMD-LF, a frozen discriminator, training alone and FedAvg on MNIST, after equal steps.
 
-    python benchmarks/fedal.py ../shared/data/mnist.npz [--seeds 3] [--iterations 300] [--alpha 1] [--json FILE]
+    python benchmarks/fedal.py $AUSCULT_DATA/mnist.npz [--seeds 3] [--iterations 300] [--alpha 1] [--json FILE]
         [--only ROW ...] [--picture FILE.svg]
 
 The paper's arrangement on a smaller scale, so that several seeds are affordable: 10 devices, each with a label

@@ -1,6 +1,6 @@
 """FedBCD and FedBCD-I beside FedAvg and FedProx on MNIST, all with the same number of local epochs.
 
-    python benchmarks/fedbcd.py ../shared/data/mnist.npz [--seeds 3] [--epochs 24] [--diversity 3 6] [--samples 150]
+    python benchmarks/fedbcd.py $AUSCULT_DATA/mnist.npz [--seeds 3] [--epochs 24] [--diversity 3 6] [--samples 150]
         [--only SCHEME ...] [--json FILE]
 
 The paper's arrangement: 10 hospitals of 10 devices, each device holds so many labels only ("diversity"), 3 devices of

@@ -1,6 +1,6 @@
 """What low rank, sparsity and drift correction are each worth in FedSLR, on recorded wrist traces.
 
-    python benchmarks/fedslr.py ../shared/data/wrist [--labels 0.1] [--seeds 3] [--rounds 40] [--json FILE]
+    python benchmarks/fedslr.py $AUSCULT_DATA/wrist [--labels 0.1] [--seeds 3] [--rounds 40] [--json FILE]
         [--picture FILE.svg]
 
 Nine volunteers with two classes or more; a share of their labels, drawn anew with each seed; training, validation and

@@ -1,6 +1,6 @@
 """HSGD beside JFL, TDCD, C-HSGD and C-TDCD on EEG: what each sends until the AUC of validation samples is reached.
 
-    python benchmarks/hsgd.py ../shared/data/bonn_eeg.npz [--seeds 3] [--iterations 240] [--json FILE]
+    python benchmarks/hsgd.py $AUSCULT_DATA/bonn_eeg.npz [--seeds 3] [--iterations 240] [--json FILE]
 
 The paper's arrangement: 10 groups, 76 % of each group of two labels, one sample for each device, 15 devices of a group
 in an iteration. Smaller: 100 devices in a group in place of 736. Training, validation and test samples are of

@@ -2,7 +2,7 @@
 
     auscult traces watch runs/watch-traces
     auscult traces synth runs/synth-traces --devices 9 --seed 7
-    python benchmarks/recommended.py wrist=../shared/data/wrist watch=runs/watch-traces synth=runs/synth-traces
+    python benchmarks/recommended.py wrist=$AUSCULT_DATA/wrist watch=runs/watch-traces synth=runs/synth-traces
 
 Whole runs of 30 rounds in memory, with a replay's roles, kernels and samples (as `auscult tune` plays them), without
 settling. Mean accuracy over devices, each with its personal model; the test part is not read. About half an hour of one

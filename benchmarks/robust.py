@@ -1,6 +1,6 @@
 """Bad devices against the rules of methods/robust on MNIST: accuracy with and without each rule, and its honest cost.
 
-    python benchmarks/robust.py ../shared/data/mnist.npz [--method fedavg] [--seeds 1] [--rounds 15]
+    python benchmarks/robust.py $AUSCULT_DATA/mnist.npz [--method fedavg] [--seeds 1] [--rounds 15]
         [--deal dirichlet=0.5] [--shares 0.02 0.1 0.2 0.3] [--attacks garbage ...] [--rules none clip ...]
         [--set KEY=VALUE] [--robust KEY=VALUE] [--choose]
 

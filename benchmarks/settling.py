@@ -25,8 +25,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from benchmarks.holders import Holder, Part, one_recording, patient, watch, wrist
+from benchmarks.outcomes import Outcome, show
 from edge_sdk.algebra.ensemble import log_probabilities, pooled, smoothed
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import UP, Method, NodeEnv
@@ -81,21 +82,6 @@ class Job:
     model: Model
     fleet: Sequence[Holder]
     newcomers: Sequence[Holder] = ()
-
-
-@dataclass
-class Outcome:
-    """Attributes:
-    accuracy: device -> model -> share of test windows; newcomers' names end in "*".
-    choice: of the fleet, as it is told. density: mean share of entries of the personal component that are not zero.
-    bytes: of all messages, encoded.
-    """
-
-    accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
-    choice: dict[str, Any] = field(default_factory=dict)
-    density: float = 0.0
-    bytes: int = 0
-    seconds: float = 0.0
 
 
 class Counting(Loopback):
@@ -155,6 +141,8 @@ def run(job: Job) -> Outcome:
     shown = method.show(net.nodes[ROOT].env, net.nodes[ROOT].record.state)
     for holder in job.fleet:
         out.accuracy[holder.name] = judged(job.model, told[holder.name], holder.test)
+        out.validation[holder.name] = judged(job.model, told[holder.name], holder.validation)
+        out.windows[holder.name] = len(holder.validation.y)
     for holder in job.newcomers:
         models = newcomer(job, method, holder, shown)
         out.accuracy[holder.name + "*"] = judged(job.model, models, holder.test)
@@ -182,50 +170,7 @@ def judged(model: Model, m: Models, test: Part) -> dict[str, float]:
     return {name: float((scores.argmax(1) == test.y).mean()) for name, scores in (found | smooth).items()}
 
 
-# Tables ---------------------------------------------------------------------------------------------------------
-def interval(differences: Any, draws: int = 10_000) -> tuple[float, float, float]:
-    """Mean over devices, and 95 % bootstrap interval of it. `differences`: (devices,), means over seeds."""
-    d = np.asarray(differences, float)
-    rows = np.random.default_rng(0).integers(len(d), size=(draws, len(d)))
-    low, high = np.percentile(d[rows].mean(1), (2.5, 97.5))
-    return float(d.mean()), float(low), float(high)
-
-
-def by_device(outcomes: Sequence[Outcome], model: str, new: bool) -> dict[str, float]:
-    """Device -> accuracy, mean over the runs that it was in, of newcomers or of the fleet."""
-    found: dict[str, list[float]] = {}
-    for o in outcomes:
-        for name, accuracy in o.accuracy.items():
-            if name.endswith("*") == new:
-                found.setdefault(name, []).append(accuracy[model])
-    return {name: 100 * float(np.mean(values)) for name, values in sorted(found.items())}
-
-
-MODELS = ("global", "masked", "single", "alone", "personal", "alone smoothed", "personal smoothed")
-
-
-def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = print) -> None:
-    """One table."""
-    say(f"\n{title}: {len(outcomes)} runs, {np.mean([o.seconds for o in outcomes]):.0f} s each")
-    for new in (False, True):
-        alone = by_device(outcomes, "alone", new)
-        if not alone:
-            continue
-        say(f"  {'newcomers' if new else 'fleet'}: {len(alone)} devices")
-        for model in MODELS:
-            values = by_device(outcomes, model, new)
-            against = by_device(outcomes, "alone smoothed" if "smoothed" in model else "alone", new)
-            gain, low, high = interval([values[d] - against[d] for d in values])
-            worse = sum(values[d] < against[d] - 1 for d in values)
-            line = f"    {model:18s} {np.mean(list(values.values())):5.1f}"
-            say(line + ("" if "alone" in model else f"   {gain:+5.1f} [{low:+.1f}, {high:+.1f}]   {worse} worse by 1"))
-    say(f"  density {np.mean([o.density for o in outcomes]):.3f}, MB {np.mean([o.bytes for o in outcomes]) / 1e6:.1f}")
-    chosen = [f"{o.choice['steps']}/{o.choice['local_steps']}/{o.choice['weight']:g}" for o in outcomes]
-    say(f"  steps/local steps/local weight: {', '.join(chosen)}")
-    right, alone_right, samples = (sum(o.choice[k] for o in outcomes) for k in ("correct", "local_correct", "samples"))
-    say(f"  on validation samples: chosen {right / samples:.1%}, alone {alone_right / samples:.1%}")
-
-
+# The command ---------------------------------------------------------------------------------------------------
 def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], seed: int) -> Run:
     own = FEDSLR[options.data] if options.method.startswith("fedslr") else {}
     return Run(

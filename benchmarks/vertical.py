@@ -1,6 +1,6 @@
 """Bytes beside accuracy where a model is divided: HSGD's messages as floats and as integers of so many bits.
 
-    python benchmarks/bytes.py esr ../shared/data/bonn_eeg.npz [--seeds 3] [--rounds 120]
+    python benchmarks/bytes.py esr $AUSCULT_DATA/bonn_eeg.npz [--seeds 3] [--rounds 120]
 
 Data and groups are those of benchmarks/hsgd.py: ten hospitals, 100 devices in each, 15 of these in an iteration, one
 sample on each device. Rounds are iterations, P = Q = 1. The step is the best of three with floats, by the area under

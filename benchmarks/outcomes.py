@@ -1,0 +1,94 @@
+"""What runs of benchmarks/settling.py ended with, and the table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class Outcome:
+    """Attributes:
+    accuracy: device -> model -> share of test windows; newcomers' names end in "*".
+    validation: device of the fleet -> model -> share of its validation windows. windows: device -> how many these are.
+    choice: of the fleet, as it is told. density: mean share of entries of the personal component that are not zero.
+    bytes: of all messages, encoded.
+    """
+
+    accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
+    validation: dict[str, dict[str, float]] = field(default_factory=dict)
+    windows: dict[str, int] = field(default_factory=dict)
+    choice: dict[str, Any] = field(default_factory=dict)
+    density: float = 0.0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+def interval(differences: Any, draws: int = 10_000) -> tuple[float, float, float]:
+    """Mean over devices, and 95 % bootstrap interval of it. `differences`: (devices,), means over seeds."""
+    d = np.asarray(differences, float)
+    rows = np.random.default_rng(0).integers(len(d), size=(draws, len(d)))
+    low, high = np.percentile(d[rows].mean(1), (2.5, 97.5))
+    return float(d.mean()), float(low), float(high)
+
+
+def by_device(outcomes: Sequence[Outcome], model: str, new: bool) -> dict[str, float]:
+    """Device -> accuracy, mean over the runs that it was in, of newcomers or of the fleet."""
+    found: dict[str, list[float]] = {}
+    for o in outcomes:
+        for name, accuracy in o.accuracy.items():
+            if name.endswith("*") == new:
+                found.setdefault(name, []).append(accuracy[model])
+    return {name: 100 * float(np.mean(values)) for name, values in sorted(found.items())}
+
+
+MODELS = ("global", "masked", "single", "alone", "personal", "alone smoothed", "personal smoothed")
+
+
+def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = print) -> None:
+    """One table."""
+    say(f"\n{title}: {len(outcomes)} runs, {np.mean([o.seconds for o in outcomes]):.0f} s each")
+    for new in (False, True):
+        alone = by_device(outcomes, "alone", new)
+        if not alone:
+            continue
+        say(f"  {'newcomers' if new else 'fleet'}: {len(alone)} devices")
+        for model in MODELS:
+            values = by_device(outcomes, model, new)
+            against = by_device(outcomes, "alone smoothed" if "smoothed" in model else "alone", new)
+            gain, low, high = interval([values[d] - against[d] for d in values])
+            worse = sum(values[d] < against[d] - 1 for d in values)
+            line = f"    {model:18s} {np.mean(list(values.values())):5.1f}"
+            say(line + ("" if "alone" in model else f"   {gain:+5.1f} [{low:+.1f}, {high:+.1f}]   {worse} worse by 1"))
+        for text in harmed(outcomes, new):
+            say(f"    {text}")
+    say(f"  density {np.mean([o.density for o in outcomes]):.3f}, MB {np.mean([o.bytes for o in outcomes]) / 1e6:.1f}")
+    chosen = [f"{o.choice['steps']}/{o.choice['local_steps']}/{o.choice['weight']:g}" for o in outcomes]
+    say(f"  steps/local steps/local weight: {', '.join(chosen)}")
+    right, alone_right, samples = (sum(o.choice[k] for o in outcomes) for k in ("correct", "local_correct", "samples"))
+    say(f"  on validation samples: chosen {right / samples:.1%}, alone {alone_right / samples:.1%}")
+
+
+def harmed(outcomes: Sequence[Outcome], new: bool = False) -> list[str]:
+    """A line for each device whose personal model is worse than alone by more than a point, means over its runs.
+
+    With the interval over runs, which says whether it is noise, and what the device's validation windows say.
+    """
+    found = []
+    for name in by_device(outcomes, "alone", new):
+        own = [o for o in outcomes if name in o.accuracy]
+        lost, low, high = interval([gained(o.accuracy[name]) for o in own])
+        if lost < -1:
+            text = f"{name}: {lost:+.1f} [{low:+.1f}, {high:+.1f}] over {len(own)} runs"
+            judged = [gained(o.validation[name]) for o in own if name in o.validation]
+            windows = np.mean([o.windows[name] for o in own if name in o.windows]) if judged else 0
+            found.append(text + (f"; validation {np.mean(judged):+.1f}, {windows:.0f} windows" if judged else ""))
+    return found
+
+
+def gained(accuracy: Mapping[str, float]) -> float:
+    """Points of the personal model above the one trained alone."""
+    return 100 * (accuracy["personal"] - accuracy["alone"])
