@@ -181,6 +181,8 @@ class Database:
             return [dict(row) for row in connection.execute(query).mappings()]
 
     def close(self) -> None:
+        """Closes all connections; one that another thread still works with, as soon as that has done."""
+        sql.event.listen(self.engine.pool, "checkin", close_late)
         self.engine.dispose()
 
 
@@ -229,6 +231,12 @@ def make_engine(url: str) -> Engine:
     else:
         raise UsageError(f"cannot be opened: {kind} is not known, sqlite and postgresql+psycopg are")
     return engine
+
+
+def close_late(connection: Any, _: Any) -> None:
+    """A connection has come back to a pool that is closed, and to which nobody comes any more."""
+    if connection is not None:
+        connection.close()
 
 
 CHANGES = "auscult_changes"

@@ -82,6 +82,17 @@ def test_entries_of_several_processes_make_one_chain(url: str) -> None:
         database.close()
 
 
+def test_a_connection_that_is_in_use_when_the_database_is_closed_is_closed_after_it(url: str) -> None:
+    database = Database(url)
+    with database.engine.connect() as connection:
+        driver = connection.connection.dbapi_connection
+        database.close()
+        assert connection.execute(sql.select(about)).all()
+    assert driver is not None
+    with pytest.raises(Exception, match="closed"):
+        driver.cursor().execute("select 1")
+
+
 def test_a_database_of_the_first_version_is_brought_to_the_present_form(url: str) -> None:
     write_form_1(url)
     for _ in range(2):
