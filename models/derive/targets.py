@@ -39,9 +39,11 @@ from edge_sdk.models.passes.batch_norm import (
     write_pull,
 )
 from edge_sdk.models.passes.blocked import use_blocked_layout
+from edge_sdk.models.passes.broadcast import spread_numbers
 from edge_sdk.models.passes.fold_norm import fold_norms
 from edge_sdk.models.passes.idle_bias import drop_idle_biases, is_instance_norm
 from edge_sdk.models.passes.merge_samples import merge_samples
+from edge_sdk.models.passes.plane_matrices import use_plane_matrices
 from edge_sdk.models.passes.precise import write_precise_units
 from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
@@ -123,12 +125,16 @@ class Source:
 
     def copy_graph(self) -> OnnxGraph:
         """A copy of the graph for prediction."""
-        return copy.deepcopy(self._graph)
+        g = copy.deepcopy(self._graph)
+        use_plane_matrices(g)
+        spread_numbers(g)
+        return g
 
     def copy_training_graph(self) -> TrainingGraph:
         """A copy of the graph for training, with the statistics of the batch if it has momenta."""
-        g = self.copy_graph()
+        g = copy.deepcopy(self._graph)
         biases = drop_idle_biases(g, self._kept, is_running) if self.momentum else {}
+        use_plane_matrices(g)
         fresh = use_batch_statistics(g, biases, self.renorm) if self.momentum else {}
         if self.running or not fresh:
             return TrainingGraph(g, {k: (v, find_momentum(self.momentum, k)) for k, v in fresh.items()})
@@ -224,9 +230,15 @@ def write_loss_grad(
         grad = g.concat([g.slice(grad, 0, s.offset, s.offset + s.size) for s in slots], 0)
     g.op("Identity", value, shape=(), output="loss")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
-    arrange(g, ["loss", "grad", *more])
+    return finish(g, ["loss", "grad", *more], slots)
+
+
+def finish(g: OnnxGraph, outputs: list[str], slots: list[Slot]) -> Target:
+    """The target of a graph that has its gradient, in the form in which a device runs it fast."""
+    arrange(g, outputs)
+    spread_numbers(g)
     move_gradients_last(g)
-    return Target(g, ["loss", "grad", *more], slots)
+    return Target(g, outputs, slots)
 
 
 def write_vjp(source: Source) -> Target:
@@ -236,9 +248,7 @@ def write_vjp(source: Source) -> Target:
     g.input("cotangent", g.shape(source.output))
     grad = write_flat_gradient(g, {source.output: "cotangent"}, source.parameters)
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
-    arrange(g, [source.output, "grad", *more])
-    move_gradients_last(g)
-    return Target(g, [source.output, "grad", *more], source.parameters)
+    return finish(g, [source.output, "grad", *more], source.parameters)
 
 
 def write_features(source: Source, layer: str) -> Target:
@@ -258,9 +268,7 @@ def write_features_vjp(source: Source, layer: str) -> Target:
     grad = write_flat_gradient(g, {last: "cotangent"}, source.parameters)
     g.op("Identity", last, shape=g.shape(last), output="features")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
-    arrange(g, ["features", "grad", *more])
-    move_gradients_last(g)
-    return Target(g, ["features", "grad", *more], source.parameters)
+    return finish(g, ["features", "grad", *more], source.parameters)
 
 
 def find_returned(g: OnnxGraph, layer: str) -> str:

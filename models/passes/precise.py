@@ -13,7 +13,7 @@ import numpy as np
 
 from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
-from edge_sdk.models.rules.elementwise import SELU_ALPHA, SELU_GAMMA
+from edge_sdk.models.rules.piecewise import SELU_ALPHA, SELU_GAMMA
 from edge_sdk.models.rules.table import RULES
 
 

@@ -7,15 +7,10 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
-import numpy as np
-
 from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.rules.table import Adjoints, Want, rule
-
-# nearly the largest float32: every positive y but a subnormal one is at least 1 when multiplied by it
-LARGEST = 3e38
 
 
 @rule("Add")
@@ -137,98 +132,6 @@ def identity(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 @rule("Abs")
 def absolute(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     return (g.mul(gy, g.unary("Sign", n.inputs[0])),)
-
-
-@rule("Relu")
-def relu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    return (g.mul(gy, mark_positive(g, n.outputs[0])),)
-
-
-def mark_positive(g: OnnxGraph, y: str) -> str:
-    """1 where y > 0, else 0, for y >= 0: written as min(1, y times a large number), one pass instead of two."""
-    return g.unary("HardSigmoid", y, alpha=LARGEST, beta=0.0)
-
-
-@rule("LeakyRelu")
-def leaky_relu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    alpha = n.attributes.get("alpha", 0.01)
-    slope = g.add(g.scale(g.compare("Greater", n.inputs[0], g.scalar(0)), 1 - alpha), g.scalar(alpha))
-    return (g.mul(gy, slope),)
-
-
-@rule("PRelu")
-def prelu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """y = x if x > 0 else slope * x."""
-    x, slope = n.inputs
-    above = g.binary("Greater", x, g.scalar(0))
-    gx = g.mul(gy, g.select(above, g.scalar(1), slope)) if want[0] else None
-    gs = g.unbroadcast(g.select(above, g.scalar(0), g.mul(gy, x)), g.shape(slope)) if want[1] else None
-    return gx, gs
-
-
-@rule("Elu")
-def elu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """y' = 1 above 0; below, y = alpha (e^x - 1) and y' = y + alpha."""
-    alpha = float(np.float32(n.attributes.get("alpha", 1.0)))  # the operator's own, or y + alpha would not end at 0
-    below = g.add(n.outputs[0], g.scalar(alpha))
-    return (g.mul(gy, g.select(g.binary("Greater", n.inputs[0], g.scalar(0)), g.scalar(1), below)),)
-
-
-@rule("Selu")
-def selu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """y' = gamma above 0; below, y = gamma alpha (e^x - 1) and y' = y + gamma alpha."""
-    alpha, gamma = (n.attributes.get(k, v) for k, v in (("alpha", SELU_ALPHA), ("gamma", SELU_GAMMA)))
-    below = g.add(n.outputs[0], g.scalar(float(np.float32(alpha)) * float(np.float32(gamma))))
-    return (g.mul(gy, g.select(g.binary("Greater", n.inputs[0], g.scalar(0)), g.scalar(gamma), below)),)
-
-
-# torch's numbers, which ONNX rounds to float32
-SELU_ALPHA, SELU_GAMMA = 1.6732632423543772, 1.0507009873554805
-
-
-@rule("Celu")
-def celu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """y' = 1 above 0; below, y = alpha (e^(x/alpha) - 1) and y' = y / alpha + 1."""
-    below = g.add(g.scale(n.outputs[0], 1 / n.attributes.get("alpha", 1.0)), g.scalar(1))
-    return (g.mul(gy, g.select(g.binary("Greater", n.inputs[0], g.scalar(0)), g.scalar(1), below)),)
-
-
-@rule("Softplus")
-def softplus(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """log(1 + e^x)' = sigmoid(x)."""
-    return (g.mul(gy, g.unary("Sigmoid", n.inputs[0])),)
-
-
-@rule("HardSigmoid")
-def hard_sigmoid(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """max(0, min(1, a x + b)): the slope is a strictly between the bounds, else 0."""
-    y = n.outputs[0]
-    inside = g.mul(g.compare("Greater", y, g.scalar(0)), g.compare("Less", y, g.scalar(1)))
-    return (g.mul(gy, g.scale(inside, n.attributes.get("alpha", 0.2))),)
-
-
-@rule("HardSwish")
-def hard_swish(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """x max(0, min(1, x/6 + 1/2)): the slope is 0 up to -3, x/3 + 1/2 between, 1 from 3 on."""
-    x = n.inputs[0]
-    middle = g.add(g.scale(x, 1 / 3), g.scalar(0.5))
-    upper = g.select(g.binary("Less", x, g.scalar(3)), middle, g.scalar(1))
-    return (g.mul(gy, g.select(g.binary("Greater", x, g.scalar(-3)), upper, g.scalar(0))),)
-
-
-@rule("Clip")
-def clip(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
-    """Torch's clamp passes the gradient between the bounds and on them; hardtanh and relu6 do not pass it on them."""
-    x, *bounds = n.inputs
-    if any(want[1:]):
-        raise UnsupportedPattern("Clip with bounds that are trained", n.where, "use torch.maximum and torch.minimum")
-    if not n.call or n.call.name.rstrip("_") not in ("hardtanh", "relu6"):
-        return (g.mul(gy, g.compare("Equal", x, n.outputs[0])),)
-    beyond, y = zip(("Greater", "Less"), bounds, strict=False), n.outputs[0]
-    # y, not x: both are inside alike, and a value that nobody else reads is joined with the convolution that makes it
-    inside = [g.op(kind, y, bound, shape=g.shape(x)) for kind, bound in beyond if bound]
-    both = inside[0] if len(inside) == 1 else g.op("And", *inside, shape=g.shape(x))
-    return (g.mul(gy, g.as_float(both)),)
 
 
 @rule("Tanh")
