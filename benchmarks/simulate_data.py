@@ -24,8 +24,8 @@ def pool():
 
 
 def rows_of(client: int):
-    """The rows of the pool that a client has."""
-    return np.random.default_rng([1, client]).integers(0, POOL, SAMPLES)
+    """The rows of the pool that a client has: found in no time, as it is not what the race is about."""
+    return (client * SAMPLES + np.arange(SAMPLES)) * 7919 % POOL
 
 
 def initial():

@@ -149,6 +149,21 @@ def unpack(layout: Layout, packed: Packed) -> Vector:
     return theta
 
 
+SHARED = "_unpacked"
+"""Attribute of a packed model, beside its fields, that keeps what `unpack_shared` has made of it."""
+
+
+def unpack_shared(layout: Layout, packed: Packed) -> Vector:
+    """theta (n,), which nobody may write to: made once of a message, however many of a simulation's clients read it."""
+    kept = vars(packed).get(SHARED)
+    if kept is None or kept[0] is not layout:
+        theta = unpack(layout, packed)
+        theta.flags.writeable = False
+        kept = vars(packed)[SHARED] = layout, theta
+    found: Vector = kept[1]
+    return found
+
+
 def parts_of(layout: Layout, packed: Packed) -> Iterator[tuple[Slot, int, Vector]]:
     """(slot, rank, its part of the values), in the order of the values."""
     slots, others, start = matrix_slots(layout), other_slots(layout), 0

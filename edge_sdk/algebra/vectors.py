@@ -95,8 +95,12 @@ def layout_of(*tensors: tuple[str, tuple[int, ...], str]) -> Layout:
 
 def length(x: Vector) -> float:
     """Euclidean norm, added up as float64: a piece of the vector at a time, so that no copy of all of it is made."""
-    parts = (x[piece].astype(np.float64) for piece in pieces(x.size))
-    return sqrt(sum(float(part @ part) for part in parts))
+    wide, total = np.empty(min(PIECE, x.size)), 0.0
+    for piece in pieces(x.size):
+        part = wide[: piece.stop - piece.start]
+        part[...] = x[piece]
+        total += float(part @ part)
+    return sqrt(total)
 
 
 def pieces(size: int) -> Iterator[slice]:

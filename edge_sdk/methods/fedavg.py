@@ -172,14 +172,14 @@ def train(env: Env, round: int, w: Vector) -> tuple[Vector, int, float | None]:
     s = env.settings
     if env.fit is not None:
         asked = {"local_epochs": s.local_epochs, "batch": s.batch, "weight_decay": s.weight_decay}
-        return env.fit(w, {"round": round, "eta_l": s.eta(round), **asked})
+        return env.fit(w.copy(), {"round": round, "eta_l": s.eta(round), **asked})
     w_local, loss = client_update(env, round, w, s.local_epochs, TRAINING)
     return w_local, env.samples, loss
 
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
     m: FedavgModel = gather.expected(sender, message, FedavgModel)
-    w = lowrank.unpack(env.layout, m.model)
+    w = lowrank.unpack_shared(env.layout, m.model)
     w_local, samples, loss = train(env, m.round, w)
     weight = float(samples) if env.settings.weighting == "samples" else 1.0
     if weight == 0:

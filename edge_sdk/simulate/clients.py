@@ -67,6 +67,7 @@ class Clients:
         self.role, self.policy, self.env_of, self.kept, self.run = role, policy, env_of, kept, run
         self.states, self.records = states, records
         self.envs: OrderedDict[str, NodeEnv] = OrderedDict()
+        self.fresh: dict[str, nodes.Node] = {}
         self.begins_with_arrays: bool | None = None
         self.codecs: dict[int, tuple[Layout, Codec]] = {}
 
@@ -76,7 +77,7 @@ class Clients:
         if found is None:
             found = changed(self.env_of(name), me=name)
             if len(self.envs) >= self.kept:
-                self.envs.popitem(last=False)
+                self.fresh.pop(self.envs.popitem(last=False)[0], None)
         self.envs[name] = found
         return found
 
@@ -108,8 +109,18 @@ class Clients:
         if name in self.states:
             record = self.codec(env).decode(self.states.read(name), nodes.Record)
             return nodes.Node(name, self.role, env, hospital, record)
-        node = nodes.new(name, self.role, env, hospital, self.policy, 0.0)
-        return nodes.start(node, 0.0).node
+        found = self.fresh.get(name)
+        if found is None or found.env is not env:
+            found = nodes.start(nodes.new(name, self.role, env, hospital, self.policy, 0.0), 0.0).node
+            self.keep_fresh(found)
+        return found
+
+    def keep_fresh(self, node: nodes.Node) -> None:
+        """Keeps a client's first day beside its env, where that is small: it is the same whenever it is asked."""
+        if self.begins_with_arrays is None:
+            self.begins_with_arrays = holds_arrays(node.record.state)
+        if not self.begins_with_arrays:
+            self.fresh[node.name] = node
 
     def save(self, node: nodes.Node, first: Any = None) -> bool:
         """Keeps what a client has to remember; False: it is as on its first day. `first`: its state then, if known."""

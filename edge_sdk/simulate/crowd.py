@@ -48,7 +48,7 @@ class Crowd:
 
     def present(self, hospital: str, now: float, round: int) -> Names:
         """The clients of a hospital that may be asked at a time, in a round of the aggregator."""
-        names = self.tree[hospital]
+        names: Names = self.tree[hospital]
         if self.cohort:
             if self.drawn[0] != round:
                 self.drawn = (round, self.draw(self.cohort, COHORT, round))

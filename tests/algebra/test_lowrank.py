@@ -167,3 +167,14 @@ def test_tiers_with_other_sums_agree_on_float32():
     u, v = RNG.normal(size=(40, 30)).astype(np.float32), RNG.normal(size=(50, 30)).astype(np.float32)
     order = RNG.permutation(30)
     assert lowrank.product(u, v).tobytes() == lowrank.product(u[:, order], v[:, order]).tobytes()
+
+
+def test_a_model_that_many_read_is_unpacked_once_and_cannot_be_written_to():
+    w = np.random.default_rng(0).standard_normal(LAYOUT.size).astype(np.float32)
+    packed = lowrank.dense(LAYOUT, w)
+    found = lowrank.unpack_shared(LAYOUT, packed)
+    assert found.tobytes() == w.tobytes() and lowrank.unpack_shared(LAYOUT, packed) is found
+    with pytest.raises(ValueError, match="read-only"):
+        found += 1
+    other = layout_of(*((f"other.{s.name}", s.shape, s.kind) for s in LAYOUT.slots))
+    assert lowrank.unpack_shared(other, packed) is not found

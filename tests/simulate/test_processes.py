@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -24,8 +21,8 @@ pytestmark = pytest.mark.long
 ROUNDS = 40
 
 
-def launch(out: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "edge_sdk.cli", "simulate"]
+def launch(out: Path, *options: str, module: tuple[str, ...] = ("edge_sdk.cli",)) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", *module, "simulate"]
     command += ["breast-cancer", "--method", "fedslr", "--clients", "40", "--cohort", "8", "--rounds", str(ROUNDS)]
     command += ["--hospitals", "2", "--samples", "20", "--seed", "3", "--settings", "stated", "--out", str(out)]
     command += ["--save-every", "0"]
@@ -35,7 +32,7 @@ def launch(out: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    text, _ = process.communicate(timeout=300)
+    text, _ = process.communicate()  # no limit: ranks whose peer is silent give up by themselves
     assert process.returncode == 0, text
     return text
 
@@ -65,33 +62,9 @@ def test_two_agents(tmp_path: Path) -> None:
 
 def test_a_rank_that_is_killed_costs_its_current_round(tmp_path: Path) -> None:
     """Rounds that were over are not played again, by any rank, and the result is the same."""
-    out = tmp_path / "two"
-    process = launch(out, "--standalone", "--nproc-per-node", "2", "--max-restarts", "2")
-    ended = time.monotonic() + 120
-    while (over := count_rounds(out)) < 5:
-        assert process.poll() is None and time.monotonic() < ended, finish(process)
-        time.sleep(0.01)
-    os.kill(find_rank(str(out), 1), signal.SIGKILL)
-    found = re.search(r"going on after (\d+) answers of clients", finish(process))
-    assert found is not None and int(found[1]) >= 8 * over  # so many were asked in each
+    out, over = tmp_path / "two", 5
+    options = ("--standalone", "--nproc-per-node", "2", "--max-restarts", "2")
+    said = finish(launch(out, *options, module=("tests.simulate.dying", "1", str(over))))
+    found = re.search(r"going on after (\d+) answers of clients", said)
+    assert found is not None and int(found[1]) >= 8 * over, said  # so many were asked in each
     check_same(out, tmp_path)
-
-
-def count_rounds(out: Path) -> int:
-    """Rounds of which the aggregator has told the end, so far."""
-    try:
-        return (out / "metrics.jsonl").read_text().count('"kind": "round"')
-    except OSError:
-        return 0
-
-
-def find_rank(word: str, rank: int) -> int:
-    """The process of a rank that has a word on its command line."""
-    for path in Path("/proc").iterdir():
-        try:
-            words, environment = ((path / name).read_bytes().split(b"\0") for name in ("cmdline", "environ"))
-        except OSError:
-            continue
-        if word.encode() in words and f"RANK={rank}".encode() in environment:
-            return int(path.name)
-    raise AssertionError(f"no process of rank {rank}")

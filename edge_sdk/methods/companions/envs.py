@@ -31,8 +31,9 @@ def make_outputs_env(env: Env) -> fedal_settings.Env:
 
 def make_hospital_envs(base: Method, env: Env) -> tuple[Any, fedal_settings.Env]:
     """The two envs of a hospital: each has the devices of its method."""
-    theirs = {d: n for d, n in env.sizes.items() if d in env.companions}
-    ours = {d: n for d, n in env.sizes.items() if d not in env.companions}
+    companions = frozenset(env.companions)  # a tuple would be gone through for each of ten thousand devices
+    theirs = {d: n for d, n in env.sizes.items() if d in companions}
+    ours = {d: n for d, n in env.sizes.items() if d not in companions}
     if not ours:
         raise UsageError(f"hospital {env.me}: all of its devices are companions; at least one trains the shared model")
     return derive_env(base.env, env, env.settings.shared, ours), derive_env(

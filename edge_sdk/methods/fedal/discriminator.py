@@ -66,9 +66,29 @@ def activations(w: Vector, widths: Widths, p: Floats) -> list[Floats]:
     return found
 
 
-def candidates(h: Floats, there: Mask) -> Floats:
-    """log softmax(h) over those that are there; minus infinity for the others."""
-    return log_softmax(np.where(there, h, h.dtype.type(-np.inf)))
+def among(w: Vector, widths: Widths, who: Labels, there: Mask) -> tuple[Vector, Widths, Labels]:
+    """The game of those devices alone that are there: parameters, widths, and whose each row is.
+
+    The softmax goes over those that are there. The others' outputs count for nothing, and nothing changes their rows
+    of the last layer; of ten thousand devices, of which a hundred are there, computing them took nearly all the time.
+    """
+    if there.all():
+        return w, widths, who
+    at, (a, b) = size(widths[:-1]), widths[-2:]
+    weights, bias = w[at : at + a * b].reshape(b, a)[there], w[at + a * b :][there]
+    return np.concatenate([w[:at], weights.ravel(), bias]), (*widths[:-1], len(bias)), (np.cumsum(there) - 1)[who]
+
+
+def among_all(gradient: Vector, widths: Widths, there: Mask) -> Vector:
+    """A gradient in the parameters of `among` as one in all: zero for the rows of those that are not there."""
+    if there.all():
+        return gradient
+    at, (a, b) = size(widths[:-1]), widths[-2:]
+    found, cut = np.zeros(size(widths), gradient.dtype), at + a * int(there.sum())
+    found[:at] = gradient[:at]
+    found[at : at + a * b].reshape(b, a)[there] = gradient[at:cut].reshape(-1, a)
+    found[at + a * b :][there] = gradient[cut:]
+    return found
 
 
 def residual(logs: Floats, who: Labels) -> Floats:
@@ -84,14 +104,15 @@ def ascent(w: Vector, widths: Widths, f: Floats, who: Labels, there: Mask, tempe
     Args:
         w: (size(widths),). f: (rows, K), logits. who: (rows,), whose. there: (N,). temperature: E.
     """
-    kept = activations(w, widths, softmax(f.astype(w.dtype), temperature))
-    back = residual(candidates(kept[-1], there), who) / w.dtype.type(len(who))
+    own, few, whose = among(w, widths, who, there)
+    kept = activations(own, few, softmax(f.astype(w.dtype), temperature))
+    back = residual(log_softmax(kept[-1]), whose) / w.dtype.type(len(who))
     parts: list[Floats] = []
-    stages = layers(w, widths)
+    stages = layers(own, few)
     for i in reversed(range(len(stages))):
         parts = [(back.T @ kept[i]).ravel(), back.sum(0), *parts]
         back = (back @ stages[i][0]) * (kept[i] > 0)
-    return np.concatenate(parts)
+    return among_all(np.concatenate(parts), widths, there)
 
 
 def feedback(
@@ -103,15 +124,16 @@ def feedback(
         U (rows,); g (rows, K), the derivative of each row's own U in its own logits, not divided by anything; and
         whether the discriminator gives the row to its device.
     """
+    own, few, whose = among(w, widths, who, there)
     p = softmax(f.astype(w.dtype), temperature)
-    kept = activations(w, widths, p)
-    logs = candidates(kept[-1], there)
-    back, stages = residual(logs, who), layers(w, widths)
+    kept = activations(own, few, p)
+    logs = log_softmax(kept[-1])
+    back, stages = residual(logs, whose), layers(own, few)
     for i in reversed(range(len(stages))):
         back = back @ stages[i][0]
         back = back * (kept[i] > 0) if i else back
     g = (p * back - p * (p * back).sum(1, keepdims=True)) / w.dtype.type(temperature)
-    return logs[np.arange(len(who)), who], g, np.asarray(logs.argmax(1) == who)
+    return logs[np.arange(len(who)), whose], g, np.asarray(logs.argmax(1) == whose)
 
 
 KERNELS = DiscriminatorKernels(ascent, feedback)

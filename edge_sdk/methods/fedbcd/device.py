@@ -66,7 +66,7 @@ def device_start(env: Env) -> Step:
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
     m: FedbcdModel = gather.expected(sender, message, FedbcdModel)
-    h, z, gamma = env.settings, lowrank.unpack(env.layout, m.model), env.settings.weight(env.me)
+    h, z, gamma = env.settings, lowrank.unpack_shared(env.layout, m.model), env.settings.weight(env.me)
     old, old_before = confirmed_iterates(env, s, m)
     x, before, loss = take_steps(env, m.round, old, old_before, z)
     scores = training_scores(env, loss, {"global": z, "personal": old})

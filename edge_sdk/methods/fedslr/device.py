@@ -68,7 +68,7 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     past = recall(s.past, env.me, m)
     if past is None:
         return s, [Send(UP, Forgotten())]
-    gamma, w = choose_gamma(s, past), lowrank.unpack(env.layout, m.model)
+    gamma, w = choose_gamma(s, past), lowrank.unpack_shared(env.layout, m.model)
     w_local, loss = local_phase(env, m.round, w, gamma)
     p, told = healed(m.round, local_fusion(env, m.round, w, s.p))
     if has_diverged(w_local):

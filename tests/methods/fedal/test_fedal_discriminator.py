@@ -61,7 +61,7 @@ def test_the_papers_scalar_is_no_gradient():
     """(74), (75) with 1 - h_n in place of e_n - softmax(h)."""
     p, E = distillation.softmax(F, 2.0), 2.0
     kept = discriminator.activations(W, WIDTHS, p)
-    s = np.exp(discriminator.candidates(kept[-1], ALL))
+    s = np.exp(distillation.log_softmax(kept[-1]))
     back = np.zeros_like(s)
     back[np.arange(len(F)), WHO] = (1 - s)[np.arange(len(F)), WHO]
     for i, (weights, _) in reversed(list(enumerate(discriminator.layers(W, WIDTHS)))):

@@ -1,0 +1,31 @@
+"""`auscult`, of which one rank kills itself (SIGKILL) after some rounds of its first life: no test has to be in time.
+
+python -m tests.simulate.dying RANK ROUNDS simulate ...
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from edge_sdk.cli import main
+from edge_sdk.simulate.job import Course
+
+
+def die_after(rounds: int) -> None:
+    """Has this process kill itself as soon as its aggregator has told the end of so many rounds."""
+    receive = Course.receive
+
+    def receive_and_die(course: Course, name: str, message: object, now: float) -> None:
+        receive(course, name, message, now)
+        if sum(line["kind"] == "round" for line in course.lines) == rounds:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Course.receive = receive_and_die  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    if os.environ["RANK"] == sys.argv[1] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        die_after(int(sys.argv[2]))
+    sys.exit(main(sys.argv[3:]))
