@@ -19,7 +19,7 @@ import base64
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,8 @@ from edge_sdk.errors import UsageError
 KEY, MINE, TAGS = 32, b"auscult secret sums 1", b"auscult tags 1"
 ZEROS = 1 << 20  # bytes; longer streams are made in one piece of their own
 Peers = Callable[[], Mapping[str, bytes]]
+Stamps = tuple[tuple[int, int, int], ...]
+"""When each file was written, its size, and which one it is."""
 
 
 @cache
@@ -99,10 +101,10 @@ class AggregatorKeys:
         """Device -> public key, of both files. Raises UsageError as of `read_public`."""
         return (read_public(self.enrolled) if self.enrolled is not None else {}) | read_public(self.devices)
 
-    def stamps(self) -> tuple[tuple[int, int, int], ...]:
-        """What is different when a file has been written since."""
-        files = [path.stat() for path in (self.devices, self.enrolled) if path is not None]
-        return tuple((found.st_mtime_ns, found.st_size, found.st_ino) for found in files)
+    @property
+    def lists(self) -> list[Path]:
+        """The files with devices' keys."""
+        return [path for path in (self.devices, self.enrolled) if path is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +303,7 @@ def device_masks(files: DeviceKeys, run: str) -> RunMasks:
 
 def aggregator_masks(files: AggregatorKeys, run: str) -> RunMasks:
     """Keystreams of the aggregator, which shares one with each device. Raises UsageError for a file without keys."""
-    return RunMasks(read_private(files.key), reading_again(files), run)
+    return RunMasks(read_private(files.key), reading_again(files.lists, files.public_keys), run)
 
 
 def hospital_masks(files: HospitalKeys, run: str, me: str) -> RunMasks:
@@ -320,20 +322,24 @@ def hospital_masks(files: HospitalKeys, run: str, me: str) -> RunMasks:
     return RunMasks(private, lambda: others, run)
 
 
-def reading_again(files: AggregatorKeys) -> Peers:
-    """A reader of devices' keys that says what is new since it was last called; the first time all."""
-    seen: tuple[tuple[int, int, int], ...] = ()
+def reading_again(files: Sequence[Path], read: Callable[[], Mapping[str, bytes]]) -> Peers:
+    """A reader of public keys that reads their files again when these have changed: the same mapping as long as not."""
+    seen: tuple[Stamps, Mapping[str, bytes]] | None = None
 
     def peers() -> Mapping[str, bytes]:
         nonlocal seen
-        try:
-            stamps = files.stamps()
-        except OSError as error:
-            raise UsageError(f"{error.filename}: public keys cannot be read: {error.strerror}") from error
-        if stamps == seen:
-            return {}
-        found = files.public_keys()
-        seen = stamps
-        return found
+        stamps = stamps_of(files)
+        if seen is None or seen[0] != stamps:
+            seen = stamps, read()
+        return seen[1]
 
     return peers
+
+
+def stamps_of(files: Sequence[Path]) -> Stamps:
+    """What is different when a file has been written since. Raises UsageError for one that is not there."""
+    try:
+        found = [path.stat() for path in files]
+    except OSError as error:
+        raise UsageError(f"{error.filename}: public keys cannot be read: {error.strerror}") from error
+    return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in found)

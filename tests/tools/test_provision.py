@@ -332,14 +332,10 @@ def test_a_device_may_draw_its_own_key(tmp_path: Path, capsys: pytest.CaptureFix
         read_private(path)
 
 
-SMALL = [bytes(32), (1).to_bytes(32, "little"), (2**255 - 19 - 1).to_bytes(32, "little")]
-"""Points of small order, with which every key has the same in common: zeros (RFC 7748, section 6.1)."""
-
-
-@pytest.mark.parametrize("point", SMALL, ids=["0", "1", "p - 1"])
-def test_an_aggregators_key_that_shares_nothing_is_not_given_to_devices(tmp_path: Path, point: bytes) -> None:
+@pytest.mark.parametrize("point", [0, 1, 2**255 - 20])
+def test_an_aggregators_key_that_shares_nothing_is_not_given_to_devices(tmp_path: Path, point: int) -> None:
     path = tmp_path / "top.pub"
-    path.write_text(f"top {base64.b64encode(point).decode()}\n")
+    path.write_text(f"top {base64.b64encode(point.to_bytes(32, 'little')).decode()}\n")
     with pytest.raises(UsageError, match=r"top\.pub: the key of top .* shares nothing"):
         read_aggregator(path)
 

@@ -57,7 +57,7 @@ def disputes_of(s: AmongState) -> list[tuple[str, str]]:
 
 
 def liars_in(s: AmongState) -> dict[str, str]:
-    """Device -> why it is to blame for disputes: those that are in dispute with more than may be missing, two or more."""
+    """Device -> why it is to blame for disputes: who is in dispute with more than may be missing, and with two."""
     graph, found = neighbours(s.names, s.roster.digest()), dict[str, str]()
     for place, why in enumerate(("its shares are false, say {}", "it says that shares are false, of {}")):
         counts = Counter(dispute[place] for dispute in disputes_of(s))

@@ -67,7 +67,7 @@ def test_a_peers_key_that_shares_nothing_is_found_where_the_file_is_read(files):
 
 
 def test_a_file_that_is_spoilt_in_a_run_costs_an_exchange_and_is_named(files, tmp_path):
-    """It is read again when it has changed; a device that cannot read it withdraws, says why, and is there next time."""
+    """It is read again when it has changed; a device that cannot read it withdraws, says why, and is back later."""
     files = replace(files, peers=tmp_path / "fleet.pub")
     good = "".join(f"{d} {b64encode(key).decode()}\n" for d, key in PEERS.items())
     files.peers.write_text(good)
