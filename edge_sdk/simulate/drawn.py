@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -113,16 +114,20 @@ class DrawnClients(NumberedClients):
 
     def mix(self, number: int) -> dict[int, float]:
         """Class -> its share of a client's samples."""
-        classes = sorted(self.pools.train)
         rule, _, value = self.how.deal.partition("=")
-        random = np.random.default_rng([self.seed, MIX, number])
+        if rule == "iid":
+            return self.usual_mix
+        classes, random = sorted(self.pools.train), np.random.default_rng([self.seed, MIX, number])
         if rule == "classes":
             held = random.permutation(classes)[: int(parse_number(self.how.deal, value))]
             return dict.fromkeys(map(int, held), 1 / len(held))
-        if rule in ("dirichlet", "mixes"):
-            alpha = parse_number(self.how.deal, value)
-            return dict(zip(classes, random.dirichlet(np.full(len(classes), alpha)).tolist(), strict=True))
-        sizes = {c: len(self.pools.train[c]) for c in classes}
+        alpha = parse_number(self.how.deal, value)
+        return dict(zip(classes, random.dirichlet(np.full(len(classes), alpha)).tolist(), strict=True))
+
+    @cached_property
+    def usual_mix(self) -> dict[int, float]:
+        """Class -> its share of the data set."""
+        sizes = {c: len(self.pools.train[c]) for c in sorted(self.pools.train)}
         return {c: size / sum(sizes.values()) for c, size in sizes.items()}
 
     def data(self, client: str) -> ClientData:
