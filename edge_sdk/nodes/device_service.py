@@ -80,7 +80,6 @@ class DeviceService:
         assert device.train is not None and device.held_out is not None and run is not None
         scores = device.kept.scores
         alone = self.judge_local_only(run) if self.file.local_only and len(device.held_out) else {}
-        local = {"local": alone["accuracy"]} if "accuracy" in alone else {}
         return {
             "device": device.name,
             "hospital": self.file.hospital,
@@ -89,7 +88,8 @@ class DeviceService:
             "held_out": len(device.held_out),
             "classes": len(set(device.train.labels)),
             "labels": count_labels(device.train),
-            "accuracy": compute_accuracies(sums_on_test(scores) if apart else scores) | local,
+            "accuracy": compute_accuracies(sums_on_test(scores) if apart else scores),
+            "alone_accuracy": alone.get("accuracy"),
             "validation_accuracy": compute_accuracies(sums_on_validation(scores)) if apart else {},
             "confusion": judge_kept_models(device, run) if device.model.classes and not self.is_split else {},
             "alone": alone.get("trials", []),

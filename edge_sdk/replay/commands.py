@@ -101,6 +101,7 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
     """Runs a replay with several seeds, writes their files and one about all of them, and prints a table."""
     from edge_sdk.nodes.ledgers import write_json
     from edge_sdk.replay.reports import seeds_page, tables, terminal
+    from edge_sdk.replay.reports.choices import choice_lines
     from edge_sdk.replay.seeds import replay_seeds
 
     began = time.time()
@@ -118,6 +119,8 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
         return found
     print(f"\nseeds {', '.join(map(str, found['seeds']))}: mean ± standard deviation over seeds\n")
     print(f"{tables.statistics_table(found['statistics'])}\n")
+    for line in choice_lines(found["runs"]):
+        print(f"settled  {line}")
     print(f"result   {job.out / 'result.json'}\nreport   {job.out / 'report.html'}")
     return found
 

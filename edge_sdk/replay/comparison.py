@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.simulated import comparison_lines
 from edge_sdk.replay.reports.tables import METRICS, TITLES, difference_columns, spread_columns
 from edge_sdk.replay.scores import FLEET, LOCAL, MAJORITY, members
@@ -90,6 +91,7 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
                 "seeds": s["seeds"],
                 "bytes": s["bytes"],
                 "reached": reached_of(run),
+                "settled": choice_lines(run.results),
                 "models": s["statistics"].get(group, {}).get("models", {}),
                 "against_local": s["statistics"].get(group, {}).get("against_local", {}),
             }
@@ -130,6 +132,7 @@ def comparison_table(found: Mapping[str, Any]) -> str:
             head = f"{run['name']:{wide}}  {run['method']:14} {len(run['seeds']):>5}  {TITLES.get(model, model):26}"
             difference = difference_columns(run["against_local"].get(model))
             lines.append(f"{head} {spread_columns(metrics, 14)} {total:>8.1f}   {difference}".rstrip())
+    lines += [f"{run['name']:{wide}}  settled: {line}" for run in found["runs"] for line in run.get("settled", [])]
     return "\n".join([*lines, *difference_lines(found), *comparison_lines(found["runs"])])
 
 

@@ -51,6 +51,7 @@ def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str,
         "accuracy": mean_accuracies(fleet),
         "validation_accuracy": mean_accuracies([{"accuracy": d["validation_accuracy"]} for d in fleet]),
         "auc": find_areas(lines),
+        "chosen": find_choice(lines),
         "statistics": summarise(devices, job.seed),
         "devices": devices if job.confusion else [without(d, "confusion") for d in devices],
         "bytes": sum_bytes(devices, hospitals),
@@ -115,6 +116,13 @@ def find_areas(lines: Sequence[Line]) -> dict[str, float]:
     found = last.get("auc", {})
     areas = sums_on_test(found) or found
     return {NAMES.get(name, name): area for name, area in areas.items()}
+
+
+def find_choice(lines: Sequence[Line]) -> dict[str, Any] | None:
+    """What the fleet has chosen when it settled: candidate, and its right answers; None: it has not settled."""
+    last = next((line for line in reversed(lines) if line["kind"] == "settling"), None)
+    told = ("steps", "local_steps", "weight", "correct", "local_correct", "samples", "devices")
+    return None if last is None else {key: last[key] for key in told}
 
 
 def mean(values: Sequence[float]) -> float | None:

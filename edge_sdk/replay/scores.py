@@ -2,7 +2,8 @@
 
 Models: "majority" (always the most frequent training label), "local" (trained alone, with the device's own choice of
 optimiser and steps on its validation samples), "local_fleet" (the same with one choice for all devices, from sums of
-correct validation samples), and those of the run: "global", "personalised" and what else its method has.
+correct validation samples), and those of the run: "global", "personalised" and what else its method has. Where devices
+have settled, "mixed_in" is the local model of that: one number of steps for all, mixed into the personalised model.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 
 from edge_sdk.replay.statistics import compare, majority_confusion, measure, recall_by_class
 
-NAMES = {"personal": "personalised"}
+MIXED = "mixed_in"
+NAMES = {"personal": "personalised", "local": MIXED}
 """Name of a model among the nodes -> its name in the result."""
 LOCAL, FLEET, MAJORITY = "local", "local_fleet", "majority"
 NEWCOMERS = "newcomers"
@@ -56,9 +58,10 @@ def score_device(d: Device, choice: tuple[str, int] | None, classes: Sequence[st
     accuracy = {NAMES.get(name, name): value for name, value in d["accuracy"].items()}
     if LOCAL in metrics:
         accuracy[LOCAL] = metrics[LOCAL]["accuracy"]
-    elif LOCAL in accuracy:
+    elif d.get("alone_accuracy") is not None:
+        accuracy[LOCAL] = d["alone_accuracy"]
         metrics[LOCAL] = {"accuracy": accuracy[LOCAL]}
-    kept = {key: value for key, value in d.items() if key not in ("alone", "confusion")}
+    kept = {key: value for key, value in d.items() if key not in ("alone", "alone_accuracy", "confusion")}
     return kept | {
         "accuracy": accuracy,
         "validation_accuracy": {NAMES.get(name, name): v for name, v in d["validation_accuracy"].items()},

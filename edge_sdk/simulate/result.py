@@ -15,7 +15,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.atomic import replace_file
 from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
 from edge_sdk.methods.shared.reports import mean_accuracies
-from edge_sdk.replay.result import describe_origin, describe_privacy, find_areas, mean, natural
+from edge_sdk.replay.result import describe_origin, describe_privacy, find_areas, find_choice, mean, natural
 from edge_sdk.replay.result import mean_accuracies as mean_over_devices
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.simulate.epochs import TrainingCalls
@@ -73,6 +73,7 @@ def make_result(
         "accuracy": mean_over_devices(devices),
         "validation_accuracy": mean_over_devices(validation),
         "auc": find_areas(lines),
+        "chosen": find_choice(lines),
         "statistics": summarise(devices, replay.seed),
         "devices": [{key: value for key, value in d.items() if key != "confusion"} for d in devices],
         "bytes": {hop: spent.bytes[hop] for hop in HOPS},

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from edge_sdk.methods.settling.method import Choice
+from edge_sdk.replay.reports.choices import choice_lines, describe_choice
+from edge_sdk.replay.result import find_areas, find_choice
 from edge_sdk.replay.scores import choose_for_fleet, find_trial, score_devices, summarise
 
 CLASSES = ("a", "b")
@@ -49,6 +52,38 @@ def test_the_fleet_s_choice_is_by_sums_and_a_device_s_by_its_own():
     assert "alone" not in one and one["validation_accuracy"] == {"personalised": 0.5}
 
 
+def test_the_local_model_of_settling_has_a_name_of_its_own():
+    settled = device("d", [trial("adam", 25, 3, 1)], personal=4, local=5) | {"alone_accuracy": 0.2}
+    settled["validation_accuracy"] |= {"local": 0.75}
+    (one,) = score_devices([settled], CLASSES)
+    assert one["accuracy"] == {"personalised": 0.8, "mixed_in": 1.0, "local": 0.2}
+    assert one["metrics"]["local"]["accuracy"] == 0.2 and one["metrics"]["mixed_in"]["accuracy"] == 1.0
+    assert one["confusion"]["mixed_in"] == [[5, 0], [0, 5]] and one["confusion"]["local"] == [[1, 4], [4, 1]]
+    assert one["validation_accuracy"] == {"personalised": 0.5, "mixed_in": 0.75}
+    line = {"kind": "evaluation", "final": True, "auc": {"test_local": 0.75, "test_personal": 0.5}}
+    assert find_areas([line]) == {"mixed_in": 0.75, "personalised": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ((200, 0, 0.0), "200 steps from the shared model, without a local one"),
+        ((0, 0, 0.0), "0 steps: the shared model as it is"),
+        ((0, 400, 1.0), "weight 1: the personalised model is training alone, 400 steps"),
+        ((25, 100, 0.5), "25 steps from the shared model, mixed with a local model of 100 steps by weight 0.5"),
+        ((0, 1, 0.25), "the shared model as it is (0 steps), mixed with a local model of 1 step by weight 0.25"),
+    ],
+)
+def test_what_the_fleet_has_chosen_is_said_in_words(chosen, said):
+    choice = Choice(*chosen, correct=7, local_correct=5, samples=9, devices=3)
+    found = find_choice([{"kind": "round"}, choice.to_metrics(), {"kind": "finished"}])
+    assert describe_choice(found) == f"{said} (7 of 9 validation samples right, training alone 5)"
+    assert choice_lines([{"seed": 1, "chosen": found}, {"seed": 2, "chosen": None}]) == [
+        f"seed 1: {describe_choice(found)}"
+    ]
+    assert find_choice([{"kind": "finished"}]) is None and choice_lines([{"seed": 1, "chosen": None}]) == []
+
+
 def test_of_equal_choices_adam_and_fewer_steps_go_first():
     assert choose_for_fleet([[trial(o, n, 3, 1) for o in ("adam", "sgd") for n in (25, 50)]]) == ("adam", 25)
     assert choose_for_fleet([]) is None
@@ -81,7 +116,7 @@ def test_groups_and_differences():
 
 def test_without_a_validation_part_training_alone_has_an_accuracy_and_no_matrix():
     plain = device("d", [], validation=None, personal=4)
-    plain["accuracy"]["local"] = 0.6
+    plain["alone_accuracy"] = 0.6
     (found,) = score_devices([plain], CLASSES)
     assert found["metrics"]["local"] == {"accuracy": 0.6} and found["local"] == {}
     group = summarise([found])["all"]

@@ -34,6 +34,9 @@ def test_devices_settle_and_a_newcomer_joins(tmp_path: Path) -> None:
         assert d["metrics"]["personalised"]["accuracy"] > 0.7
     # It received one model and sent none: less than a message of theta's size.
     assert devices["h2-1"]["bytes"]["sent"] < 4000 < min(d["bytes"]["sent"] for d in members)
+    assert found["chosen"] == {key: choice[key] for key in found["chosen"]} and "weight" in found["chosen"]
+    assert {"local", "mixed_in"} <= {*found["accuracy"]} and "local" not in found["auc"] and "mixed_in" in found["auc"]
+    assert "<td>settled</td>" in (out / "report.html").read_text()
     assert found["settle"]["steps"] == [0, 10, 40]
 
 

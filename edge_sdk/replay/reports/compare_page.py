@@ -121,4 +121,4 @@ def gains(runs: Sequence[FinishedRun], kind: str) -> list[str]:
 
 def circumstances(run: FinishedRun) -> str:
     """What was run, of one run; its seeds differ in nothing else."""
-    return sections.circumstances_section(run.results[0], f"What was run: {run.name}")
+    return sections.circumstances_section({**run.results[0], "runs": run.results}, f"What was run: {run.name}")

@@ -12,7 +12,9 @@ from edge_sdk.methods.shared.reports import accuracy_spreads, mean_accuracies, m
 from edge_sdk.replay.reports import charts, rows, sections, simulated
 from edge_sdk.replay.reports.boards import boards_section
 from edge_sdk.replay.reports.rows import Whisker, bare
+from edge_sdk.replay.reports.tables import TITLES
 from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
+from edge_sdk.replay.scores import MIXED
 from edge_sdk.replay.statistics import wilson
 
 STYLE = """
@@ -43,8 +45,9 @@ details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--sof
 .plot svg text{font-size:20px}}
 """
 
-RARE = {"companion": "companion", "unseen": "never trained"}
-"""Models that few methods have: of a device with another architecture; of one that did not train and only adapts."""
+RARE = {"companion": "companion", "unseen": "never trained", MIXED: TITLES[MIXED]}
+"""Models that few methods have: of a device with another architecture; of one that did not train and only adapts;
+of settling, which mixes it into the personalised one."""
 KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", **RARE}
 COLOURS = {name: f"var(--c{i})" for i, name in enumerate(KINDS.values())}
 """One colour for each model on the whole page."""
@@ -101,7 +104,7 @@ def generated_note(result: Result) -> str:
 def tiles(result: Result) -> str:
     accuracy, count = result["accuracy"], result["bytes"]
     found = [(format_percent(accuracy[kind]), name) for kind, name in KINDS.items() if kind in accuracy]
-    found += [(f"{area:.3f}", f"AUC, {kind}") for kind, area in result["auc"].items()]
+    found += [(f"{area:.3f}", f"AUC, {KINDS.get(kind, kind)}") for kind, area in result["auc"].items()]
     if spent := result.get("privacy", {}).get("spent"):
         found.append((f"{spent['epsilon']:.3g}", f"epsilon, at delta {spent['delta']:g}"))
     found += [
@@ -150,7 +153,7 @@ def accuracy_points(result: Result) -> dict[str, list[tuple[float, float, float]
     """Model -> (round, mean, standard deviation over devices; 0 in runs of before, which have none)."""
     lines = {starting_round(line): line["sums"] for line in result["curve"] if "sums" in line}
     found = {r: (mean_accuracies(sums), accuracy_spreads(sums)) for r, sums in sorted(lines.items())}
-    names = {"global": "global model", "personal": "personalised", "local": "local only"}
+    names = {"global": "global model", "personal": "personalised", "local": KINDS[MIXED]}
     return {
         name: [(r, means[key], spreads.get(key, 0.0)) for r, (means, spreads) in found.items() if key in means]
         for key, name in names.items()

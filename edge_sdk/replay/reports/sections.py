@@ -8,6 +8,7 @@ from math import isfinite, nan
 from typing import Any
 
 from edge_sdk.replay.reports import rows
+from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.tables import METRICS, PHRASES, TITLES, interval, shown_groups, with_spread
 from edge_sdk.replay.reports.terminal import Result, format_percent
@@ -125,6 +126,7 @@ def circumstances_section(result: Result, head: str = "What was run") -> str:
         ("auscult", made["version"]),
         ("processor", f"{made['processor']}; others round differently" if "processor" in made else ""),
         ("model", ", ".join(made["bundles"])),
+        ("settled", "; ".join(choice_lines(result.get("runs", [result])))),
         ("settings", ", ".join(f"{k} = {v}" for k, v in {**result["settings"], **given}.items()) or "defaults"),
     ]
     return f"<h2>{escape(head)}</h2>{facts(lines)}"

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edge_sdk.replay.scores import FLEET, GROUPS, LOCAL, MAJORITY
+from edge_sdk.replay.scores import FLEET, GROUPS, LOCAL, MAJORITY, MIXED
 
 Group = Mapping[str, Any]
 
-TITLES = {MAJORITY: "majority class", LOCAL: "local", FLEET: "local, one choice for all"}
+TITLES = {
+    MAJORITY: "majority class",
+    LOCAL: "local",
+    FLEET: "local, one choice for all",
+    MIXED: "local part of settling",
+}
 """Model -> what it is called where its name does not say it."""
 PHRASES = dict(zip(GROUPS, ("all {} devices", "{} devices with two classes or more", "{} newcomers"), strict=True))
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy")

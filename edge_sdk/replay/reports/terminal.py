@@ -7,6 +7,8 @@ from typing import Any
 
 from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
 from edge_sdk.methods.shared.spent import PrivacySpent, to_words
+from edge_sdk.replay.reports.choices import choice_lines
+from edge_sdk.replay.reports.tables import TITLES
 
 Result = Mapping[str, Any]
 
@@ -84,7 +86,8 @@ def summary(result: Result) -> str:
         lines.append(f"companions, mean accuracy {format_percent(result['accuracy']['companion'], 18)}")
     if "unseen" in result["accuracy"]:
         lines.append(f"never trained, accuracy  {format_percent(result['accuracy']['unseen'], 18)}")
-    lines += [f"AUC      {kind:24} {area:>10.3f}" for kind, area in result["auc"].items()]
+    lines += [f"AUC      {TITLES.get(kind, kind):24} {area:>10.3f}" for kind, area in result["auc"].items()]
+    lines += [f"settled  {line}" for line in choice_lines([result])]
     if model["parameters"]:
         lines += [f"model    {model['parameters']} parameters, of which {model['parameters_sent']} travel down"]
     else:
