@@ -45,11 +45,23 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 
 
 def do_replay(options: argparse.Namespace) -> None:
+    """Runs a replay; where a person interrupts one that can go on, says how it does."""
+    job = read_job(options)
+    try:
+        run_replay(options, job)
+    except KeyboardInterrupt:
+        from edge_sdk.replay.resume import was_begun
+
+        if was_begun(job.out):
+            print(f"to go on, give the same command with --resume --out {job.out}", file=sys.stderr)
+        raise
+
+
+def run_replay(options: argparse.Namespace, job: Replay) -> None:
     """Runs a replay, writes its files and prints its tables."""
     from edge_sdk.replay.job import replay
     from edge_sdk.replay.reports import mlflow_runs, tensorboard
 
-    job = read_job(options)
     if options.days is not None:
         return do_days(options, job)
     if options.tensorboard is not None:

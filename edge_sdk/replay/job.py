@@ -74,7 +74,8 @@ def replay(
         say(f"{len(nodes.running)} processes are starting; the first round ends when all devices have answered")
         lines = follow_run(job.out, nodes, progress, say)
         if job.newcomers:
-            say(f"the run is over; {len(job.newcomers)} newcomers join: {', '.join(job.newcomers)}")
+            joins = "newcomer joins" if len(job.newcomers) == 1 else "newcomers join"
+            say(f"the run is over; {len(job.newcomers)} {joins}: {', '.join(job.newcomers)}")
             start_newcomers(job, nodes, fleet)
         if job.local_only and not is_split(job):
             say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")

@@ -63,6 +63,11 @@ def note_job(job: Replay, run: Run, bundles: tuple[Path, ...], more: Mapping[str
             raise UsageError(f"--resume {job.out}: it was begun with {key} = {was!r}, and not {now!r}")
 
 
+def was_begun(out: Path) -> bool:
+    """Whether a replay, with one seed or several, was begun in a directory, so that it can go on."""
+    return (out / NOTE).is_file() or any(out.glob(f"seed-*/{NOTE}"))
+
+
 def read_finished(out: Path) -> dict[str, Any] | None:
     """The result of a replay that is over already; None: it is not."""
     path = out / RESULT

@@ -47,10 +47,10 @@ def follow_run(out: Path, nodes: NodeProcesses, progress: Callable[[Line], None]
 
 
 class StartUp:
-    """Tells how far nodes are with starting, every few seconds, until the first round is over."""
+    """Tells how far nodes are with starting, where that has changed, until the first round is over."""
 
     def __init__(self, nodes: NodeProcesses, say: Say) -> None:
-        self.nodes, self.say, self.said = nodes, say, time.monotonic()
+        self.nodes, self.say, self.said, self.last = nodes, say, time.monotonic(), ""
 
     def __call__(self) -> None:
         if time.monotonic() - self.said < START_EVERY:
@@ -60,7 +60,10 @@ class StartUp:
         doing = (
             "the first round is under way" if connected == len(self.nodes.running) else "models are loaded and checked"
         )
-        self.say(f"{connected} of {len(self.nodes.running)} processes are connected; {doing}")
+        text = f"{connected} of {len(self.nodes.running)} processes are connected; {doing}"
+        if text != self.last:
+            self.say(text)
+        self.last = text
 
 
 def tail_metrics(path: Path, nodes: NodeProcesses, waiting: Callable[[], None] = lambda: None) -> Iterator[Line]:

@@ -190,7 +190,7 @@ def test_the_page_has_statistics_harmed_devices_recall_and_what_was_run() -> Non
     )
     assert "Test samples, all 2 devices" in html and "+12.5 [-25.0, +50.0]" in html and "1 of 2" in html
     assert "worse off than alone by more than a point: worse." in html
-    assert "<td>walk</td><td>2</td><td>25.0%</td>" in html and "<td>sit</td>" not in html
+    assert "<td class='text'>walk</td><td>2</td><td>25.0%</td>" in html and ">sit</td>" not in html
     for words in ("auscult replay &lt;x&gt;", "1.2.3", "abc", "eta_l = 0.5", "Cortex-A72 (aarch64); others round"):
         assert words in html
 

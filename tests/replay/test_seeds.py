@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -10,11 +11,15 @@ import pytest
 from edge_sdk import cli
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import seeds
-from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run, read_runs
+from edge_sdk.replay.cohorts.cohort import count_nodes
+from edge_sdk.replay.comparison import FinishedRun, compare_runs, comparison_table, read_run, read_runs
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.processes import ProcessError
 from edge_sdk.replay.reports import seeds_page
+from edge_sdk.replay.reports.compare_page import gains
+from edge_sdk.replay.reports.sections import name_settings
 from edge_sdk.replay.reports.tables import confusion_tables, statistics_table
+from edge_sdk.replay.resume import was_begun
 
 
 def result(seed: int, local: list[float], personal: list[float], method: str = "fedslr") -> dict:
@@ -182,3 +187,30 @@ def test_the_page_over_seeds_has_means_ranges_and_links():
     assert "70% [60%, 80%]" in html, "the mean over seeds of the device, and its range"
     assert "better: 20 [10, 30]" in html, "its gain over training alone"
     assert "<polygon" in html and "seed-2/report.html" in html and "auscult replay &lt;x&gt;" in html
+
+
+def test_the_page_of_several_runs_leaves_newcomers_out_of_what_devices_gain_and_has_one_axis():
+    def run(name: str, *personal: float) -> FinishedRun:
+        one = result(1, [0.5] * len(personal), list(personal))
+        one["devices"][-1] |= {"device": "late", "newcomer": True}
+        return FinishedRun(name, [one])
+
+    runs = [run("first", 0.5, 0.9), run("second", 0.6, 0.2), run("third", 0.1, 0.2)]
+    two, three = gains(runs, "personalised", "all")
+    assert "late" not in two + three and "no device is worse off" in two and "first by more than a point: d0" in three
+    assert "of one seed, so without an interval" in two
+    assert re.findall(r'text-anchor="middle">([^<]+)', two) == re.findall(r'text-anchor="middle">([^<]+)', three)
+
+
+def test_settings_are_keys_and_values_and_sizes_are_words():
+    table = {"eta_l": 0.5, "shared": {"lam": 0.1}, "--settle": {"steps": [0, 10]}}
+    assert name_settings(table) == ["eta_l = 0.5", "shared.lam = 0.1", "--settle steps = [0, 10]"]
+    assert count_nodes({"h": ("a",)}) == "1 device in 1 hospital"
+    assert count_nodes({"h": ("a",), "i": ("b",)}) == "2 devices in 2 hospitals"
+
+
+def test_a_replay_with_one_seed_or_several_is_known_to_have_begun(tmp_path):
+    assert not was_begun(tmp_path)
+    (tmp_path / "seed-3").mkdir()
+    (tmp_path / "seed-3" / "job.json").write_text("{}")
+    assert was_begun(tmp_path) and was_begun(tmp_path / "seed-3")

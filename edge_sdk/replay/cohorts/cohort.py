@@ -19,6 +19,12 @@ Wanted = Callable[[str], Shapes]
 """Node -> shapes that its model wants."""
 
 
+def count_nodes(tree: Mapping[str, tuple[str, ...]]) -> str:
+    """How many devices and hospitals there are, in words."""
+    sizes = {"device": sum(map(len, tree.values())), "hospital": len(tree)}
+    return " in ".join(f"{n} {noun}" if n == 1 else f"{n} {noun}s" for noun, n in sizes.items())
+
+
 @dataclass(frozen=True)
 class Cohort:
     """Who takes part, and what they hold.

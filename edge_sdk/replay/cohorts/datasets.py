@@ -14,7 +14,7 @@ from edge_sdk.data.patients import Patients, store_patients
 from edge_sdk.data.samples import check_shares, label_samples, store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import datasets
-from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, Tables, Wanted
+from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, Tables, Wanted, count_nodes
 from edge_sdk.replay.datasets import DATASETS, Table
 from edge_sdk.replay.datasets.table import Floats, Rows
 
@@ -91,7 +91,7 @@ def cohort_of_dataset(spec: str, hospitals: int, seed: int, how: Dealing, splits
     def tables(directory: Path, wanted: Wanted) -> Tables:
         return write_samples(directory, lambda node: reshape_samples(held, wanted(node)), table, shares, has_validation)
 
-    summary = f"{sum(map(len, tree.values()))} devices in {len(tree)} hospitals, {describe_shares(shares)}"
+    summary = f"{count_nodes(tree)}, {describe_shares(shares)}"
     shapes = {key: x.shape[1:] for key, x in held.items()}
     public = table.x[common] if len(common) else None
     return Cohort(summary, tree, table.classes, shapes, True, table.truth is not None, tables, public)

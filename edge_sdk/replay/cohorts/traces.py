@@ -11,7 +11,7 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import check_shares, labelled_part
 from edge_sdk.data.traces import Trace, cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.cohorts.cohort import Cohort, Tables
+from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes
 from edge_sdk.replay.datasets.table import Floats
 from edge_sdk.replay.traces.synth import MARK
 
@@ -55,7 +55,7 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
     first = traces[0]
     lent = [f"{t.name} lends its windows as public inputs, and is no device" for t in every if t.name not in names]
     return Cohort(
-        summary=f"{len(traces)} devices in {len(tree)} hospitals, {len(first.classes)} classes, {first.rate_hz:.0f} Hz",
+        summary=f"{count_nodes(tree)}, {len(first.classes)} classes, {first.rate_hz:.0f} Hz",
         tree=tree,
         classes=first.classes,
         shapes={"x": (len(first.channels), how.window)},

@@ -11,7 +11,7 @@ from edge_sdk.replay.reports import charts, rows, sections, seeds_page
 from edge_sdk.replay.reports.page import KINDS, wrap
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.tables import METRICS, TITLES, interval, with_spread
-from edge_sdk.replay.scores import LOCAL
+from edge_sdk.replay.scores import LOCAL, members
 from edge_sdk.replay.seeds import device_means, paired
 
 COLOUR_COUNT = 6
@@ -28,7 +28,7 @@ def make_compare_page(runs: Sequence[FinishedRun], group: str = "all") -> str:
         f"<h1>{title}</h1><p class='lead'>{lead}</p>",
         metrics_table(found),
         differences_table(found),
-        *(model_section(runs, kind) for kind in KINDS if kind not in SHARED),
+        *(model_section(runs, kind, group) for kind in KINDS if kind not in SHARED),
         *(circumstances(run) for run in runs),
     ]
     return wrap(title, parts)
@@ -41,8 +41,8 @@ def run_colours(runs: Sequence[FinishedRun]) -> dict[str, str]:
 
 # Tables ---------------------------------------------------------------------------------------------------------
 def metrics_table(found: Mapping[str, Any]) -> str:
-    head = ["run", "method", "seeds", "model", "accuracy", "macro-F1", "balanced accuracy", "MB"]
-    head += ["against local, points [95 %]", "worse by > 1 point"]
+    head = ["run", "model", "accuracy", "against local, points [95 %]", "worse by > 1 point", "macro-F1"]
+    head += ["balanced accuracy", "MB", "method", "seeds"]  # what matters first: a phone shows three columns
     lines = [metrics_row(run, model) for run in found["runs"] for model in run["models"]]
     return f"<h2>Test samples</h2>{sections.table(head, lines)}"
 
@@ -50,9 +50,10 @@ def metrics_table(found: Mapping[str, Any]) -> str:
 def metrics_row(run: Mapping[str, Any], model: str) -> list[object]:
     metrics, gain = run["models"][model], run["against_local"].get(model)
     harmed = "" if gain is None else f"{round(gain['worse_by_a_point'] * gain['devices'])} of {gain['devices']}"
-    head: list[object] = [run["name"], run["method"], len(run["seeds"]), TITLES.get(model, model)]
+    accuracy, *others = (with_spread(metrics.get(key)) for key in METRICS)
+    head: list[object] = [run["name"], TITLES.get(model, model), accuracy, interval(gain), harmed]
     total = sum(run["bytes"].values()) / 1e6
-    return [*head, *(with_spread(metrics.get(key)) for key in METRICS), f"{total:.1f}", interval(gain), harmed]
+    return [*head, *others, f"{total:.1f}", run["method"], len(run["seeds"])]
 
 
 def differences_table(found: Mapping[str, Any]) -> str:
@@ -69,7 +70,7 @@ def differences_table(found: Mapping[str, Any]) -> str:
 
 
 # Charts ---------------------------------------------------------------------------------------------------------
-def model_section(runs: Sequence[FinishedRun], kind: str) -> str:
+def model_section(runs: Sequence[FinishedRun], kind: str, group: str) -> str:
     """Curves and devices of one model in all runs that have it, and what devices gain over the first of these."""
     having = [run for run in runs if accuracies(run, kind)]
     if not having:
@@ -78,12 +79,13 @@ def model_section(runs: Sequence[FinishedRun], kind: str) -> str:
     means, bands = curves(having, title)
     drawn = charts.lines(means, "round", "accuracy", percent=True, colours=colours, bands=bands) if means else ""
     head = f"<h2>{title[0].upper()}{title[1:]}: accuracy in rounds, and per device on test samples</h2>"
-    return head + drawn + per_device(having, kind, colours) + "".join(gains(having, kind))
+    return head + drawn + per_device(having, kind, colours) + "".join(gains(having, kind, group))
 
 
-def accuracies(run: FinishedRun, kind: str) -> dict[str, float]:
-    """Device -> accuracy of its model, mean over seeds."""
-    return device_means([r["devices"] for r in run.results], kind)
+def accuracies(run: FinishedRun, kind: str, group: str = "") -> dict[str, float]:
+    """Device -> accuracy of its model, mean over seeds. `group`: of devices; "": all that there are."""
+    devices = [members(r["devices"], group) if group else r["devices"] for r in run.results]
+    return device_means(devices, kind)
 
 
 def curves(runs: Sequence[FinishedRun], title: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -105,17 +107,23 @@ def per_device(runs: Sequence[FinishedRun], kind: str, colours: Mapping[str, str
     return rows.intervals(names, series, "accuracy", percent=True, colours=colours)
 
 
-def gains(runs: Sequence[FinishedRun], kind: str) -> list[str]:
-    """For each run but the first, what each device gains over it, the smallest first."""
-    first, found = accuracies(runs[0], kind), []
+def gains(runs: Sequence[FinishedRun], kind: str, group: str) -> list[str]:
+    """For each run but the first, what each device of a group gains over it, the smallest first; one axis for all."""
+    first = accuracies(runs[0], kind, group)
+    every, found = [], []
     for run in runs[1:]:
-        ours = accuracies(run, kind)
+        ours = accuracies(run, kind, group)
         both = [d for d in ours if d in first]
         values, others = paired(ours, first)
         points = {d: rows.bare(100 * (a - b)) for d, a, b in zip(both, values, others, strict=True)}
         if points:
-            head = f"{run.name} against {runs[0].name}, per device"
-            found.append(sections.differences_part(points, "Percentage points on test samples", head, runs[0].name))
+            every.append((run, points))
+    shared = [i.value for _, points in every for i in points.values()]
+    for run, points in every:
+        head = f"{run.name} against {runs[0].name}, per device"
+        single = all(len(one.results) == 1 for one in (run, runs[0]))
+        how = "Percentage points on test samples" + (", of one seed, so without an interval" if single else "")
+        found.append(sections.differences_part(points, how, head, runs[0].name, shared))
     return found
 
 

@@ -13,7 +13,7 @@ from edge_sdk.replay.reports import charts, rows, sections, simulated
 from edge_sdk.replay.reports.boards import boards_section
 from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.reports.tables import TITLES
-from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
+from edge_sdk.replay.reports.terminal import NEWCOMERS_NOTE, Result, format_percent, format_size, mark_newcomer
 from edge_sdk.replay.scores import MIXED
 from edge_sdk.replay.statistics import wilson
 
@@ -36,7 +36,7 @@ svg text{font-size:13px;fill:var(--soft)}.grid{stroke:var(--rule)}
 .legend i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 .9em}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.92rem}
 th,td{text-align:right;padding:.28rem .6rem;border-bottom:1px solid var(--rule)}th{color:var(--soft);font-weight:500}
-th:first-child,td:first-child{text-align:left}tr.mean td{font-weight:600;border-top:2px solid var(--rule)}
+th:first-child,td:first-child,.text{text-align:left}tr.mean td{font-weight:600;border-top:2px solid var(--rule)}
 .note{border-left:3px solid var(--c1);padding:.3rem .8rem;margin:1rem 0}.none{color:var(--soft)}
 details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--soft)}
 .facts{table-layout:fixed}.facts td{text-align:left;overflow-wrap:anywhere}.facts td:first-child{width:6.5em}
@@ -62,7 +62,8 @@ HOPS = {
 
 def make_page(result: Result) -> str:
     """The whole page."""
-    counts = f"{len(result['devices'])} devices, {result['hospitals']} hospitals, {result['rounds']} rounds"
+    sizes = {"device": len(result["devices"]), "hospital": result["hospitals"], "round": result["rounds"]}
+    counts = ", ".join(count_of(size, noun) for noun, size in sizes.items())
     title = escape(f"{result['method']}: {counts}")
     parts = [
         f"<h1>{title}</h1><p class='lead'>{escape(circumstances(result))}</p>",
@@ -80,6 +81,11 @@ def make_page(result: Result) -> str:
         as_json(result),
     ]
     return wrap(title, parts)
+
+
+def count_of(size: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{size} {noun}" if size == 1 else f"{size} {noun}s"
 
 
 def wrap(title: str, parts: Iterable[str]) -> str:
@@ -183,7 +189,7 @@ def per_device_chart(result: Result) -> str:
     """A row for each device: the accuracy of each of its models, with the interval that its test samples leave."""
     devices, kinds = result["devices"], [kind for kind in KINDS if kind in result["accuracy"]]
     values = {KINDS[kind]: [device_interval(d, kind) for d in devices] for kind in kinds}
-    return rows.intervals([d["device"] for d in devices], values, "accuracy", percent=True, colours=COLOURS)
+    return rows.intervals([mark_newcomer(d) for d in devices], values, "accuracy", percent=True, colours=COLOURS)
 
 
 def device_interval(d: Mapping[str, Any], kind: str) -> Whisker:
@@ -199,11 +205,12 @@ def html_table(result: Result) -> str:
         ["mean", "", "", "", "", *each(result["accuracy"], kinds), format_percent(result["density"]), "", ""], "mean"
     )
     body = "".join([*lines, mean])
-    return f"<div class='wide'><table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{body}</table></div>"
+    note = f"<p class='lead'>{NEWCOMERS_NOTE}.</p>" * any(d.get("newcomer") for d in result["devices"])
+    return f"<div class='wide'><table><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr>{body}</table></div>{note}"
 
 
 def device_row(d: Mapping[str, Any], kinds: Iterable[str]) -> str:
-    cells = [d["device"], d["hospital"], d["samples"], d["held_out"], d["classes"], *each(d["accuracy"], kinds)]
+    cells = [mark_newcomer(d), d["hospital"], d["samples"], d["held_out"], d["classes"], *each(d["accuracy"], kinds)]
     return row([*cells, format_percent(d["density"]), f"{d['peak_memory_mb']:.0f}", f"{d['cpu_seconds']:.1f}"])
 
 

@@ -40,17 +40,19 @@ def intervals(
     percent: bool = False,
     colours: Colours = NO_COLOURS,
     zero: bool = False,
+    shared: Sequence[float] = (),
 ) -> str:
     """A row for each name, and in it a dot and a line for each series. Values that are not finite are left out.
 
     Args:
         zero: the axis has zero, with a line at it.
+        shared: values that the axis has as well, where several charts have one.
     """
     found = [i for some in series.values() for i in some if isfinite(i.value)]
     if not names or not found:
         return "<p class='none'>nothing to draw</p>"
     left = 10 + LETTER * max(len(shorten(name)) for name in names)
-    ends = [end for i in found for end in (i.low, i.high)] + ([0.0] if zero else [])
+    ends = [end for i in found for end in (i.low, i.high)] + ([0.0] if zero else []) + [*shared]
     limits = span_of(ends, percent=percent)
     across, height = Axis(*limits, left, WIDTH - 24), TOP + ROW * len(names) + BOTTOM
     parts = [ruler(across, height, percent, zero)]

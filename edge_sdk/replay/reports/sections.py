@@ -11,7 +11,7 @@ from edge_sdk.replay.reports import rows
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.tables import METRICS, PHRASES, TITLES, interval, shown_groups, with_spread
-from edge_sdk.replay.reports.terminal import Result, format_percent
+from edge_sdk.replay.reports.terminal import Result, format_percent, mark_newcomer
 from edge_sdk.replay.scores import FLEET, LOCAL
 from edge_sdk.replay.statistics import difference_interval
 
@@ -27,9 +27,13 @@ def facts(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """An HTML table that scrolls sideways where the screen is narrow."""
-    heads = "".join(f"<th>{escape(h)}</th>" for h in head)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(str(c))}</td>' for c in cells)}</tr>" for cells in lines)
+    """An HTML table that scrolls sideways where the screen is narrow; columns of words are left-aligned."""
+    cells = [[str(c) for c in line] for line in lines]
+    words = [any(line[i][:1].isalpha() for line in cells) for i in range(len(head))]
+    kinds = [" class='text'" if is_text else "" for is_text in words]
+    heads = "".join(f"<th{kind}>{escape(h)}</th>" for kind, h in zip(kinds, head, strict=True))
+    rows_of = ("".join(f"<td{kind}>{escape(c)}</td>" for kind, c in zip(kinds, line, strict=True)) for line in cells)
+    body = "".join(f"<tr>{line}</tr>" for line in rows_of)
     return f"<div class='wide'><table><tr>{heads}</tr>{body}</table></div>"
 
 
@@ -54,7 +58,7 @@ def differences_section(result: Result) -> str:
     both = [d for d in result["devices"] if {LOCAL, "personalised"} <= {*d["accuracy"]}]
     if not both:
         return ""
-    found = {d["device"]: device_difference(d) for d in both}
+    found = {mark_newcomer(d): device_difference(d) for d in both}
     how = "Personalised minus local on test samples, percentage points, with 95 % intervals for so few samples"
     return differences_part(found, how)
 
@@ -71,6 +75,7 @@ def differences_part(
     how: str,
     head: str = "Against training alone, per device",
     other: str = "training alone",
+    shared: Sequence[float] = (),
 ) -> str:
     """The chart of the devices' gains, the smallest first, and who is harmed.
 
@@ -78,6 +83,7 @@ def differences_part(
         how: what its numbers are.
         head: of the section.
         other: what they gain over.
+        shared: values that the axis has as well, so that several charts have one axis.
     """
     order = sorted(found, key=lambda name: found[name].value)
     harmed = [name for name in order if found[name].value < -100 * HARMED]
@@ -89,7 +95,7 @@ def differences_part(
         name: [found[d] if (found[d].value < 0) == (name == "worse") else nothing for d in order] for name in colours
     }
     kept = {name: some for name, some in series.items() if any(isfinite(i.value) for i in some)}
-    chart = rows.intervals(order, kept, f"points against {other}", colours=colours, zero=True)
+    chart = rows.intervals(order, kept, f"points against {other}", colours=colours, zero=True, shared=shared)
     lead = f"<p class='lead'>{escape(how)}; {escape(words)}.</p>"
     return f"<h2>{escape(head)}</h2>{lead}{chart}"
 
@@ -112,6 +118,18 @@ def recall_section(result: Result, kinds: Mapping[str, str]) -> str:
     )
 
 
+def name_settings(table: Mapping[str, Any], within: str = "") -> list[str]:
+    """Settings as key = value; a key in a table has the table's name before it."""
+    found = []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found += name_settings(value, f"{within}{key} " if key.startswith("--") else f"{within}{key}.")
+        else:
+            shown = f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else str(value)
+            found.append(f"{within}{key} = {shown}")
+    return found
+
+
 def circumstances_section(result: Result, head: str = "What was run") -> str:
     """What was run, so that it can be run again."""
     made = result.get("made", {})
@@ -127,6 +145,6 @@ def circumstances_section(result: Result, head: str = "What was run") -> str:
         ("processor", f"{made['processor']}; others round differently" if "processor" in made else ""),
         ("model", ", ".join(made["bundles"])),
         ("settled", "; ".join(choice_lines(result.get("runs", [result])))),
-        ("settings", ", ".join(f"{k} = {v}" for k, v in {**result["settings"], **given}.items()) or "defaults"),
+        ("settings", ", ".join(name_settings({**result["settings"], **given})) or "defaults"),
     ]
     return f"<h2>{escape(head)}</h2>{facts(lines)}"

@@ -18,6 +18,8 @@ HEADER = f"{'round':>6} {'devices':>8} {'loss':>8} {'global':>8} {'personal':>9}
 MOST_DEVICES = 40
 """Devices of a simulation that are shown in a table; a replay shows all."""
 
+NEWCOMERS_NOTE = "* joined the finished run, and is not in the mean"
+
 DENSE = 0.95
 """A component with at least this share of entries that are not zero is not called sparse."""
 
@@ -49,7 +51,7 @@ def device_table(result: Result) -> str:
     head = format_row(wide, "device", "hospital", "samples", "held out", "classes", kinds)
     rows = [device_row(wide, d) for d in devices]
     rule = "-" * len(head)
-    note = ["* joined the finished run, and is not in the mean"] * any(d.get("newcomer") for d in devices)
+    note = [NEWCOMERS_NOTE] * any(d.get("newcomer") for d in devices)
     mean = format_row(wide, "mean", "", "", "", "", format_accuracies(result["accuracy"]))
     return "\n".join([head, rule, *rows, rule, mean, *note])
 
