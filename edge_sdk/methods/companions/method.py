@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.round import Policy
-from edge_sdk.contract.search import SearchSpace
+from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.methods.companions.aggregator import aggregator_role, show
 from edge_sdk.methods.companions.device import device_role, make_models
 from edge_sdk.methods.companions.hospital import hospital_role
@@ -76,7 +76,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
         kernels="companions",
         traffic=always_floats("each answer is of two methods at once, and outputs of companions are not added up"),
         plain_sums=always_plain("each answer is of two methods at once, and outputs of companions are not added up"),
-        recommended={"shared": base.recommended},
+        recommended={"shared": base.recommended, "outputs": {"al": 0.0}},  # no effect shown: docs/methods.md
         search=search_both(base),
         warms_up=True,
         late_counts=lambda s: base.late_counts(s.shared),
@@ -104,8 +104,8 @@ def warn_of_few_exchanges(s: Settings, sizes: Mapping[str, int]) -> list[str]:
 
 
 def search_both(base: Method) -> SearchSpace:
-    """The search spaces of both methods, each in its table."""
-    parts = {"shared": base.search, "outputs": FEDAL.search}
+    """The search spaces of both methods, each in its table; here a run may also be without a discriminator."""
+    parts = {"shared": base.search, "outputs": {**FEDAL.search, "al": OneOf((0.0, 0.1, 1.0, 10.0))}}
     return {f"{table}.{key}": values for table, space in parts.items() for key, values in space.items()}
 
 
