@@ -1,8 +1,9 @@
 """Training alone, as well as a device can: the yardstick that taking part must beat.
 
 By Adam and by SGD, from the bundle's initial model, with the run's batches and augmentation, and with at least as many
-steps as the device makes in any phase of the run. Along the way the model is judged on validation samples. By these
-counts optimiser and steps are chosen: by the device's own and, in a replay, also by those of all devices together,
+steps as the device makes in the run, all its phases together. (A step counts once, also where a method takes several
+gradients for it, as Per-FedAvg does; FedALA's learning of weights is not counted.) Along the way the model is judged on
+validation samples. By these counts optimiser and steps are chosen: by the device's own and, in a replay, also by those of all devices together,
 because a single device may have few validation samples.
 """
 
@@ -27,8 +28,9 @@ ADAM_RATE = 1e-3
 """Adam's usual step size (Kingma and Ba, 2015)."""
 FEWEST, LEAST = 25, 400
 """Steps of the first candidate; steps that the last one has at least."""
-PHASES = ("local_epochs", "personal_epochs", "settle_epochs")
-"""Settings that say how many epochs a device makes, the last one once, the others in each round."""
+EACH_ROUND = ("local_epochs", "head_epochs", "personal_epochs")
+AT_THE_END = ("settle_epochs", "fine_tune_epochs")
+"""Settings that say how many epochs a device makes in each round, and how many once, on the last model."""
 OPTIMISERS = ("adam", "sgd")
 """In the order in which equally good ones are preferred."""
 
@@ -43,14 +45,21 @@ def step_grid(env: NodeEnv, run: Run) -> list[int]:
 
 
 def count_most_steps(env: NodeEnv, run: Run) -> int:
-    """Number of steps of the device's longest phase in the run, with those in which it settles; at least LEAST."""
+    """Number of steps of all the device's phases in the run, with those in which it settles; at least LEAST."""
     batch = batch_of(env.settings)
     per_epoch = ceil(env.samples / batch) if batch else 1
-    local, personal, settle = (int(getattr(env.settings, key, 0) or 0) for key in PHASES)
-    epochs = env.rounds * max(local, personal, 1) + settle
+    by_number = add_up(env.settings, ("local_steps",))  # of SCAFFOLD, in place of epochs; FedBCD's may be epochs
+    by_number *= per_epoch if getattr(env.settings, "unit", "step") == "epoch" else 1
+    steps = env.rounds * max(1, add_up(env.settings, EACH_ROUND) * per_epoch, by_number)
+    steps += add_up(env.settings, AT_THE_END) * per_epoch
     settling = settling_of(run)
     more = 0 if settling is None else max(*settling.steps, *settling.local_steps)
-    return max(LEAST, epochs * per_epoch + more)
+    return max(LEAST, steps + more)
+
+
+def add_up(settings: Any, keys: tuple[str, ...]) -> int:
+    """Sum of those of these settings that the run's method has."""
+    return sum(int(getattr(settings, key, 0) or 0) for key in keys)
 
 
 def settling_of(run: Run) -> Settling | None:

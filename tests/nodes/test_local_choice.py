@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.methods import fedavg
+from edge_sdk.methods import fedavg, fedrep, scaffold
+from edge_sdk.methods.fedbcd.equations import draw_minibatches
+from edge_sdk.methods.fedbcd.settings import Env as FedbcdEnv
+from edge_sdk.methods.fedbcd.settings import Settings as FedbcdSettings
 from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.shared.parts import Parts
 from edge_sdk.nodes.local_choice import LEAST, choose_trial, step_grid, train_in_steps
 
 TARGET = np.array([0.5, -0.25], np.float32)
@@ -31,11 +35,46 @@ def env_of(settings=None, samples: int = 30, rounds: int = 4, seen=None, **more)
 def test_the_grid_doubles_up_to_as_many_steps_as_the_run_makes():
     assert step_grid(env_of(), RUN) == [25, 50, 100, 200, LEAST]
     long = env_of(fedslr.Settings(batch=10, local_epochs=2, personal_epochs=3, settle_epochs=5), rounds=100)
-    assert step_grid(long, RUN)[-1] == (100 * 3 + 5) * 3, "the longer phase, and the settling after the last round"
+    assert step_grid(long, RUN)[-1] == (100 * (2 + 3) + 5) * 3, "both phases, and the settling after the last round"
     all_at_once = env_of(fedavg.Settings(batch=0, local_epochs=7), rounds=100)
     assert step_grid(all_at_once, RUN)[-1] == 700
     settles = Run(id="r", method="fedavg", settle={"steps": [0, 900], "local_steps": [100, 500]})
     assert step_grid(env_of(fedavg.Settings(batch=0, local_epochs=1)), settles)[-1] == 904
+
+
+class Halves(fedrep.Env):
+    """One parameter is shared, the other the head."""
+
+    parts = Parts((slice(0, 1),), (slice(1, 2),))  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("name", ["fedbcd", "scaffold", "fedrep", "fine-tuned"])
+def test_training_alone_makes_at_least_as_many_steps_as_the_device_is_seen_to_make(name):
+    seen, theta = [], np.zeros(2, np.float32)
+
+    def counted(theta, indices):
+        seen.append(1)
+        return 0.0, theta - TARGET
+
+    common = {"me": "d", "seed": 1, "rounds": 12, "theta0": theta, "grad_fn": counted, "samples": 100}
+    if name == "scaffold":
+        env = scaffold.Env(**common)
+        for r in range(env.rounds):
+            scaffold.local_update(env, r, theta, theta, theta)
+    elif name == "fedbcd":
+        env = FedbcdEnv(**common, settings=FedbcdSettings(draw_steps=False, local_steps=10))
+        drawn = [b for r in range(env.rounds) for b in draw_minibatches(env, env.settings, r, 10)]
+        seen += [1] * len(drawn)  # a gradient for each
+    elif name == "fedrep":
+        env = Halves(**common)
+        for r in range(env.rounds):
+            fedrep.alternating_phase(env, r, theta)
+    else:
+        env = fedavg.Env(**common, settings=fedavg.Settings(batch=10, local_epochs=5, fine_tune_epochs=20))
+        for r in range(env.rounds):
+            fedavg.client_update(env, r, theta, env.settings.local_epochs, fedavg.TRAINING)
+        fedavg.client_update(env, env.rounds, theta, env.settings.fine_tune_epochs, fedavg.FINE_TUNING)
+    assert LEAST < len(seen) <= step_grid(env, RUN)[-1]
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "sgd"])
