@@ -3,8 +3,8 @@
 By Adam and by SGD, from the bundle's initial model, with the run's batches and augmentation, and with at least as many
 steps as the device makes in the run, all its phases together. (A step counts once, also where a method takes several
 gradients for it, as Per-FedAvg does; FedALA's learning of weights is not counted.) Along the way the model is judged on
-validation samples. By these counts optimiser and steps are chosen: by the device's own and, in a replay, also by those of all devices together,
-because a single device may have few validation samples.
+validation samples. By these counts optimiser and steps are chosen: by the device's own and, in a replay, also by those
+of all devices together, because a single device may have few validation samples.
 """
 
 from __future__ import annotations

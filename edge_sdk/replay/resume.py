@@ -64,7 +64,7 @@ def note_job(job: Replay, run: Run, bundles: tuple[Path, ...], more: Mapping[str
 
 
 def was_begun(out: Path) -> bool:
-    """Whether a replay, with one seed or several, was begun in a directory, so that it can go on."""
+    """True if a replay, with one seed or several, was begun in a directory, so that it can go on."""
     return (out / NOTE).is_file() or any(out.glob(f"seed-*/{NOTE}"))
 
 

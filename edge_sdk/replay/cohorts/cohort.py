@@ -20,7 +20,7 @@ Wanted = Callable[[str], Shapes]
 
 
 def count_nodes(tree: Mapping[str, tuple[str, ...]]) -> str:
-    """How many devices and hospitals there are, in words."""
+    """Numbers of devices and of hospitals, in words."""
     sizes = {"device": sum(map(len, tree.values())), "hospital": len(tree)}
     return " in ".join(f"{n} {noun}" if n == 1 else f"{n} {noun}s" for noun, n in sizes.items())
 
