@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from edge_sdk.models.frontend.decompose_attention import ATTENTION, has_data_mask
 from edge_sdk.models.frontend.decompose_choices import CHOICES
 from edge_sdk.models.frontend.decompose_geometry import GEOMETRY
 
@@ -179,6 +180,7 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.adaptive_max_pool1d.default: largest_of_windows,
     aten.adaptive_max_pool2d.default: largest_of_windows,
     aten.adaptive_max_pool3d.default: largest_of_windows,
+    **ATTENTION,
     **CHOICES,
     **GEOMETRY,
 }
@@ -196,5 +198,7 @@ def spell_out(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
 
 def is_to_spell_out(node: torch.fx.Node) -> bool:
     """True for a call that the exporter would write wrongly, or not at all."""
+    if node.target in ATTENTION:
+        return has_data_mask(node)
     pooled = node.target is aten.adaptive_avg_pool2d.default
     return node.target in DECOMPOSITIONS and not (pooled and node.args[0].meta["val"].is_contiguous())  # type: ignore[union-attr]
