@@ -77,6 +77,9 @@ def use_batch_statistics(g: OnnxGraph, biases: Mapping[str, str], renorm: bool =
             g.nodes.append(n)
             continue
         g.where = n.where
+        if n.inputs[3] in fresh:
+            what = "one BatchNorm called more than once, each time with statistics of the batch"
+            raise UnsupportedPattern(what, n.where, "give each place a layer of its own, or compile with --norm frozen")
         fresh |= rewrite_norm(g, n, biases.get(n.outputs[0], ""), renorm)
     g.where = ""
     return fresh

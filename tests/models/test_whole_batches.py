@@ -13,6 +13,7 @@ from edge_sdk.model.bundle import BundleError, check_manifest
 from edge_sdk.model.model import Model
 from edge_sdk.model.whole_batches import find_least
 from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.nodes.kernels import plain
 
@@ -90,6 +91,13 @@ def test_a_run_with_batches_that_are_too_large_is_refused_before_it_starts(norm,
         return
     with pytest.raises(UsageError, match=r"batch = 65 is above max_batch = 64 .* --max-batch 65"):
         plain.check(SimpleNamespace(method="fedavg"), SimpleNamespace(batch=batch), bundle)
+
+
+def test_one_layer_at_two_places_is_refused():
+    norm = nn.BatchNorm1d(4)
+    net = nn.Sequential(nn.Linear(5, 4), norm, nn.ReLU(), norm, nn.Linear(4, 3)).eval()
+    with pytest.raises(UnsupportedPattern, match=r"called more than once.* a layer of its own"):
+        compile_module(net, Spec("m", (5,), norm="batch"))
 
 
 def test_a_manifest_with_another_least_batch_is_refused(dense):
