@@ -28,7 +28,7 @@ from edge_sdk.models.gate.gate import Drops, Truth
 from edge_sdk.models.gate.golden import make_golden
 from edge_sdk.models.gate.runnable import RunnableGraph
 from edge_sdk.models.gate.search import SEARCH, Comparison, search_inputs
-from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.errors import CompileError, UnsupportedPattern
 from edge_sdk.models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.shapes import as_numbers
 from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
@@ -154,7 +154,12 @@ def lay_out_state(net: nn.Module, spec: Spec) -> State:
 
     Raises:
         CompileError: nothing is trained.
+        UnsupportedPattern: a parameter is complex.
     """
+    for name, parameter in net.named_parameters():
+        if parameter.is_complex():
+            advice = "make it a real one with a last axis of two, and use torch.view_as_complex in forward"
+            raise UnsupportedPattern("a parameter of complex numbers", name, advice)
     running = name_statistics(net) if spec.norm in ("running", "renorm") else []
     momenta = find_momenta(net) if spec.norm != "frozen" else {}
     parameters = lay_out_parameters(net, spec.groups)
