@@ -220,6 +220,8 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
             raise BundleError(f"{key} = {str(manifest.get(key))[:50]!r}, expected a count")
     if not manifest["parameters"] or not manifest["max_batch"]:
         raise BundleError("parameters and max_batch start at 1")
+    if manifest.get("min_batch", 1) not in (1, 2):
+        raise BundleError(f"min_batch = {str(manifest['min_batch'])[:50]!r}, expected 1 or 2")
     check_inputs(manifest.get("inputs"))
     if manifest.get("class_names") is not None:
         read_class_names(manifest["class_names"], manifest["classes"])

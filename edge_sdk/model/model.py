@@ -22,6 +22,7 @@ from edge_sdk.model.dropout import MASKS, step_masks
 from edge_sdk.model.inputs import Array, Data, Floats, check_floats
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
+from edge_sdk.model.whole_batches import check_chosen, check_step
 
 GradFn = Callable[..., tuple[float, Vector]]
 Random = np.random.Generator
@@ -204,7 +205,7 @@ class Model:
         """f(theta, indices or None for all, random=None) -> (mean loss, its gradient) over the chosen samples.
 
         `random` draws what a bundle with dropout drops, anew in each step (None: nothing). Samples are checked once,
-        here. More than `max_batch` of them go through in several steps. `cancel` is asked before every step.
+        here. More than `max_batch` go through in several steps, see `check_chosen`. `cancel` is asked before each.
 
         Raises (f):
             Cancelled: `cancel()` was true.
@@ -215,8 +216,7 @@ class Model:
 
         def gradient(theta: Vector, indices: Any = None, random: Random | None = None) -> tuple[float, Vector]:
             chosen = np.arange(len(rows)) if indices is None else np.asarray(indices)
-            if not len(chosen):
-                raise UsageError("a gradient over no samples: give at least one index")
+            check_chosen(self.bundle.manifest, len(chosen))
             theta, loss = self.parameters(theta), 0.0
             if len(chosen) <= most and (cancel is None or not cancel()):  # as nearly always: no array but these
                 feeds = self.feed(theta, rows[chosen]) | {"y": y[chosen], "weights": inputs.even_weights(len(chosen))}
@@ -325,8 +325,9 @@ class Model:
 
     def run(self, graph: str, feeds: Mapping[str, Array], buffers: Vector | None) -> list[Any]:
         """Run one graph on checked arrays; inputs that it does not have are left out."""
-        session = self.session(graph)
-        values = dict(feeds)
+        session, values = self.session(graph), dict(feeds)
+        if graph not in ("predict", "features"):
+            check_step(self.bundle.manifest, len(values[self.bundle.manifest["inputs"][0]["name"]]))
         if self.buffers0.size:
             given = self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
             values["buffers"] = given

@@ -25,6 +25,7 @@ from edge_sdk.model.bundle import BLOCKED_SUFFIX
 from edge_sdk.model.inputs import even_weights, split_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.whole_batches import find_least
 from edge_sdk.simulate.ranks import Ranks
 
 EPOCH, STEP, COHORT = "epoch", "step", "cohort"
@@ -141,10 +142,11 @@ class EpochGradient:
     ) -> list[float]:
         """Makes steps of SGD on v (n,) in place, as `methods.shared.local.descend` has them; returns their losses."""
         rows = [np.arange(self.count) if indices is None else indices for indices in steps]
-        size = max(map(len, rows), default=0)
+        size, least = max(map(len, rows), default=0), min(map(len, rows), default=2)
         given = {"damp": damp, "push": pull is not None, "base": base is not None}
         terms = frozenset(name for name, there in given.items() if there)
-        if not self.fits(terms, size):
+        enough = least >= find_least(self.graphs.model.bundle.manifest)  # else a single step says so
+        if not enough or not self.fits(terms, size):
             self.graphs.trained.step += len(steps)
             return descend_singly(self.step, v, steps, eta, damp, pull, base)
         feeds = self.feeds(terms, eta, damp, pull, base)

@@ -16,22 +16,24 @@ from edge_sdk.models.bundle.pack import pack_bundle
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.export import TRACE_BATCH, Forward, export_forward
+from edge_sdk.models.frontend.hooks import refuse_hooks
 from edge_sdk.models.frontend.lora import add_adapters, check_adapters
 from edge_sdk.models.frontend.outputs import check_output
-from edge_sdk.models.frontend.randomness import find_draws, refuse_draws
+from edge_sdk.models.frontend.randomness import draws_in_evaluation, find_draws, refuse_draws
 from edge_sdk.models.frontend.statistics import settle_statistics
+from edge_sdk.models.frontend.training import refuse_training_only
 from edge_sdk.models.gate.calls import check_calls
 from edge_sdk.models.gate.check import BLOCKED, check_graphs, find_unequal_parts
 from edge_sdk.models.gate.gate import Drops, Truth
 from edge_sdk.models.gate.golden import make_golden
 from edge_sdk.models.gate.runnable import RunnableGraph
 from edge_sdk.models.gate.search import SEARCH, Comparison, search_inputs
-from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.errors import CompileError, UnsupportedPattern
 from edge_sdk.models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.shapes import as_numbers
 from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
 from edge_sdk.models.passes import blocked
-from edge_sdk.models.passes.batch_norm import find_momenta, name_statistics
+from edge_sdk.models.passes.batch_norm import find_least_batch, find_momenta, name_statistics
 from edge_sdk.models.passes.steps import MOST, choose_max_batch
 
 ShowProgress = Callable[[str], None]
@@ -75,6 +77,7 @@ def compile_module(
     Raises:
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.
     """
+    refuse_hooks(net)
     net = settle_statistics(net, spec.norm)
     if spec.lora:
         net = add_adapters(net, spec.lora, spec.target, spec.also)
@@ -85,6 +88,7 @@ def compile_module(
     check_output(net, examples, spec.output, arguments)
     check_adapters(net, examples, arguments)
     drops = find_drops(net, examples, spec.dropout, arguments)
+    refuse_training_only(net, examples, arguments, spec.output, spec.norm, spec.dropout)
     forward, source = write_source(net, spec, state, examples, "off")
     if show:
         show(forward)
@@ -96,6 +100,7 @@ def compile_module(
     graphs = make_graphs(source, trained, spec) | (make_blocked_graphs(source, trained, spec) if spec.blocked else {})
     fixed, y_shape = read_vectors(net, state.slots, state.buffers), find_target_shape(spec, source.output_shape)
     truth = Truth(net, inputs, spec.loss, bool(state.momenta), drops, spec.output, state.running, spec.smoothing)
+    truth.still = draws_in_evaluation(net, examples, arguments)
     if spec.norm == "renorm":
         truth.renormalise()
     models = {k: t.model() for k, t in graphs.items()}
@@ -113,9 +118,11 @@ def compile_module(
     progress(f"parity: {found}; {calls} calls on their own, {search} searched inputs")
     vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, state.slots, y_shape)
     output, sites = as_numbers(source.output_shape[1:]), drops.sites if drops else ()
+    least = find_least_batch(trained.copy_graph()) if state.momenta else 1
     data = pack_bundle(
-        spec, inputs, state.slots, state.buffers, graphs, models, fixed, vector, errors, output, tolerance, sites=sites
-    )
+        spec, inputs, state.slots, state.buffers, graphs, models, fixed, vector, errors, output, tolerance,
+        sites=sites, least=least,
+    )  # fmt: skip
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(spec, data, state.size, {k: len(m.graph.node) for k, m in models.items()}, errors, truth)
 
@@ -147,7 +154,12 @@ def lay_out_state(net: nn.Module, spec: Spec) -> State:
 
     Raises:
         CompileError: nothing is trained.
+        UnsupportedPattern: a parameter is complex.
     """
+    for name, parameter in net.named_parameters():
+        if parameter.is_complex():
+            advice = "make it a real one with a last axis of two, and use torch.view_as_complex in forward"
+            raise UnsupportedPattern("a parameter of complex numbers", name, advice)
     running = name_statistics(net) if spec.norm in ("running", "renorm") else []
     momenta = find_momenta(net) if spec.norm != "frozen" else {}
     parameters = lay_out_parameters(net, spec.groups)

@@ -46,6 +46,7 @@ def pack_bundle(
     tolerance: Mapping[str, float],
     split: Mapping[str, Any] | None = None,
     sites: Sequence[DropSite] = (),
+    least: int = 1,
 ) -> bytes:
     """The bytes of a bundle file.
 
@@ -54,6 +55,7 @@ def pack_bundle(
         tolerance: errors that a device is allowed with the golden vectors.
         split: towers and parties, for split models.
         sites: places that drop values at random.
+        least: samples that a training step needs at least.
     """
     index, golden_bytes = pack_arrays(dict(golden))
     parts = {"layout.json": write_layout(slots), "theta0": to_little_endian(fixed["theta"])}
@@ -78,6 +80,8 @@ def pack_bundle(
     }
     if spec.smoothing:  # bundles without it stay the same to the byte
         manifest["smoothing"] = spec.smoothing
+    if least > 1:
+        manifest["min_batch"] = least
     if sites:
         manifest["dropout"] = write_sites(sites)
     if spec.class_names:

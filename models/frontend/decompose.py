@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from edge_sdk.models.frontend.decompose_attention import ATTENTION, has_data_mask
 from edge_sdk.models.frontend.decompose_choices import CHOICES
 from edge_sdk.models.frontend.decompose_geometry import GEOMETRY
 
@@ -129,6 +130,23 @@ def mean_of_plane(x: torch.Tensor, output_size: list[int]) -> Any:
     return x.mean((-2, -1), keepdim=True) if list(output_size) == [1, 1] else NotImplemented
 
 
+def means_by_a_divisor(
+    x: torch.Tensor,
+    kernel: list[int],
+    stride: list[int] | None = None,
+    padding: int | list[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    """Sums over windows divided by a number of one's own: means of whole windows, as a multiple."""
+    if divisor_override is None or ceil_mode:
+        return NotImplemented
+    pool = F.avg_pool2d if len(kernel) == 2 else F.avg_pool3d
+    means = pool(x, kernel, stride or kernel, padding or 0, False, True)
+    return means * (math.prod(kernel) / divisor_override)
+
+
 def one_hot_taps(x: torch.Tensor, kernel: list[int]) -> torch.Tensor:
     """One kernel for each tap of a window, with a one there: (taps, 1, *kernel)."""
     taps = torch.arange(math.prod(kernel))
@@ -164,6 +182,7 @@ def fold(
     return made.reshape(x.shape[0], x.shape[1] // math.prod(kernel), *output_size)
 
 
+DIVIDED = (aten.avg_pool2d.default, aten.avg_pool3d.default)
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.std.correction: std,
     aten.std.dim: std_of_axes,
@@ -176,9 +195,11 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.im2col.default: unfold,
     aten.col2im.default: fold,
     aten.adaptive_avg_pool2d.default: mean_of_plane,
+    **dict.fromkeys(DIVIDED, means_by_a_divisor),
     aten.adaptive_max_pool1d.default: largest_of_windows,
     aten.adaptive_max_pool2d.default: largest_of_windows,
     aten.adaptive_max_pool3d.default: largest_of_windows,
+    **ATTENTION,
     **CHOICES,
     **GEOMETRY,
 }
@@ -196,5 +217,9 @@ def spell_out(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
 
 def is_to_spell_out(node: torch.fx.Node) -> bool:
     """True for a call that the exporter would write wrongly, or not at all."""
+    if node.target in ATTENTION:
+        return has_data_mask(node)
+    if node.target in DIVIDED:
+        return len(node.args) > 6 and node.args[6] is not None
     pooled = node.target is aten.adaptive_avg_pool2d.default
     return node.target in DECOMPOSITIONS and not (pooled and node.args[0].meta["val"].is_contiguous())  # type: ignore[union-attr]

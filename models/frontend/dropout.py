@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from edge_sdk.model.dropout import DropSite
+from edge_sdk.models.frontend.decompose_attention import HIDDEN
 from edge_sdk.models.frontend.randomness import Draw, is_random
 from edge_sdk.models.ir.errors import TrainModeExport
 
@@ -32,6 +33,15 @@ DROPOUTS = {
 """Function -> the product that takes its place."""
 EMPTY = (aten.empty.memory_format, aten.new_empty.default, aten.empty_like.default)
 RECURRENT = (aten.gru.input, aten.lstm.input)
+
+
+def leave_out_dropout(program: torch.export.ExportedProgram) -> tuple[DropSite, ...]:
+    """Replace what drops values in evaluation, too, by what it is given, in place; no place is left."""
+    for node in [n for n in program.graph.nodes if n.target in DROPOUTS and n.args[1] and n.args[2]]:
+        node.replace_all_uses_with(node.args[0])
+        program.graph.erase_node(node)
+    program.graph_module.recompile()
+    return ()
 
 
 def use_masks(program: torch.export.ExportedProgram, draws: Sequence[Draw]) -> tuple[DropSite, ...]:
@@ -160,13 +170,22 @@ class MaskWriter:
         width = sqrt(q.meta["val"].shape[-1]) if scale is None else 1 / scale
         scores = self.call(aten.matmul.default, q, self.call(aten.transpose.int, k, -2, -1))
         scores = self.call(aten.div.Tensor, scores, width)
-        if bias is not None and bias.meta["val"].dtype == torch.bool:
-            hidden = self.call(aten.logical_not.default, bias)
-            scores = self.call(aten.masked_fill.Scalar, scores, hidden, float("-inf"))
-        elif bias is not None:
+        empty = None
+        if bias is not None:
+            bias, empty = self.settle_bias(bias, scores)
             scores = self.call(aten.add.Tensor, scores, bias)
         shares = self.call(aten.softmax.int, scores, -1)
-        return self.call(aten.matmul.default, self.call(aten.mul.Tensor, shares, self.take()), v)
+        made = self.call(aten.matmul.default, self.call(aten.mul.Tensor, shares, self.take()), v)
+        return self.call(aten.masked_fill.Scalar, made, empty, 0.0) if empty is not None else made
+
+    def settle_bias(self, bias: Node, like: Node) -> tuple[Node, Node]:
+        """`settle_empty_rows` as calls."""
+        if bias.meta["val"].dtype == torch.bool:
+            hidden = self.call(aten.logical_not.default, bias)
+            zeros = self.call(aten.mul.Scalar, self.call(aten.to.dtype, bias, like.meta["val"].dtype), 0.0)
+            bias = self.call(aten.masked_fill.Scalar, zeros, hidden, HIDDEN)
+        empty = self.call(aten.eq.Scalar, self.call(aten.amax.default, bias, [-1], True), HIDDEN)
+        return self.call(aten.masked_fill.Scalar, bias, empty, 0.0), empty
 
     def swap_recurrent(self, node: Node) -> None:
         """Write a recurrent layer with dropout as one call per layer, with a product between two."""

@@ -22,8 +22,9 @@ from edge_sdk.models.frontend.batch_sizes import LARGEST_BATCH, cut_batches_by_r
 from edge_sdk.models.frontend.complex_pairs import ComplexMode
 from edge_sdk.models.frontend.decompose import spell_out
 from edge_sdk.models.frontend.diagnose import IN_LAYER, explain, explain_writing, find_path
-from edge_sdk.models.frontend.dropout import use_masks
+from edge_sdk.models.frontend.dropout import leave_out_dropout, use_masks
 from edge_sdk.models.frontend.outputs import pick
+from edge_sdk.models.frontend.pools import cut_pools
 from edge_sdk.models.frontend.randomness import find_draws, follow_path, refuse_draws, set_training
 from edge_sdk.models.ir.errors import (
     CompileError,
@@ -127,7 +128,7 @@ def export_forward(
         t.requires_grad_()
     whole = Functional(net, names, len(inputs) - bool(draws), result, arguments)
     program = trace_module(whole, (tensors, *examples), bool(draws))
-    sites = use_masks(program, draws) if draws else ()
+    sites = use_masks(program, draws) if draws else leave_out_dropout(program)
     cut_batches_by_reshaping(program)
     refuse_detached(program, len(parameters))
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
@@ -209,7 +210,9 @@ def write_onnx(
         raise explain_writing(error, program) from error
     if made is None:
         raise CompileError("torch could not write the module as ONNX, and did not say why")
-    return made.model_proto, made.exported_program
+    model = made.model_proto  # written anew at each access
+    cut_pools(model)
+    return model, made.exported_program
 
 
 @contextlib.contextmanager

@@ -141,6 +141,29 @@ def find_draws(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequ
     return [merge(*pair) for pair in zip(first, second, strict=True)]
 
 
+class Still(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives probabilities in place of zeros and ones that are drawn: dropout divides by them, and changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.drew: bool = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in DRAWS:
+            return func(*args, **(kwargs or {}))
+        self.drew, like, share = True, args[0], float(args[1] if len(args) > 1 else 0.5)
+        return like.fill_(share) if func is aten.bernoulli_.float else torch.full_like(like, share)
+
+
+def draws_in_evaluation(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence[str] = ()) -> bool:
+    """True if a module drops values in evaluation, as `F.dropout(x)` without `training=self.training` does."""
+    net = copy.deepcopy(net).eval()
+    with warnings.catch_warnings(), torch.no_grad(), Still() as mode:
+        warnings.simplefilter("ignore")
+        run_module(net, [e[: PROBES[0]].clone() for e in examples], arguments)
+    return bool(mode.drew)
+
+
 def refuse_unless_broken(
     net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence[str], error: Exception
 ) -> None:

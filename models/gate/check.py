@@ -14,8 +14,8 @@ from edge_sdk.models.gate.gate import (
     Truth,
     check_float32,
     check_semantics,
-    compute_losses,
 )
+from edge_sdk.models.gate.losses import compute_losses
 from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, relative_error
 from edge_sdk.models.gate.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import CompileError, ParityError, UnsupportedPattern

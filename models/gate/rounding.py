@@ -70,7 +70,7 @@ def measure_rounding(model: Model, truth: Truth, draws: int = DRAWS) -> list[Rou
         draws: of each kind, at least; MANY where torch's own errors are COARSE.
     """
     y_shape = (-model.classes,) if model.classes else model.output_shape
-    cases = [c for c in list_cases(truth.train) if truth.drops or not c.at_rest]
+    cases = [c for c in list_cases(truth) if not c.whole]
     measured = (measure_kind(c, lambda case: measure_draw(model, truth, case, y_shape), draws) for c in cases)
     return [kind for kind in measured if kind is not None]
 

@@ -51,7 +51,8 @@ class Spec:
         features: path of the layer whose result is offered as features; "" for none.
         blocked: also write the graphs in onnxruntime's blocked layout, for convolutions (used where it works).
         max_batch: how many samples a device puts through at once; larger batches go in several steps, with the same
-            result. Fewer need less memory. None: chosen for speed (models/passes/steps.py).
+            result, or are refused where norms use the statistics of the batch. Fewer need less memory. None: chosen
+            for speed (models/passes/steps.py).
         dropout: what drops values at random in training is kept, with masks that devices draw ("keep"), or left out
             ("off"); "" refuses modules that have it.
         output: which of several results counts: a key, a field or a place; "": the only one.

@@ -23,6 +23,7 @@ from torch import nn
 from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.shapes import BatchDim
 from edge_sdk.models.rules.normalise import invert_root
 
 STEP = 0.1  # torch's usual momentum, and the usual step size here
@@ -57,6 +58,12 @@ def is_running(n: OnnxNode) -> bool:
     return n.op == "BatchNormalization" and n.inputs[3].startswith("b.")
 
 
+def find_least_batch(g: OnnxGraph) -> int:
+    """Samples that a step needs: 2 where a norm has one value of each sample and channel, whose variance is 0."""
+    shapes = [g.shape(n.inputs[0]) for n in g.nodes if is_running(n)]
+    return 2 if any(s[0] == BatchDim(1) and set(s[2:]) <= {1} for s in shapes) else 1
+
+
 def use_batch_statistics(g: OnnxGraph, biases: Mapping[str, str], renorm: bool = False) -> dict[str, str]:
     """Rewrite all batch normalisations in place; name of a running statistic -> name of the batch's.
 
@@ -70,6 +77,9 @@ def use_batch_statistics(g: OnnxGraph, biases: Mapping[str, str], renorm: bool =
             g.nodes.append(n)
             continue
         g.where = n.where
+        if n.inputs[3] in fresh:
+            what = "one BatchNorm called more than once, each time with statistics of the batch"
+            raise UnsupportedPattern(what, n.where, "give each place a layer of its own, or compile with --norm frozen")
         fresh |= rewrite_norm(g, n, biases.get(n.outputs[0], ""), renorm)
     g.where = ""
     return fresh
@@ -77,7 +87,10 @@ def use_batch_statistics(g: OnnxGraph, biases: Mapping[str, str], renorm: bool =
 
 def find_momentum(momenta: Mapping[str, float], statistic: str) -> float:
     """The momentum of the layer that a running statistic (`b.<path>.running_mean`) belongs to."""
-    return momenta[statistic.removeprefix("b.").rpartition(".")[0]]
+    path = statistic.removeprefix("b.").rpartition(".")[0]
+    if path not in momenta:
+        raise UnsupportedPattern("batch_norm as a function beside layers", path, "use nn.BatchNorm1d or its like")
+    return momenta[path]
 
 
 def rewrite_norm(g: OnnxGraph, n: OnnxNode, bias: str = "", renorm: bool = False) -> dict[str, str]:

@@ -63,6 +63,23 @@ def test_rms_norm(eps):
     assert made.errors["float64"] <= 1e-6
 
 
+def test_rms_norm_by_the_function():
+    torch.manual_seed(0)
+    assert measure_error(Net(lambda h: F.rms_norm(h, (6,))), (8,)) <= 1e-8
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [nn.AvgPool2d(2, divisor_override=3), nn.AvgPool2d((3, 2), 1, 1, divisor_override=5)],
+    ids=["plain", "padded"],
+)
+def test_means_by_a_divisor(pool):
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 2, 3), pool, nn.Flatten()]
+    width = nn.Sequential(*layers)(torch.zeros(1, 1, 6, 6)).shape[1]
+    assert measure_error(nn.Sequential(*layers, nn.Linear(width, 3)), (1, 6, 6)) <= 1e-9
+
+
 def make_dense(*layers):
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), *layers, nn.Linear(8, 3)).eval()

@@ -89,9 +89,10 @@ def test_what_an_optimiser_makes_of_a_variance_is_never_below_zero(model):
     assert np.isfinite(model.predict(theta, x)).all() and np.isfinite(model.loss_grad(theta, x, y)[1]).all()
 
 
-def test_one_sample_has_no_variance_but_a_finite_gradient(model):
+def test_one_sample_has_no_variance_and_is_refused_as_in_torch(model):
     x, y = draw(4, 1)
-    assert np.isfinite(model.loss_grad(model.theta0, x, y)[1]).all()
+    with pytest.raises(UsageError, match="one value of each channel"):
+        model.loss_grad(model.theta0, x, y)
 
 
 def test_methods_that_keep_normalisation_keep_its_statistics(model):

@@ -19,10 +19,21 @@ from edge_sdk.nodes.kernels.split import is_split
 
 
 def check(run: Run, settings: Any, bundle: Bundle) -> None:
-    """Raises UsageError if the bundle is a split model, which methods of this family cannot train."""
+    """Check that methods of this family can train a bundle with these settings.
+
+    Raises:
+        UsageError: it is a split model, or normalises with statistics of batches that are larger than it takes at once.
+    """
     if is_split(bundle):
         name = bundle.manifest["name"]
         raise UsageError(f"bundle {name} is a split model, and method = {run.method!r} trains a whole one")
+    batch, most = getattr(settings, "batch", 0), bundle.manifest["max_batch"]
+    if bundle.manifest["norm"] != "frozen" and batch > most:
+        name = bundle.manifest["name"]
+        raise UsageError(
+            f"batch = {batch} is above max_batch = {most} of bundle {name}, whose batch normalisation has no "
+            f"statistics of pieces; set batch to at most {most}, or compile with --max-batch {batch}"
+        )
 
 
 def for_device(parts: DeviceParts) -> Fields:

@@ -1,0 +1,56 @@
+"""Attention with a mask, spelled out: a row whose mask leaves nothing to attend to is 0, and has a gradient of 0.
+
+So it is in torch. The exporter would write a softmax over nothing but -inf, which is no number, and whose gradient
+makes all others no numbers, also where the sample weighs 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+HIDDEN = float("-inf")
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """softmax(q k' scale + mask) v; without a mask, or with grouped heads, it is left to the exporter."""
+    if attn_mask is None or dropout_p or is_causal or enable_gqa:
+        return NotImplemented
+    bias, empty = settle_empty_rows(attn_mask, query)
+    root = math.sqrt(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    shares = torch.softmax((query * root) @ (key.transpose(-2, -1) * root) + bias, -1)
+    return (shares @ value).masked_fill(empty, 0.0)
+
+
+def settle_empty_rows(mask: torch.Tensor, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The mask as numbers that are added to scores, with zeros in rows that hide everything; and which rows these are.
+
+    Args:
+        mask: (..., q, k), True where something is seen, or numbers. like: a tensor of the numbers' type.
+    """
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask.logical_not(), HIDDEN)
+    empty = mask.amax(-1, keepdim=True) == HIDDEN
+    return mask.masked_fill(empty, 0.0), empty
+
+
+def has_data_mask(node: torch.fx.Node) -> bool:
+    """True for attention whose mask follows the batch; rows of another mask are not empty, or the gate says so."""
+    mask = node.kwargs.get("attn_mask", node.args[3] if len(node.args) > 3 else None)
+    return isinstance(mask, torch.fx.Node) and any(isinstance(d, torch.SymInt) for d in mask.meta["val"].shape)
+
+
+ATTENTION = {aten.scaled_dot_product_attention.default: attend}
