@@ -93,6 +93,19 @@ def test_a_run_with_batches_that_are_too_large_is_refused_before_it_starts(norm,
         plain.check(SimpleNamespace(method="fedavg"), SimpleNamespace(batch=batch), bundle)
 
 
+@pytest.mark.parametrize(
+    ("count", "batch", "said"),
+    [(9, 4, "a step of 1 sample"), (1, 4, "a step of 1 sample"), (9, 0, "a step of 9"), (8, 4, ""), (3, 20, "")],
+)
+def test_a_device_whose_samples_do_not_go_into_batches_says_so_before_it_begins(dense, count, batch, said):
+    x, y = draw(count, (5,))
+    parts = SimpleNamespace(model=dense[1], x=x, y=y, settings=SimpleNamespace(batch=batch), whose="device d")
+    if not said:
+        return plain.check_steps(parts)
+    with pytest.raises(UsageError, match=rf"device d has {count} samples, batch = .*: m: {said}"):
+        plain.check_steps(parts)
+
+
 def test_one_layer_at_two_places_is_refused():
     norm = nn.BatchNorm1d(4)
     net = nn.Sequential(nn.Linear(5, 4), norm, nn.ReLU(), norm, nn.Linear(4, 3)).eval()

@@ -14,6 +14,7 @@ from edge_sdk.data.augment import augment
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.model import Model
+from edge_sdk.model.whole_batches import check_step
 from edge_sdk.nodes.kernels.family import Array, DeviceParts, Family, Fields
 from edge_sdk.nodes.kernels.split import is_split
 
@@ -37,9 +38,25 @@ def check(run: Run, settings: Any, bundle: Bundle) -> None:
 
 
 def for_device(parts: DeviceParts) -> Fields:
-    """grad_fn and samples and, where samples are held out, score; classifiers also judge and may settle."""
+    """grad_fn and samples and, where samples are held out, score; classifiers also judge and may settle.
+
+    Raises:
+        UsageError: its samples do not go into batches as its bundle needs them, or another part of it cannot be made.
+    """
+    check_steps(parts)
     grad_fn = parts.model.grad_fn(parts.x, parts.y, cancel=parts.cancel)
     return {"grad_fn": grad_fn, "samples": len(parts.x), **augments(parts), **judges(parts), **settles(parts)}
+
+
+def check_steps(parts: DeviceParts) -> None:
+    """Raises UsageError, before a run begins, if a step of an epoch has more or fewer samples than the bundle takes."""
+    count, manifest = len(parts.x), parts.model.bundle.manifest
+    batch = min(getattr(parts.settings, "batch", 0) or count, count)
+    try:
+        for size in filter(None, (batch, count % batch if batch else 0)):
+            check_step(manifest, size, manifest["max_batch"])
+    except UsageError as error:
+        raise UsageError(f"{parts.whose} has {count} samples, batch = {batch}: {error}") from None
 
 
 def augments(parts: DeviceParts) -> Fields:
