@@ -18,6 +18,7 @@ pytest.importorskip("torch", reason="the model of these data is compiled with it
 from edge_sdk import cli
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.replay.node_files import CLOUD
+from edge_sdk.replay.scores import NAMES
 from edge_sdk.replay.tuning.memory import make_envs
 from edge_sdk.replay.tuning.memory import play as play_in_memory
 from edge_sdk.replay.tuning.memory import prepare as prepare_in_memory
@@ -48,9 +49,8 @@ def test_devices_of_a_replay_reach_what_they_reach_there(tmp_path, method):
     fleet = prepare_in_memory(job_of(tmp_path / "b", method=method, settle=job.replay.settle).replay, no_kernels, print)
     expected = play_in_memory(fleet, {}).devices
     found = {d["device"]: d for d in play(job)["devices"]}
-    names = {"personal": "personalised"}
     for name, accuracies in expected.items():
-        assert found[name]["validation_accuracy"] == {names.get(m, m): a for m, a in accuracies.items()}
+        assert found[name]["validation_accuracy"] == {NAMES.get(m, m): a for m, a in accuracies.items()}
     assert make_envs(fleet, fleet.run).keys() - {CLOUD} == {*found, "hospital-1", "hospital-2"}
 
 
