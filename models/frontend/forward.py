@@ -91,7 +91,7 @@ def read_attributes(node: onnx.NodeProto) -> dict[str, Any]:
         elif a.type == AttributeProto.TENSOR:
             value = widen(numpy_helper.to_array(value))
         elif a.type == AttributeProto.FLOAT:
-            value = restore_decimal(value)
+            value = restore_number(value)
         elif a.name == "to":
             value = "float" if value in FLOATS else DTYPES.get(value, str(value))
         elif isinstance(value, (list, tuple)):
@@ -100,9 +100,9 @@ def read_attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return found
 
 
-def restore_decimal(x: float) -> float:
-    """The decimal that a float32 was rounded from: 1e-05, not 9.999999747e-06."""
-    return float(str(np.float32(x)))
+def restore_number(x: float) -> float:
+    """What a float32 was rounded from: a number of torch's own (1/6), else a decimal (1e-05, not 9.999999747e-06)."""
+    return next((v for v in TORCHS_OWN if np.float32(v) == np.float32(x)), float(str(np.float32(x))))
 
 
 def list_exact(forward: Forward) -> dict[float, float]:
@@ -121,7 +121,7 @@ def widen(array: np.ndarray, exact: Mapping[float, float] | None = None) -> np.n
         known = EXACT.get((array.shape, array.tobytes()))
         return array.astype(np.float64) if known is None else known
     number = float(array.reshape(()))
-    return np.full(array.shape, (exact or {}).get(number, restore_decimal(number)))
+    return np.full(array.shape, (exact or {}).get(number, restore_number(number)))
 
 
 def read_path(node: onnx.NodeProto) -> str:

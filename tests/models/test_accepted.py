@@ -83,9 +83,29 @@ def test_means_by_a_divisor(pool):
     assert measure_error(nn.Sequential(*layers, nn.Linear(width, 3)), (1, 6, 6)) <= 1e-9
 
 
+def test_the_gate_divides_by_six_in_float64():
+    """A sixth in float32 is off in the 8th digit, which grew above the limit in LeViT's attention."""
+    assert measure_error(make_dense(nn.Hardswish(), nn.Linear(8, 8), nn.Hardswish()), (6,)) <= 1e-12
+
+
+def test_hard_sigmoids_slope_is_a_sixth_in_the_gate():
+    """By its output: torch's own gradient has a sixth in float32, also in float64."""
+    x = torch.linspace(-4, 4, 33, dtype=torch.float64)[:, None]
+    node = helper.make_node("HardSigmoid", ["x"], ["y"], alpha=1 / 6)
+    assert np.abs(evaluate(node, x) - F.hardsigmoid(x).numpy()).max() <= 1e-15
+
+
 def make_dense(*layers):
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), *layers, nn.Linear(8, 3)).eval()
+
+
+def evaluate(node, x, values=None):
+    """What the gate's evaluator makes of one operator; constants of one number each."""
+    constants = [helper.make_tensor(name, TensorProto.DOUBLE, [1], [value]) for name, value in (values or {}).items()]
+    inputs, outputs = (helper.make_tensor_value_info(name, TensorProto.DOUBLE, [*x.shape]) for name in "xy")
+    graph = helper.make_graph([node], "one", [inputs], [outputs], constants)
+    return Evaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]))({"x": x.numpy()})["y"]
 
 
 def test_norms_over_two_values_one_after_the_other():
@@ -101,10 +121,7 @@ def test_the_gate_adds_torchs_epsilon_and_not_the_float32_next_to_it():
     x = torch.tensor([[0.0], [0.006]], dtype=torch.float64)
     node = helper.make_node("BatchNormalization", ["x", "one", "zero", "mean", "var"], ["y"], epsilon=1e-5)
     values = {"one": 1.0, "zero": 0.0, "mean": x.mean().item(), "var": x.var(unbiased=False).item()}
-    constants = [helper.make_tensor(name, TensorProto.DOUBLE, [1], [value]) for name, value in values.items()]
-    inputs, outputs = (helper.make_tensor_value_info(name, TensorProto.DOUBLE, [2, 1]) for name in "xy")
-    graph = helper.make_graph([node], "norm", [inputs], [outputs], constants)
-    got = Evaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]))({"x": x.numpy()})["y"]
+    got = evaluate(node, x, values)
     want = F.batch_norm(x, None, None, training=True, eps=1e-5).numpy()
     assert np.abs(got - want).max() <= 1e-14
 
