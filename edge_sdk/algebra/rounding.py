@@ -24,6 +24,8 @@ FINE = 12
 """Bits beyond which a float32 holds too few digits behind a step for its expectation to be right."""
 WIDEST = 32
 """Bits of a sum."""
+FINEST = 2.0**-100
+"""Least range. On a finer one the steps to a unit are more than float32 has, and what a zero becomes is undefined."""
 
 Steps = npt.NDArray[np.uint32]
 Ring = npt.NDArray[np.unsignedinteger]
@@ -50,7 +52,7 @@ def usual_half(bits: int) -> float:
 
 
 def round_up_or_down(y: Vector, half: float, bits: int, random: np.random.Generator) -> Steps:
-    """Integers (n,) from 0 to 2 M, of numbers in [-half, half]. What is outside is clipped."""
+    """Integers (n,) from 0 to 2 M, of numbers in [-half, half], half at least FINEST. What is outside is clipped."""
     top, found = largest(bits), np.empty(y.size, np.uint32)
     kind = np.float64 if bits > FINE else y.dtype.type
     for piece in pieces(y.size):

@@ -18,7 +18,7 @@ class Masks(Protocol):
     """
 
     def knows(self, peer: str) -> bool:
-        """Says if there is a key of that peer."""
+        """Says if there is a key of that peer. Raises PeerError where that cannot be looked up now."""
 
     def tag(self, peer: str, context: bytes, value: bytes) -> bytes:
         """A short name (TAG bytes) of a value in a context, by a key that the peer does not have either.

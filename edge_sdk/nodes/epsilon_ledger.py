@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.atomic import write_text
 from edge_sdk.contract.method import UP, Role, Step
-from edge_sdk.contract.run import Run
-from edge_sdk.errors import PeerError
+from edge_sdk.contract.run import Run, short
+from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.messages import Changes
 from edge_sdk.methods.integers.states import IntegersState
@@ -57,6 +58,30 @@ def rho_of_run(run: Run) -> float:
     return answers_of_run(run) * rho_of_answer(run)
 
 
+def read_charges(path: Path) -> dict[str, Any]:
+    """The charges of a file; none where there is no file.
+
+    Raises:
+        UsageError: it cannot be read, or an entry is none that a ledger writes: what was told would be unknown.
+    """
+    table = read_table(path)
+    for digest, entry in table.items():
+        if not is_charge(entry):
+            raise UsageError(
+                f"{path}: the entry {digest[:16]} is {short(entry)}; expected an object with a finite rho of 0 or more "
+                "and the number of the question that was charged last. Put the file back from a backup"
+            )
+    return table
+
+
+def is_charge(entry: Any) -> bool:
+    """Says if an entry is one that a ledger writes."""
+    if not isinstance(entry, dict) or type(entry.get("last")) is not int or type(entry.get("again", False)) is not bool:
+        return False
+    rho: Any = entry.get("rho")
+    return type(rho) in (int, float) and bool(0 <= rho < inf)
+
+
 class EpsilonLedger:
     """The ledger of one node. Args: directory: of the node."""
 
@@ -65,12 +90,12 @@ class EpsilonLedger:
 
     def spent_by(self, run: Run) -> float:
         """rho of a run so far."""
-        return float(read_table(self.path).get(digest_of(run), {}).get("rho", 0.0))
+        return float(read_charges(self.path).get(digest_of(run), {}).get("rho", 0.0))
 
     def spent_by_others(self, run: Run) -> float:
         """rho of all other runs."""
         own = digest_of(run)
-        return sum(float(entry["rho"]) for digest, entry in read_table(self.path).items() if digest != own)
+        return sum(float(entry["rho"]) for digest, entry in read_charges(self.path).items() if digest != own)
 
     def charge(self, run: Run, version: int, answered: bool) -> None:
         """Write down that an answer is about to leave, so that a power cut cannot take it back.
@@ -87,7 +112,7 @@ class EpsilonLedger:
 
     def charged(self, run: Run, version: int, answered: bool) -> dict[str, Any]:
         """The table with that charge. Args and errors as of `charge`."""
-        table, digest, price = read_table(self.path), digest_of(run), rho_of_answer(run)
+        table, digest, price = read_charges(self.path), digest_of(run), rho_of_answer(run)
         entry = table.pop(digest, {"id": run.id, "rho": 0.0, "last": 0})
         repeated = entry["last"] == version
         if repeated and not answered and not entry.get("again", False):

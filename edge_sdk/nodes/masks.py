@@ -31,7 +31,7 @@ import numpy.typing as npt
 from edge_sdk.atomic import write_text
 from edge_sdk.contract.masks import TAG
 from edge_sdk.contract.method import UP
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import PeerError, UsageError
 
 KEY, MINE, TAGS = 32, b"auscult secret sums 1", b"auscult tags 1"
 ZEROS = 1 << 20  # bytes; longer streams are made in one piece of their own
@@ -223,9 +223,14 @@ class RunMasks:
     def knows(self, peer: str) -> bool:
         """Says if there is a key of that peer, and takes over what has changed in the files since.
 
-        A peer that is in no file any more keeps its key in this process: its answers may be on their way in a sum.
-        """
-        found = self.peers()
+        A peer that is in no file now, or in none that can be read, keeps its key in this process: its answers may be on
+        their way in a sum. Raises PeerError where there is none and the files cannot be read."""
+        try:
+            found = self.peers()
+        except UsageError as error:
+            if peer not in self.known:
+                raise PeerError(f"no key of {peer} is known: {error}") from None
+            return True
         for name, key in found.items() if found is not self.seen else ():
             if self.known.get(name) != key:
                 self.known[name] = key

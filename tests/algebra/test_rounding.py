@@ -35,6 +35,14 @@ def test_steps_are_exact_and_what_is_outside_is_clipped(bits):
     assert steps[0] == 0 and steps[-1] == 2 * top
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("bits", BITS)
+def test_on_the_finest_range_integers_stay_in_their_bits(bits, kind):
+    x = np.array([0.0, 1e-45, 1e-35, -1e-35, 1.0, -1.0], kind)
+    steps = round_up_or_down(x, rounding.FINEST, bits, np.random.default_rng(0))
+    assert (steps <= 2 * largest(bits)).all() and steps[0] == largest(bits)
+
+
 @pytest.mark.parametrize(("bits", "terms"), [*product((2, 4, 8, 16), (1, 2, 3, 100, 10_000))])
 def test_sums_are_those_of_pythons_integers(bits, terms):
     """In whatever order: the ring is wide enough for the largest sum that there can be."""

@@ -117,6 +117,16 @@ def test_a_ledger_of_before_is_read(tmp_path: Path) -> None:
         assert EpsilonLedger(tmp_path).spent_by(run) == count * price
 
 
+@pytest.mark.parametrize(
+    "entry", ['{"rho": -5, "last": 0}', '{"rho": NaN, "last": 0}', '{"rho": "1", "last": 0}', "{}", "7"]
+)
+def test_a_ledger_whose_charges_are_none_is_refused_and_no_run_is_free(tmp_path: Path, entry: str) -> None:
+    (tmp_path / FILE).write_text(f'{{"{"a" * 64}": {entry}}}')
+    for ask in (EpsilonLedger(tmp_path).spent_by_others, lambda run: EpsilonLedger(tmp_path).charge(run, 1, False)):
+        with pytest.raises(UsageError, match=r"the entry aaaaaaaaaaaaaaaa is .* expected an object with a finite rho"):
+            ask(run_of())
+
+
 def test_no_more_questions_are_answered_than_a_run_has_rounds(tmp_path: Path) -> None:
     ledger, run = EpsilonLedger(tmp_path), run_of(rounds=2)
     ledger.charge(run, 1, answered=False)

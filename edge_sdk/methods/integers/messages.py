@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra import rounding
 from edge_sdk.algebra.arrays import ANY, OrNone, Rank, Tensor, Values
-from edge_sdk.algebra.rounding import FEWEST, MOST, WIDEST
+from edge_sdk.algebra.rounding import FEWEST, FINEST, MOST, WIDEST
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.methods.integers.labels import parted, put_vectors, take_label, take_vectors
 from edge_sdk.methods.shared.guard import Measurable, Measure
@@ -26,8 +26,12 @@ UNEVEN = 30.0
 
 
 def check_range(bits: int, half: float) -> None:
-    if not FEWEST <= bits <= MOST or not 0 <= half <= FARTHEST:
-        raise ValueError(f"{bits} bits for numbers up to {half:.3g}: {FEWEST} to {MOST}, and finite ones")
+    """Raises ValueError for a range on which nobody can round. 0: there is none yet."""
+    if not FEWEST <= bits <= MOST or not (half == 0 or FINEST <= half <= FARTHEST):
+        raise ValueError(
+            f"{bits} bits for numbers up to {half:.3g}: {FEWEST} to {MOST}, and up to {FINEST:.0e} at least and "
+            f"{FARTHEST:.0e} at most, or 0"
+        )
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ class Integers:
 
     def check(self, layout: Layout) -> None:
         check_range(self.bits, self.half)
-        check_range(self.bits, self.spread)
+        if not 0 <= self.spread <= FARTHEST:
+            raise ValueError(f"numbers of the size {self.spread:.3g}: 0 to {FARTHEST:.0e}")
         if not 0 < len(self.there) <= VECTORS or not 0 < self.size <= VECTORS * max(1, layout.size):
             raise ValueError(f"{self.size} integers of {len(self.there)} vectors, the model has {layout.size} numbers")
         if self.size % len(self.there) or list(self.there) != sorted(set(self.there)):

@@ -50,8 +50,9 @@ class Rounding:
         return length(y) / sqrt(max(1, y.size))
 
     def half(self, spread: float) -> float:
-        """Half of the range that suits numbers of that size."""
-        return spread * (rounding.usual_half(self.bits) if self.rotates else rounding.usual_half(rounding.MOST))
+        """Half of the range that suits numbers of that size; 0 where all of them are 0."""
+        usual = rounding.usual_half(self.bits if self.rotates else rounding.MOST)
+        return max(rounding.FINEST, spread * usual) if spread else 0.0
 
 
 @dataclass(frozen=True)

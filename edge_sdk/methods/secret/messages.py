@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import ANY, Drawn, Tensor
-from edge_sdk.algebra.rounding import FEWEST, MOST, WIDEST
+from edge_sdk.algebra.rounding import FEWEST, WIDEST
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.masks import TAG
 from edge_sdk.contract.run import ID
-from edge_sdk.methods.integers.messages import FARTHEST, VECTORS, Octets
+from edge_sdk.methods.integers.messages import VECTORS, Octets, check_range
 
 Words = Annotated[npt.NDArray[np.uint64], Tensor((ANY,), "uint64")]
 MOST_TERMS = 1 << 14
@@ -77,8 +77,7 @@ class SumForm:
     round: int = 0
 
     def check(self, layout: Layout) -> None:
-        if not FEWEST <= self.bits <= MOST or not 0 <= self.half <= FARTHEST:
-            raise ValueError(f"{self.bits} bits for numbers up to {self.half:.3g}: {FEWEST} to {MOST}, finite ones")
+        check_range(self.bits, self.half)
         if len(self.there) > VECTORS or not 0 <= self.size <= max(MOST_TERMS, VECTORS * layout.size) or self.round < 0:
             raise ValueError(f"{self.size} numbers of {len(self.there)} vectors, the model has {layout.size}")
         if len(self.kind) > LONGEST or any(len(path) > LONGEST for path in self.there):

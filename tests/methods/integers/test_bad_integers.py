@@ -14,6 +14,7 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.messages import Changes, Integers
 from edge_sdk.methods.integers.method import rounded
+from edge_sdk.methods.integers.rounded import DOWNWARD, Rounding, round_vector
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.shared.evaluation import Progress, evaluated
 from edge_sdk.methods.shared.gather import Sum
@@ -50,6 +51,7 @@ BAD = {
     "endless numbers": dict(half=inf),
     "no number": dict(half=nan),
     "a negative range": dict(half=-1.0),
+    "a range finer than any number": dict(half=1e-37),
     "a spread that is none": dict(spread=nan),
     "no vector": dict(there=()),
     "a vector twice": dict(there=("total", "total")),
@@ -74,6 +76,23 @@ def test_changes_that_lead_nowhere_are_refused():
     for changed in (dict(base=0), dict(version=9), dict(base=7, changes=())):
         with pytest.raises(DecodeError, match="lead not"):
             CODEC.decode(CODEC.encode(replace(QUESTIONS[2], **changed)))
+
+
+@pytest.mark.parametrize("half", [5e-324, 1e-37, nan, inf, 1e38, -1.0])
+def test_a_question_with_a_scale_on_which_nobody_can_round_is_refused(half):
+    with pytest.raises(DecodeError, match=r"bits for numbers|at \$\.half"):
+        CODEC.decode(CARELESS.encode(replace(QUESTIONS[2], half=half)))
+
+
+@pytest.mark.parametrize("size", [1e-44, 1e-37, 1e-33])
+@pytest.mark.parametrize("rotates", [True, False])
+def test_a_vector_of_next_to_nothing_is_rounded_on_a_scale_that_all_can_read(size, rotates):
+    """As what rounding left of a model that has not moved for a while may be."""
+    x = np.zeros(64, np.float32)
+    x[3] = size
+    found = round_vector(Rounding(0, 1, DOWNWARD, 8, rotates), x, 0.0, np.random.default_rng(0))
+    assert found.half >= rounding.FINEST and (found.steps <= 2 * rounding.largest(8)).all()
+    assert np.abs(found.left).max() <= 2 * found.half
 
 
 STRANGE = {
