@@ -19,6 +19,7 @@ from edge_sdk.models.frontend.export import TRACE_BATCH, Forward, export_forward
 from edge_sdk.models.frontend.hooks import refuse_hooks
 from edge_sdk.models.frontend.lora import add_adapters, check_adapters
 from edge_sdk.models.frontend.outputs import check_output
+from edge_sdk.models.frontend.prepare import prepare_module
 from edge_sdk.models.frontend.randomness import draws_in_evaluation, find_draws, refuse_draws
 from edge_sdk.models.frontend.statistics import settle_statistics
 from edge_sdk.models.frontend.training import refuse_training_only
@@ -77,14 +78,15 @@ def compile_module(
     Raises:
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.
     """
+    inputs, arguments = spec.list_inputs(), [i.argument for i in spec.list_inputs()]
+    examples = [make_example(i) for i in inputs]
+    prepare_module(net, examples, spec.output, arguments)
     refuse_hooks(net)
     net = settle_statistics(net, spec.norm)
     if spec.lora:
         net = add_adapters(net, spec.lora, spec.target, spec.also)
     state = lay_out_state(net, spec)
     progress(f"{spec.name}: {state.size:,} parameters in {len(state.slots)} tensors")
-    inputs, arguments = spec.list_inputs(), [i.argument for i in spec.list_inputs()]
-    examples = [make_example(i) for i in inputs]
     check_output(net, examples, spec.output, arguments)
     check_adapters(net, examples, arguments)
     drops = find_drops(net, examples, spec.dropout, arguments)

@@ -98,9 +98,27 @@ def read_pixels(x: torch.Tensor, column: torch.Tensor, row: torch.Tensor) -> tor
     return read * inside.to(x.dtype).unsqueeze(1)
 
 
+def interpolate_signal(x: torch.Tensor, size: list[int] | None, align_corners: bool, scales: list[float] | None) -> Any:
+    """A signal (B, C, n) by linear interpolation with another number of samples: an image of one row.
+
+    For an image the exporter writes a Resize; for a signal, indices and weights that are rounded to float32, which
+    where neighbours cancel is more than the gate allows.
+    """
+    across, factors = ([1, *size] if size else None), ([1.0, *scales] if scales else None)
+    return aten.upsample_bilinear2d.vec(x.unsqueeze(2), across, align_corners, factors).squeeze(2)
+
+
+def repeat_signal(x: torch.Tensor, size: list[int] | None, scales: list[float] | None) -> Any:
+    """A signal (B, C, n) by its nearest samples with another number of them: an image of one row, as above."""
+    across, factors = ([1, *size] if size else None), ([1.0, *scales] if scales else None)
+    return aten.upsample_nearest2d.vec(x.unsqueeze(2), across, factors).squeeze(2)
+
+
 GEOMETRY: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.atan2.default: angle,
     aten.hypot.default: length,
+    aten.upsample_linear1d.vec: interpolate_signal,
+    aten.upsample_nearest1d.vec: repeat_signal,
     aten.sinc.default: sine_over_angle,
     aten.cdist.default: distances,
     aten._cdist_forward.default: distances,

@@ -264,7 +264,7 @@ def keep_registry() -> Iterator[None]:
 @contextlib.contextmanager
 def silence_exporter() -> Iterator[None]:
     """Hide what the exporter prints, logs and warns about itself."""
-    log = logging.getLogger("torch.onnx")
+    log = logging.getLogger("torch")
     level = log.level
     log.setLevel(logging.ERROR)
     try:

@@ -49,14 +49,17 @@ def read_forward(forward: Forward) -> OnnxGraph:
     for node in source.node:
         refuse_unknown_domain(node)
     exact = list_exact(forward)
+    factors = {n.input[2] for n in source.node if n.op_type == "Resize" and len(n.input) > 2}
     for initializer in source.initializer:
-        g.constants[initializer.name] = widen(numpy_helper.to_array(initializer), exact)
+        array = numpy_helper.to_array(initializer)
+        g.constants[initializer.name] = restore(array) if initializer.name in factors else widen(array, exact)
     observed = observe_shapes(forward)
     for value in source.input:
         g.input(value.name, observed[value.name], DTYPES.get(value.type.tensor_type.elem_type, "float"))
     for node in source.node:
         if node.op_type == "Constant":
-            g.constants[node.output[0]] = widen(numpy_helper.to_array(node.attribute[0].t), exact)
+            array = numpy_helper.to_array(node.attribute[0].t)
+            g.constants[node.output[0]] = restore(array) if node.output[0] in factors else widen(array, exact)
         else:
             made = OnnxNode(
                 node.op_type, list(node.input), list(node.output), read_attributes(node), "", read_path(node)
@@ -122,6 +125,11 @@ def widen(array: np.ndarray, exact: Mapping[float, float] | None = None) -> np.n
         return array.astype(np.float64) if known is None else known
     number = float(array.reshape(()))
     return np.full(array.shape, (exact or {}).get(number, restore_number(number)))
+
+
+def restore(array: np.ndarray) -> np.ndarray:
+    """A few float32 numbers as what each was rounded from, in float64."""
+    return np.array([restore_number(v) for v in array.ravel()], np.float64).reshape(array.shape)
 
 
 def read_path(node: onnx.NodeProto) -> str:

@@ -31,8 +31,11 @@ def turn(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
     """Cosines and sines of 2 pi j k / points, each (rows, columns)."""
     if points > LONGEST:
         raise UnsupportedPattern(f"a Fourier transform of {points} points", "", f"use up to {LONGEST}, or windows")
-    angles = np.outer(np.arange(rows), np.arange(columns)) % points * (2 * pi / points)
-    return np.cos(angles), np.sin(angles)
+    steps = np.outer(np.arange(rows), np.arange(columns)) % points
+    angles = steps * (2 * pi / points)
+    sin = np.sin(angles)
+    sin[2 * steps % points == 0] = 0  # exactly: an imaginary part that is 0 has a sign in angle()
+    return np.cos(angles), sin
 
 
 def as_tensor(matrix: np.ndarray, like: torch.Tensor) -> torch.Tensor:

@@ -55,26 +55,36 @@ def run_module(net: nn.Module, values: Sequence[torch.Tensor], arguments: Sequen
 
 
 def check_output(net: nn.Module, examples: Sequence[torch.Tensor], name: str, arguments: Sequence[str] = ()) -> None:
-    """Run the module once on two samples.
+    """Run the module on two samples, and on one: what is left of a device's data may be a single one.
 
     Raises:
         CompileError: it does not run, or its result cannot be chosen.
     """
+    pick(try_samples(net, [e[:2] for e in examples], arguments), name)
+    try_samples(net, [e[:1] for e in examples], arguments)
+
+
+def try_samples(net: nn.Module, samples: Sequence[torch.Tensor], arguments: Sequence[str]) -> Any:
+    """What a module returns. Raises CompileError, with the layer, where torch does not run it."""
     running: list[str] = []
     hooks = [
         m.register_forward_pre_hook(lambda m, a, path=path: running.append(path)) for path, m in net.named_modules()
     ]
     try:
         with torch.no_grad():
-            made = run_module(net, [e[:2] for e in examples], arguments)
+            return run_module(net, samples, arguments)
     except Exception as error:
         first = str(error).strip().split("\n")[0][:300] or type(error).__name__
-        shapes = ", ".join(str(tuple(e.shape[1:])) for e in examples)
-        raise CompileError(
-            f"{running[-1] if running and running[-1] else 'the module'}: torch itself does not run it on samples of "
-            f"shape {shapes} ({first}); --input is the shape of one sample, without the batch"
-        ) from error
+        shapes = ", ".join(str(tuple(e.shape[1:])) for e in samples)
+        alone = len(samples[0]) == 1
+        many = f"a batch of a single sample of shape {shapes}" if alone else f"samples of shape {shapes}"
+        advice = (
+            "use layers that do not need several (a norm over more than one value)"
+            if alone
+            else "--input is the shape of one sample, without the batch"
+        )
+        where = running[-1] if running and running[-1] else "the module"
+        raise CompileError(f"{where}: torch itself does not run it on {many} ({first}); {advice}") from error
     finally:
         for hook in hooks:
             hook.remove()
-    pick(made, name)
