@@ -40,13 +40,14 @@ from edge_sdk.models.ir.shapes import at_batch
 
 BATCH = 2
 # functions of torch's innermost set, which have no derivative there, and the same functions where they have one; and
-# functions that leave open which of equal elements they choose, by torch's own sort, which does not
+# functions that leave open which of equal elements they choose, by torch's own stable sort, which does not
 SAME: dict[Any, Callable[..., Any]] = {
     torch.ops.prims.sum.default: lambda x, dims, **rest: torch.sum(x, dims),
     torch.ops.prims.div.default: torch.div,
     torch.ops.prims.sub.default: torch.sub,
     torch.ops.prims.mul.default: torch.mul,
     torch.ops.prims.var.default: lambda x, dims, correction=1.0, **rest: torch.var(x, dims, correction=correction),
+    torch.ops.aten.sort.default: lambda x, dim=-1, down=False: torch.sort(x, stable=True, dim=dim, descending=down),
     **{chooses: CHOICES[chooses] for chooses in OPEN},
 }
 # functions that ONNX writes like others, with another gradient at ties or bounds
