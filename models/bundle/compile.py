@@ -17,7 +17,7 @@ from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.export import TRACE_BATCH, Forward, export_forward
 from edge_sdk.models.frontend.hooks import refuse_hooks
-from edge_sdk.models.frontend.lora import add_adapters, check_adapters
+from edge_sdk.models.frontend.lora import add_adapters, settle_adapters
 from edge_sdk.models.frontend.outputs import check_output
 from edge_sdk.models.frontend.prepare import prepare_module
 from edge_sdk.models.frontend.randomness import draws_in_evaluation, find_draws, refuse_draws
@@ -88,7 +88,7 @@ def compile_module(
     state = lay_out_state(net, spec)
     progress(f"{spec.name}: {state.size:,} parameters in {len(state.slots)} tensors")
     check_output(net, examples, spec.output, arguments)
-    check_adapters(net, examples, arguments)
+    settle_adapters(net, examples, arguments)
     drops = find_drops(net, examples, spec.dropout, arguments)
     refuse_training_only(net, examples, arguments, spec.output, spec.norm, spec.dropout)
     forward, source = write_source(net, spec, state, examples, "off")
