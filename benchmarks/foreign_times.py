@@ -55,7 +55,11 @@ def make_torch_step(net: Any, entry: Foreign) -> Callable[[], object]:
     }
     set_training(net, entry.spec.get("norm", "frozen") != "frozen", entry.spec.get("dropout") == "keep")
 
+    kept = [m for m in net.modules() if hasattr(m, "attention_bias_cache")]
+
     def step() -> object:
+        for layer in kept:  # LeViT keeps biases in evaluation, which can be differentiated once only
+            layer.attention_bias_cache = {}
         z = net(drawn[""]) if "" in drawn else net(**drawn)
         z = next(iter(z.values())) if isinstance(z, dict) else z
         return torch.autograd.grad(z.square().mean(), list(net.parameters()), allow_unused=True)

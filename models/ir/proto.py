@@ -15,6 +15,7 @@ from edge_sdk.models.ir.shapes import Dim, Shape
 
 OPSET = 18
 IR_VERSION = 9
+SHARED = 1024  # below that a second copy is smaller than the trouble
 PRIVATE = {"com.microsoft": 1, "com.microsoft.nchwc": 1}
 KINDS = {"int64": TensorProto.INT64, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
 
@@ -31,12 +32,13 @@ def write_model(g: OnnxGraph, outputs: Sequence[str], double: bool = False, name
     names = choose_names(g, kept, outputs)
     writer = ProtoWriter(names, TensorProto.DOUBLE if double else TensorProto.FLOAT)
     used = {i for n in kept for i in list_reads(n)}
+    constants = {names[k]: k for k in g.constants if k in used}
     graph = helper.make_graph(
         [writer.write_node(n) for n in kept],
         name,
         [writer.write_value(i, g.shapes[i], g.dtypes[i]) for i in g.inputs if i in used or i in outputs],
         [writer.write_value(o, g.shapes[o], g.dtypes.get(o, "float")) for o in outputs],
-        initializer=[writer.write_constant(k, v) for k, v in g.constants.items() if k in used],
+        initializer=[writer.write_constant(k, g.constants[k]) for k in constants.values()],
     )
     domains = sorted({n.domain for n in kept} - {""})
     opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(d, PRIVATE[d]) for d in domains)]
@@ -66,11 +68,17 @@ def list_reads(node: OnnxNode) -> set[str]:
 
 
 def choose_names(g: OnnxGraph, kept: Sequence[OnnxNode], outputs: Sequence[str]) -> dict[str, str]:
-    """Name of a value here -> its name in the file: inputs and outputs keep theirs, the rest is numbered."""
+    """Name of a value here -> its name in the file: inputs and outputs keep theirs, the rest is numbered.
+
+    Equal constants of SHARED numbers or more have one name, so that they are in the file once.
+    """
     names = {n: n for n in [*g.inputs, *outputs]} | {"": ""}
     used = {i for n in kept for i in list_reads(n)}
+    written: dict[tuple[Any, ...], str] = {}
     for constant in (k for k in g.constants if k in used):
-        names.setdefault(constant, f"c{len(names)}")
+        array = g.constants[constant]
+        same = (array.shape, array.dtype.str, array.tobytes()) if array.size >= SHARED else (constant,)
+        names.setdefault(constant, written.setdefault(same, f"c{len(names)}"))
     for node in kept:
         bodies = [v for v in node.attributes.values() if isinstance(v, ScanBody)]
         inner = [o for b in bodies for o in [*(i for i, _ in b.inputs), *(o for m in b.nodes for o in m.outputs)]]

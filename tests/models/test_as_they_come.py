@@ -123,3 +123,18 @@ def test_an_empty_lazy_layer_is_named():
 
     with pytest.raises(CompileError, match=r"unused.weight: has no size after the module has run once"):
         compile_one(Never())
+
+
+def test_equal_large_constants_are_in_a_graph_once():
+    """As the matrices of a transform that is called for each channel."""
+
+    class Spectra(nn.Module):
+        def __init__(self, times):
+            super().__init__()
+            self.times, self.last = times, nn.Linear(33, 3)
+
+        def forward(self, x):
+            return self.last(sum(torch.fft.rfft(torch.cos(x + i)).abs() for i in range(self.times)).mean(1) / 8)
+
+    once, twice = (len(compile_one(Spectra(n), (3, 64)).data) for n in (1, 4))
+    assert twice - once < 64 * 33 * 4
