@@ -40,7 +40,8 @@ PATIENTS = (1, 2, 4, 5, 7, 8, 10)
 AUGMENT = Augment(rotation=0.25, scale=0.15, noise=0.1)
 GRADIENTS = 6
 COMMON = {"batch": 0, "decay": 0.995}
-ETAS = (0.02, 0.05, 0.1, 0.2)
+ETAS = (0.01, 0.02, 0.05, 0.1)
+TWO = (0.02, 0.05)  # where a second parameter has trials, too
 TARGET = 0.6
 
 Job = tuple[str, dict[str, Any], list[dict[str, Any]]]
@@ -48,22 +49,22 @@ Job = tuple[str, dict[str, Any], list[dict[str, Any]]]
 SLR = {"personal_epochs": 0, "local_epochs": GRADIENTS}
 JOBS: Mapping[str, Job] = {
     "FedAvg": ("fedavg", {"local_epochs": 6}, grid(eta_l=ETAS)),
-    "FedProx": ("fedavg", {"local_epochs": 6}, grid(eta_l=(0.05, 0.1), proximal=(0.01, 0.1))),
+    "FedProx": ("fedavg", {"local_epochs": 6}, grid(eta_l=TWO, proximal=(0.01, 0.1))),
     "SCAFFOLD": ("scaffold", {"local_steps": 6}, grid(eta_l=ETAS)),
-    "FedDyn": ("feddyn", {"local_epochs": 6}, grid(eta_l=(0.05, 0.1), alpha=(0.01, 0.1))),
+    "FedDyn": ("feddyn", {"local_epochs": 6}, grid(eta_l=TWO, alpha=(0.01, 0.1))),
     "FedBN": ("fedbn", {"local_epochs": 6}, grid(eta_l=ETAS)),
     "FedPer": ("fedper", {"local_epochs": 6}, grid(eta_l=ETAS)),
     "FedRep": ("fedrep", {"local_epochs": 3, "head_epochs": 3}, grid(eta_l=ETAS)),
     "FedBABU": ("fedbabu", {"local_epochs": 6}, grid(eta_l=ETAS)),
-    "Ditto": ("ditto", {"local_epochs": 3, "personal_epochs": 3}, grid(eta_l=(0.05, 0.1), nearness=(0.1, 1.0))),
-    "APFL": ("apfl", {"local_epochs": 3}, grid(eta_l=(0.05, 0.1), alpha=(0.25, 0.5))),
+    "Ditto": ("ditto", {"local_epochs": 3, "personal_epochs": 3}, grid(eta_l=TWO, nearness=(0.1, 1.0))),
+    "APFL": ("apfl", {"local_epochs": 3}, grid(eta_l=TWO, alpha=(0.25, 0.5))),
     "FedALA": ("fedala", {"local_epochs": 5}, grid(eta_l=ETAS)),
     "FedSLR, full rank": (
         "fedslr",
         {**SLR, "global_penalty": "none"},
-        grid(eta_l=(0.02, 0.05), eta_g=(30.0, 100.0)),
+        grid(eta_l=TWO, eta_g=(30.0, 100.0)),
     ),
-    "FedSLR": ("fedslr", SLR, grid(eta_l=(0.02, 0.05), eta_g=(100.0,), lam=(0.0005, 0.001))),
+    "FedSLR": ("fedslr", SLR, grid(eta_l=TWO, eta_g=(100.0,), lam=(0.0005, 0.001))),
 }
 ALONE = grid(augmented=(True, False), rate=(0.001, 0.003))
 SETTLING = Settling(batch=0, steps=(0, 25, 50, 100), local_steps=(100, 200, 400))
@@ -125,24 +126,31 @@ HEAD = (
     "fine-tuned",
     "settled",
     "settled - alone",
+    "settled - FedAvg",
     "gradients",
     "MB",
     f"to {TARGET:.0%}",
 )
 
 
-def row(name: str, chosen: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]]) -> list[str]:
+def row(
+    name: str, chosen: Mapping[str, Any], seeds: Sequence[Mapping[str, Any]], usual: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """One line of the table; `usual` are FedAvg's runs with the same seeds, if there are any."""
+
     def accuracy(of: Any) -> str:
         return mean_sd([None if of(s) is None else mean(of(s)) for s in seeds], factor=100)
 
     settled = by_device([s["settled"]["test"] for s in seeds])
     against = by_device([s["alone"] for s in seeds])
+    fedavg = by_device([s["settled"]["test"] for s in usual]) if usual else {}
     reached = [cost_to([Point(**p) for p in s["curve"]], TARGET) for s in seeds]
     words = ", ".join(f"{key} {value:g}" for key, value in chosen.items())
     return [
         name, words, accuracy(lambda s: s["global"]), accuracy(lambda s: s["own"]),
         accuracy(lambda s: s["fine-tuned"]["test"]), accuracy(lambda s: s["settled"]["test"]),
         paired(list(settled.values()), [against[d] for d in settled]),
+        paired(list(settled.values()), [fedavg[d] for d in settled]) if fedavg and name != "FedAvg" else "-",
         f"{seeds[0]['gradients']:.0f}", f"{mean([s['megabytes'] for s in seeds]):.0f}", mean_sd(reached, 0),
     ]  # fmt: skip
 
@@ -166,14 +174,15 @@ def main() -> None:
     own, scores = kept.get("alone: trials", lambda: tune(ALONE, lambda trial: right_alone(fleet, trial)))
     print(f"alone: {own}, trials {scores}", file=sys.stderr)
     local = cache(lambda seed: alone(fleet, own, seed))
-    rows, drawn = [], {}
+    rows, drawn, usual = [], {}, []
     for name in options.only:
         job = JOBS[name]
         chosen, _ = kept.get(f"{name}: trials", lambda job=job: tuned(fleet, job, options.rounds))
         seeds = [kept.get(f"{name}: {seed}", lambda job=job, chosen=chosen, seed=seed:
                           measured(fleet, job, chosen, options.rounds, seed, local(seed)))
                  for seed in range(options.seeds)]  # fmt: skip
-        rows.append(row(name, chosen, seeds))
+        usual = seeds if name == "FedAvg" else usual
+        rows.append(row(name, chosen, seeds, usual))
         drawn[name] = [one["curve"] for one in seeds]
         print(markdown(HEAD, rows[-1:]), flush=True)
     if options.picture:

@@ -25,7 +25,7 @@ FINE = 12
 WIDEST = 32
 """Bits of a sum."""
 FINEST = 2.0**-100
-"""Least range. On a finer one the steps to a unit are more than float32 has, and what a zero becomes is undefined."""
+"""Least half of a range. On a finer one the steps in a unit overflow float32, and a zero has no defined integer."""
 
 Steps = npt.NDArray[np.uint32]
 Ring = npt.NDArray[np.unsignedinteger]

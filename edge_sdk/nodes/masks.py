@@ -224,7 +224,11 @@ class RunMasks:
         """Says if there is a key of that peer, and takes over what has changed in the files since.
 
         A peer that is in no file now, or in none that can be read, keeps its key in this process: its answers may be on
-        their way in a sum. Raises PeerError where there is none and the files cannot be read."""
+        their way in a sum.
+
+        Raises:
+            PeerError: no key of it is known, and the files cannot be read.
+        """
         try:
             found = self.peers()
         except UsageError as error:

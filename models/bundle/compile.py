@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import torch
 from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
+from edge_sdk.model.dropout import DropSite
 from edge_sdk.models.bundle import container
 from edge_sdk.models.bundle.pack import pack_bundle
 from edge_sdk.models.derive import targets
@@ -24,7 +26,7 @@ from edge_sdk.models.frontend.randomness import draws_in_evaluation, find_draws,
 from edge_sdk.models.frontend.statistics import settle_statistics
 from edge_sdk.models.frontend.training import refuse_training_only
 from edge_sdk.models.gate.calls import check_calls
-from edge_sdk.models.gate.check import BLOCKED, check_graphs, find_unequal_parts
+from edge_sdk.models.gate.check import BLOCKED, YShape, check_graphs, find_unequal_parts
 from edge_sdk.models.gate.gate import Drops, Truth
 from edge_sdk.models.gate.golden import make_golden
 from edge_sdk.models.gate.runnable import RunnableGraph
@@ -78,55 +80,33 @@ def compile_module(
     Raises:
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.
     """
-    inputs, arguments = spec.list_inputs(), [i.argument for i in spec.list_inputs()]
-    examples = [make_example(i) for i in inputs]
-    prepare_module(net, examples, spec.output, arguments)
-    refuse_hooks(net)
-    net = settle_statistics(net, spec.norm)
-    if spec.lora:
-        net = add_adapters(net, spec.lora, spec.target, spec.also)
+    examples = [make_example(i) for i in spec.list_inputs()]
+    net = prepare(net, spec, examples)
     state = lay_out_state(net, spec)
     progress(f"{spec.name}: {state.size:,} parameters in {len(state.slots)} tensors")
-    check_output(net, examples, spec.output, arguments)
-    settle_adapters(net, examples, arguments)
-    drops = find_drops(net, examples, spec.dropout, arguments)
-    refuse_training_only(net, examples, arguments, spec.output, spec.norm, spec.dropout)
-    forward, source = write_source(net, spec, state, examples, "off")
+    exported = export(net, spec, state, examples)
     if show:
-        show(forward)
-    trained = source
-    if drops:
-        forward, trained = write_source(net, spec, state, examples, "keep")
-        drops = replace(drops, sites=forward.sites)
-    spec = set_max_batch(set_classes(spec, source.output_shape), trained)
-    graphs = make_graphs(source, trained, spec) | (make_blocked_graphs(source, trained, spec) if spec.blocked else {})
-    fixed, y_shape = read_vectors(net, state.slots, state.buffers), find_target_shape(spec, source.output_shape)
-    truth = Truth(net, inputs, spec.loss, bool(state.momenta), drops, spec.output, state.running, spec.smoothing)
-    truth.still = draws_in_evaluation(net, examples, arguments)
-    if spec.norm == "renorm":
-        truth.renormalise()
-    models = {k: t.model() for k, t in graphs.items()}
-    runs = {k: RunnableGraph(m) for k, m in models.items()}
-    for name in find_unequal_parts(graphs, runs, truth, fixed, y_shape):
-        progress(f"{name}: is rounded differently from the whole gradient, so it is cut out of that")
-        graphs[name] = write_loss_grad(trained, spec, [name.partition("@")[2]], cut=True)
-        models[name] = graphs[name].model()
-        runs[name] = RunnableGraph(models[name])
-    progress("graphs: " + ", ".join(f"{k} {len(m.graph.node)} nodes" for k, m in models.items()))
-    calls = check_calls(forward)
+        show(exported.forward)
+    shape = exported.source.output_shape
+    spec = set_max_batch(set_classes(spec, shape), exported.trained)
+    fixed, y_shape = read_vectors(net, state.slots, state.buffers), find_target_shape(spec, shape)
+    truth = make_truth(net, spec, state, exported.drops, examples)
+    graphs, models, runs = build_graphs(spec, exported, truth, fixed, y_shape, progress)
+    nodes = {k: len(m.graph.node) for k, m in models.items()}
+    progress("graphs: " + ", ".join(f"{k} {n} nodes" for k, n in nodes.items()))
+    calls = check_calls(exported.forward)
     errors = check_graphs(graphs, runs, truth, fixed, y_shape)
     errors["searched"] = search_inputs(Comparison(graphs["loss_grad"], state.slots, truth, fixed, y_shape), search)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
     progress(f"parity: {found}; {calls} calls on their own, {search} searched inputs")
     vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, state.slots, y_shape)
-    output, sites = as_numbers(source.output_shape[1:]), drops.sites if drops else ()
-    least = find_least_batch(trained.copy_graph()) if state.momenta else 1
+    least = find_least_batch(exported.trained.copy_graph()) if state.momenta else 1
     data = pack_bundle(
-        spec, inputs, state.slots, state.buffers, graphs, models, fixed, vector, errors, output, tolerance,
-        sites=sites, least=least,
+        spec, spec.list_inputs(), state.slots, state.buffers, graphs, models, fixed, vector, errors,
+        as_numbers(shape[1:]), tolerance, sites=exported.sites, least=least,
     )  # fmt: skip
     progress(f"bundle: {len(data):,} bytes")
-    return Compiled(spec, data, state.size, {k: len(m.graph.node) for k, m in models.items()}, errors, truth)
+    return Compiled(spec, data, state.size, nodes, errors, truth)
 
 
 @dataclass(frozen=True)
@@ -171,6 +151,61 @@ def lay_out_state(net: nn.Module, spec: Spec) -> State:
     return State(parameters, slots, buffers, running, momenta)
 
 
+@dataclass(frozen=True)
+class Exported:
+    """A module as graphs that are still to be differentiated.
+
+    Attributes:
+        forward: the pass that is trained. source: of the graphs that predict. trained: of those that train.
+        drops: what is dropped at random in training; None: nothing.
+    """
+
+    forward: Forward
+    source: Source
+    trained: Source
+    drops: Drops | None
+
+    @property
+    def sites(self) -> tuple[DropSite, ...]:
+        """The places that drop values, as devices know them."""
+        return self.drops.sites if self.drops else ()
+
+
+def prepare(net: nn.Module, spec: Spec, examples: Sequence[torch.Tensor]) -> nn.Module:
+    """The module that is compiled: with its lazy sizes, with the statistics that `norm` asks for, with adapters.
+
+    Raises:
+        CompileError: it has hooks, does not run, or adapters do not fit; see each step.
+    """
+    prepare_module(net, examples, spec.output, list_arguments(spec))
+    refuse_hooks(net)
+    net = settle_statistics(net, spec.norm)
+    return add_adapters(net, spec.lora, spec.target, spec.also) if spec.lora else net
+
+
+def export(net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Tensor]) -> Exported:
+    """The module in evaluation and in training, which are one where nothing is dropped.
+
+    Raises:
+        CompileError: its results are none that can be trained on, or torch cannot export it.
+    """
+    arguments = list_arguments(spec)
+    check_output(net, examples, spec.output, arguments)
+    settle_adapters(net, examples, arguments)
+    drops = find_drops(net, examples, spec.dropout, arguments)
+    refuse_training_only(net, examples, arguments, spec.output, spec.norm, spec.dropout)
+    forward, source = write_source(net, spec, state, examples, "off")
+    if not drops:
+        return Exported(forward, source, source, None)
+    forward, trained = write_source(net, spec, state, examples, "keep")
+    return Exported(forward, source, trained, replace(drops, sites=forward.sites))
+
+
+def list_arguments(spec: Spec) -> list[str]:
+    """The names of `forward`'s arguments, in the order of the inputs."""
+    return [i.argument for i in spec.list_inputs()]
+
+
 def write_source(
     net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Tensor], dropout: str
 ) -> tuple[Forward, Source]:
@@ -212,6 +247,34 @@ def set_max_batch(spec: Spec, source: Source) -> Spec:
     if spec.norm != "frozen":
         return replace(spec, max_batch=MOST)
     return replace(spec, max_batch=choose_max_batch(source.copy_graph(), sum(s.size for s in source.parameters)))
+
+
+def make_truth(
+    net: nn.Module, spec: Spec, state: State, drops: Drops | None, examples: Sequence[torch.Tensor]
+) -> Truth:
+    """Torch's own gradient of the module, by which graphs are judged."""
+    train = bool(state.momenta)
+    truth = Truth(net, spec.list_inputs(), spec.loss, train, drops, spec.output, state.running, spec.smoothing)
+    truth.still = draws_in_evaluation(net, examples, list_arguments(spec))
+    if spec.norm == "renorm":
+        truth.renormalise()
+    return truth
+
+
+def build_graphs(
+    spec: Spec, exported: Exported, truth: Truth, fixed: Arrays, y_shape: YShape, progress: ShowProgress
+) -> tuple[dict[str, Target], dict[str, onnx.ModelProto], dict[str, RunnableGraph]]:
+    """Name -> graph, its file and its session, of partial gradients in the form that rounds as the whole one does."""
+    source, trained = exported.source, exported.trained
+    graphs = make_graphs(source, trained, spec) | (make_blocked_graphs(source, trained, spec) if spec.blocked else {})
+    models = {k: t.model() for k, t in graphs.items()}
+    runs = {k: RunnableGraph(m) for k, m in models.items()}
+    for name in find_unequal_parts(graphs, runs, truth, fixed, y_shape):
+        progress(f"{name}: is rounded differently from the whole gradient, so it is cut out of that")
+        graphs[name] = write_loss_grad(trained, spec, [name.partition("@")[2]], cut=True)
+        models[name] = graphs[name].model()
+        runs[name] = RunnableGraph(models[name])
+    return graphs, models, runs
 
 
 def make_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from math import pi, sqrt
 from traceback import walk_tb
 from typing import Any
 
@@ -28,11 +27,11 @@ from edge_sdk.models.ir.errors import (
 )
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, TorchCall
+from edge_sdk.models.ir.restore import TORCHS_OWN, restore, restore_number
 from edge_sdk.models.ir.shapes import BatchDim, Dim, Shape, reshape_sizes
 from edge_sdk.models.rules.advice import ADVICE
 
 PROBES = (2, 3)
-TORCHS_OWN = (sqrt(2), sqrt(0.5), sqrt(2 / pi), 1 / 3, 2 / 3, 1 / 6)  # in gelu, its tanh form, norms, hardswish
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 DTYPES = {TensorProto.INT64: "int64", TensorProto.INT32: "int32", TensorProto.BOOL: "bool"}
 
@@ -103,11 +102,6 @@ def read_attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return found
 
 
-def restore_number(x: float) -> float:
-    """What a float32 was rounded from: a number of torch's own (1/6), else a decimal (1e-05, not 9.999999747e-06)."""
-    return next((v for v in TORCHS_OWN if np.float32(v) == np.float32(x)), float(str(np.float32(x))))
-
-
 def list_exact(forward: Forward) -> dict[float, float]:
     """Number in float32 -> the number that it was rounded from, for those in a module's formulas and torch's own."""
     program = forward.program
@@ -125,11 +119,6 @@ def widen(array: np.ndarray, exact: Mapping[float, float] | None = None) -> np.n
         return array.astype(np.float64) if known is None else known
     number = float(array.reshape(()))
     return np.full(array.shape, (exact or {}).get(number, restore_number(number)))
-
-
-def restore(array: np.ndarray) -> np.ndarray:
-    """A few float32 numbers as what each was rounded from, in float64."""
-    return np.array([restore_number(v) for v in array.ravel()], np.float64).reshape(array.shape)
 
 
 def read_path(node: onnx.NodeProto) -> str:

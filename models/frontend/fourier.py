@@ -34,7 +34,7 @@ def turn(rows: int, columns: int, points: int) -> tuple[np.ndarray, np.ndarray]:
     steps = np.outer(np.arange(rows), np.arange(columns)) % points
     angles = steps * (2 * pi / points)
     sin = np.sin(angles)
-    sin[2 * steps % points == 0] = 0  # exactly: an imaginary part that is 0 has a sign in angle()
+    sin[2 * steps % points == 0] = 0  # exactly, as in torch: a rest of 1e-16 would choose the sign of angle()
     return np.cos(angles), sin
 
 

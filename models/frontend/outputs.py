@@ -58,7 +58,7 @@ def run_module(net: nn.Module, values: Sequence[torch.Tensor], arguments: Sequen
 
 @contextmanager
 def plain_attention() -> Iterator[None]:
-    """Keep torch from its fused encoder layers, which read weights behind the layers' backs: an adapter is no part."""
+    """Keep torch from its fused encoder layers, which read weights without calling layers, so without adapters."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -15,7 +15,7 @@ from edge_sdk.models.ir.shapes import Dim, Shape
 
 OPSET = 18
 IR_VERSION = 9
-SHARED = 1024  # below that a second copy is smaller than the trouble
+SHARED = 1024  # numbers; of smaller constants a second copy takes less than 4 kB
 PRIVATE = {"com.microsoft": 1, "com.microsoft.nchwc": 1}
 KINDS = {"int64": TensorProto.INT64, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
 

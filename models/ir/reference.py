@@ -21,6 +21,7 @@ from edge_sdk.models.ir.reference_gather import GatherElements
 from edge_sdk.models.ir.reference_hard import HardSigmoid, HardSwish
 from edge_sdk.models.ir.reference_products import MatMul, to_tensor
 from edge_sdk.models.ir.reference_windows import AveragePool, Resize
+from edge_sdk.models.ir.restore import restore_number
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -58,7 +59,7 @@ class Evaluator:
             # Attributes are float32 in every file. Torch adds the decimal to a variance, and where few values are
             # normalised the difference of 3e-13 grows to more than the gate allows.
             if type(node).__name__.startswith("BatchNormalization") and node.epsilon is not None:
-                node.epsilon = float(str(np.float32(node.epsilon)))
+                node.epsilon = restore_number(node.epsilon)
 
     def __call__(self, feeds: Mapping[str, np.ndarray], everything: bool = False) -> Arrays:
         """Run the graph.

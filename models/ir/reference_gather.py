@@ -12,6 +12,8 @@ from edge_sdk.models.ir.reference_products import to_tensor
 
 
 class GatherElements(OpRun):
+    """Entries of x at places along one axis; a negative place counts from the end."""
+
     op_domain = ""
 
     def _run(self, x: np.ndarray, index: np.ndarray, axis: Any = 0) -> tuple[np.ndarray, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from edge_sdk.models.ir.restore import restore_number
+
 
 class HardSigmoid(OpRun):
     """max(0, min(1, alpha x + beta)); an attribute is float32 in every file, and torch's slope is 1/6."""
@@ -12,8 +14,7 @@ class HardSigmoid(OpRun):
     op_domain = ""
 
     def _run(self, x: np.ndarray, alpha: float = 0.2, beta: float = 0.5) -> tuple[np.ndarray, ...]:
-        slope = 1 / 6 if np.float32(alpha) == np.float32(1 / 6) else float(str(np.float32(alpha)))
-        return (np.clip(slope * x + beta, 0, 1),)
+        return (np.clip(restore_number(alpha) * x + restore_number(beta), 0, 1),)
 
 
 class HardSwish(OpRun):

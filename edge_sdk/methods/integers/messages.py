@@ -26,7 +26,7 @@ UNEVEN = 30.0
 
 
 def check_range(bits: int, half: float) -> None:
-    """Raises ValueError for a range on which nobody can round. 0: there is none yet."""
+    """Raise ValueError for a range [-half, half] on which nobody can round; half = 0 says that there is none yet."""
     if not FEWEST <= bits <= MOST or not (half == 0 or FINEST <= half <= FARTHEST):
         raise ValueError(
             f"{bits} bits for numbers up to {half:.3g}: {FEWEST} to {MOST}, and up to {FINEST:.0e} at least and "
