@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.arguments import Parser
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.version import find_version
 
@@ -105,7 +106,7 @@ def make_parser() -> argparse.ArgumentParser:
     from edge_sdk.tools.provision_command import add_provision
     from edge_sdk.tools.record import add_record
 
-    top = argparse.ArgumentParser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
+    top = Parser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
     add_log_option(top, None)
     top.add_argument("--version", action="version", version=f"auscult {find_version()}")
     top.set_defaults(serves=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from edge_sdk.arguments import Parser
 from edge_sdk.errors import UsageError
 from edge_sdk.model.signal_spec import SignalSpec
 from edge_sdk.models.bundle.compile import Compiled, compile_module
@@ -322,7 +323,7 @@ def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
 
 def main(argv: list[str] | None = None, prog: str = "python -m edge_sdk.models") -> int:
     """The command line of `python -m edge_sdk.models`, or of what `prog` says that the user has typed."""
-    parser = argparse.ArgumentParser(prog=prog, description="Compile torch modules for devices.")
+    parser = Parser(prog=prog, description="Compile torch modules for devices.")
     add_parsers(parser.add_subparsers(required=True, metavar="COMMAND"))
     args = parser.parse_args(argv)
     return int(args.do(args))

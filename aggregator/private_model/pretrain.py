@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from aggregator.kernels import processor
 from aggregator.private_model.checkpoint import build_module
+from edge_sdk.arguments import Parser
 from edge_sdk.data.traces import cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.settings import parse_assignment
@@ -164,7 +165,7 @@ def measure_accuracy(module: nn.Module, x: Tensor, y: Tensor) -> float:
 # Command line ---------------------------------------------------------------------------------------------------
 def parser() -> argparse.ArgumentParser:
     words = "train an aggregator's private model on samples that no device is given"
-    p = argparse.ArgumentParser(prog="auscult pretrain", description=words)
+    p = Parser(prog="auscult pretrain", description=words)
     p.add_argument("data", help="a data set, NAME[:PATH], or a folder of traces")
     p.add_argument("-o", "--out", type=Path, required=True, help="directory for model.pt, data.npz, private.toml")
     p.add_argument("--rows", type=int, default=10_000, help="its first so many training samples (10000)")

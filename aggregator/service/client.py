@@ -24,6 +24,7 @@ from aggregator.service.enrol_client import add_enrolment
 from aggregator.service.run_export import add_export
 from aggregator.service.service import read_connection
 from aggregator.service.view import duration, number, percent
+from edge_sdk.arguments import Parser
 from edge_sdk.errors import AuscultError, say_reason
 from edge_sdk.nodes.settings import assigned
 
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="auscult")
+    top = Parser(prog="auscult")
     tools = top.add_subparsers(metavar="command", required=True)
     runs, fleet, models, schedules = (add_tool(tools, name) for name in ("runs", "fleet", "models", "schedules"))
     add(runs, "ls", list_runs, "all runs, the newest first")

@@ -28,6 +28,7 @@ from aggregator.service.people import ROLES, SCOPES, TOKEN, TOKEN_DAYS, People
 from aggregator.service.service import FleetService
 from aggregator.service.view import list_needs
 from aggregator.service.watchdog import ServiceWatchdog
+from edge_sdk.arguments import Parser
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.serve import is_orphaned
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="auscult")
+    top = Parser(prog="auscult")
     commands = top.add_subparsers(metavar="command", required=True)
     words = "run the aggregator as a service, with its console in the browser"
     command = add(commands, "serve", serve, words)
