@@ -8,12 +8,14 @@ support set; 40 of them train, 10 do not. The first training samples are the agg
 What is told is the accuracy of the 10 on their query sets, of the model as it is and after one step on their support
 sets, and that of the latter on all test samples of a device's two classes, which are many more.
 
-Every method has a step of its own, and its own step alpha of the adaptation, at each M: four trials each, judged after
+Every method has a step of its own, and its own step alpha of the adaptation, at each M: nine trials each, judged after
 adaptation on the query sets of 10 devices of another draw, whose images no device of the table has. For AugFL they lie
 within its stability limit. Then, at these steps, AugFL with a model has four trials of lambda and of the regulariser.
 FedAvg makes an epoch of batches of 10 in a round, AugFL and Per-FedAvg compute three or four gradients of all samples:
-"gradients" counts them in passes over a device's samples. Extra rows are the baselines as the authors' public code has
-them: Per-FedAvg of first order, and a regulariser of cross-entropy and contrastive distillation whose heads learn.
+"gradients" counts them in passes over a device's samples; "FedAvg, two epochs" has as many as they. MB are encoded
+messages of all devices, both ways; "to 80 %": until the 10 reach that on their query sets after a step. Extra rows are
+the baselines as the authors' public code has them: Per-FedAvg of first order, and a regulariser of cross-entropy and
+contrastive distillation whose heads learn.
 Roles and kernels are the product's, over the loopback. Smaller than the paper: networks, and R_h on one batch a round.
 """
 
@@ -35,7 +37,7 @@ import torch
 from aggregator.private_model.pretrain import Pretraining, pretrain
 from aggregator.private_model.table import give_regulariser, regulariser_of
 from benchmarks.pairs import TRAINING, Data, dealt
-from benchmarks.protocol import TUNING, Quiet, Results, check_budgets, grid, markdown, mean_sd, tune
+from benchmarks.protocol import TUNING, Point, Quiet, Results, check_budgets, cost_to, grid, markdown, mean_sd, tune
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.contract.method import Method
@@ -52,8 +54,12 @@ from edge_sdk.models.zoo import ZOO
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.replay import datasets
+from edge_sdk.wire.codec.codec import Codec
 
 HOSPITALS = 4
+EVERY = 5
+TARGET = 0.8
+"""Points of a curve are so many rounds apart; accuracy after a step until which megabytes are counted."""
 CALM = NetworkFaults(repeat=0.0, delay=(0.0, 0.0))
 
 
@@ -114,6 +120,7 @@ def job(name: str, alpha: float, step: float) -> tuple[Method, Any]:
     aug = AugFL(alpha=alpha, rho=1 / (TRAINING * step), upload="u")
     found = {
         "FedAvg": ("fedavg", FedAvg(eta_l=step, decay=1.0, weight_decay=0.0, batch=10, local_epochs=1)),
+        "FedAvg, two epochs": ("fedavg", FedAvg(eta_l=step, decay=1.0, weight_decay=0.0, batch=10, local_epochs=2)),
         "Per-FedAvg": ("perfedavg", per),
         "Per-FedAvg, first order": ("perfedavg", replace(per, hvp="none")),
         "distillation only": ("augfl", replace(aug, weighting="none")),
@@ -122,12 +129,13 @@ def job(name: str, alpha: float, step: float) -> tuple[Method, Any]:
     return METHODS[method], settings
 
 
-ALPHAS = (0.01, 0.1)
+ALPHAS = (0.003, 0.01, 0.03)
 STEPS = {
-    "FedAvg": (0.03, 0.1),
-    "Per-FedAvg": (0.1, 0.3),
-    "Per-FedAvg, first order": (0.1, 0.3),
-    "AugFL without model": (1 / 30, 1 / 15),
+    "FedAvg": (0.03, 0.1, 0.3),
+    "FedAvg, two epochs": (0.03, 0.1, 0.3),
+    "Per-FedAvg": (0.03, 0.1, 0.3),
+    "Per-FedAvg, first order": (0.03, 0.1, 0.3),
+    "AugFL without model": (1 / 60, 1 / 30, 1 / 15),
 }
 TRIALS = {name: grid(alpha=ALPHAS, step=steps) for name, steps in STEPS.items()}
 MODELS = {
@@ -153,19 +161,35 @@ def envs_of(
     return tree, envs
 
 
-def trained(at: Prepared, data: Data, name: str, chosen: Mapping[str, Any], seed: int) -> dict[str, float]:
-    """Accuracies on the devices that did not train. `chosen`: alpha, step, and fields of the private table."""
+def trained(at: Prepared, data: Data, name: str, chosen: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Accuracies on the devices that did not train, on the way and at the end.
+
+    Args:
+        chosen: alpha, step, and fields of the private table.
+    """
     method, settings = job(name, chosen["alpha"], chosen["step"])
     table = {key: value for key, value in chosen.items() if key not in ("alpha", "step")}
     pull = regulariser_of(replace(at.private, **(table or WITHOUT)), at.model.bundle, seed, "cpu")
     top = give_regulariser(method.env, pull)
     tree, envs = envs_of(method, settings, at.model, data, at.setup.rounds, seed, top)
-    passes = Passes()
+    passes, curve = Passes(), list[Point]()
+    plain = {d: envs[d] for d in sorted(data.x)[TRAINING:]}
     envs |= {d: passes.through(envs[d]) for d in sorted(data.x)[:TRAINING]}
     net = Quiet(method, tree, envs, {}, seed, CALM)
+    net.codec = Codec(method.messages, layout=at.model.layout)
+
+    def reached(state: Any) -> dict[str, float]:
+        return judged(lowrank.unpack(at.model.layout, state.model), at.model, data, plain, chosen["alpha"])
+
+    def seen(state: Any, now: float) -> None:
+        if state.round % EVERY == 0 and state.round > (curve[-1].round if curve else 0):
+            curve.append(Point(state.round, net.bytes / 1e6, reached(state)["adapted"]))
+
+    if seed != TUNING:
+        net.seen = seen
     net.run()
-    theta = lowrank.unpack(at.model.layout, net.nodes[ROOT].record.state.model)
-    return judged(theta, at.model, data, envs, chosen["alpha"]) | {"gradients": passes.total / TRAINING}
+    counted = {"gradients": passes.total / TRAINING, "megabytes": net.bytes / 1e6}
+    return reached(net.nodes[ROOT].record.state) | counted | {"curve": [vars(point) for point in curve]}
 
 
 class Passes:
@@ -288,7 +312,7 @@ class Bench:
         return found
 
 
-HEAD = ("", "chosen", *KINDS.values(), "test images, gain of the model", "gradients")
+HEAD = ("", "chosen", *KINDS.values(), "test images, gain of the model", "gradients", "MB", f"to {TARGET:.0%}")
 
 
 def row(name: str, chosen: Mapping[str, Any], seeds: Sequence[Any], without: Sequence[Any] | None) -> list[str]:
@@ -296,7 +320,8 @@ def row(name: str, chosen: Mapping[str, Any], seeds: Sequence[Any], without: Seq
     gains = [a["others"] - b["others"] for a, b in zip(seeds, without or (), strict=False)]
     cells = [mean_sd([one[kind] for one in seeds], factor=100) for kind in KINDS]
     gain = mean_sd(gains, factor=100) if "with model" in name and gains else ""
-    return [name, words, *cells, gain, f"{seeds[0]['gradients']:.0f}"]
+    cost = mean_sd([cost_to([Point(**p) for p in one["curve"]], TARGET) for one in seeds], 0)
+    return [name, words, *cells, gain, f"{seeds[0]['gradients']:.0f}", f"{seeds[0]['megabytes']:.0f}", cost]
 
 
 def main() -> None:

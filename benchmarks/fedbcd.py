@@ -10,11 +10,12 @@ the samples of a device, of which a fifth is for validation, and 1000 test image
 Equal epochs: a run ends when its devices have computed so many epochs of gradients on average, counted, whoever asked
 for them: in FedBCD-I also those that a device makes by itself. FedAvg and FedProx spend the last FINE_TUNED of them on
 fine-tuning each device's own model from the final w, after 1 or 3 epochs as all devices' validation samples say. Alone:
-all of them without the others. Every method has three trials, judged on validation samples of its personal models.
+all of them without the others. Every method has four trials, judged on validation samples of its personal models.
 
 Personalised accuracy: of each device's own model on the test images of its own labels, mean over the 100 devices.
 Global: of z, or the mean of all z_n, on all test images. Seconds are simulated by the paper's model of delays: devices
-ask for work after Exp(2), each epoch takes them Exp(1). "first-3": a round ends with the first three hospitals. The
+ask for work after Exp(2), each epoch takes them Exp(1). "first-3": a round ends with the first three hospitals. MB are
+encoded messages of all devices, both ways; "to 85 %": until devices' own models, or w, reach that on validation. The
 table of round lengths, simulated and by the paper's theory, is printed with `--clock`.
 """
 
@@ -24,7 +25,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -36,7 +37,21 @@ import numpy as np
 
 from benchmarks import latency
 from benchmarks.latency import Delays, Hospitals
-from benchmarks.protocol import TUNING, Gradients, Quiet, Results, check_budgets, grid, markdown, mean_sd, tune
+from benchmarks.protocol import (
+    TUNING,
+    Gradients,
+    Point,
+    Quiet,
+    Results,
+    by_device,
+    check_budgets,
+    cost_to,
+    grid,
+    markdown,
+    mean_sd,
+    paired,
+    tune,
+)
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.methods import METHODS
@@ -44,6 +59,7 @@ from edge_sdk.methods.shared.local import batches, descend
 from edge_sdk.model.model import Model
 from edge_sdk.replay import datasets
 from edge_sdk.replay.bundles import compile_network
+from edge_sdk.wire.codec.codec import Codec
 
 HOSPITALS, DEVICES, TAKING_PART, TESTS = 10, 10, 3, 1000
 VALIDATION = 0.2
@@ -76,19 +92,14 @@ FEDBCD = {"participation": float(TAKING_PART), "zeta": 0.9}
 SHARED = {"participation": float(HOSPITALS * TAKING_PART), "decay": 1.0, "weight_decay": 0.0, "batch": 32}
 SHARED |= {"local_epochs": 5, "draw_epochs": True}
 ALONE = "alone"
-ETAS = (0.05, 0.15, 0.4)
+ETAS = (0.1, 0.2, 0.4, 0.8)
+STEPS = (0.01, 0.02, 0.04, 0.08)
+TARGET = 0.85
 SCHEMES = {
-    "FedBCD": Scheme("fedbcd", FEDBCD, grid(eta_x=(0.005, 0.015, 0.04))),
-    "FedBCD-I": Scheme(
-        "fedbcd-i", {**FEDBCD, "offline_every": OFFLINE, "offline_share": 0.8}, grid(eta_x=(0.005, 0.015, 0.04))
-    ),
+    "FedBCD": Scheme("fedbcd", FEDBCD, grid(eta_x=STEPS)),
+    "FedBCD-I": Scheme("fedbcd-i", {**FEDBCD, "offline_every": OFFLINE, "offline_share": 0.8}, grid(eta_x=STEPS)),
     "FedAvg": Scheme("fedavg", SHARED, grid(eta_l=ETAS), True),
-    "FedProx": Scheme(
-        "fedavg",
-        SHARED,
-        [{"eta_l": 0.15, "proximal": 0.1}, {"eta_l": 0.05, "proximal": 1.0}, {"eta_l": 0.15, "proximal": 1.0}],
-        True,
-    ),
+    "FedProx": Scheme("fedavg", SHARED, grid(eta_l=(0.2, 0.4), proximal=(0.01, 0.1)), True),
     ALONE: Scheme("fedavg", SHARED, grid(eta_l=ETAS)),
 }
 
@@ -144,17 +155,22 @@ class Enough(Exception):
 
 @dataclass
 class Reached:
-    """Models at the end of a run, and what they took. `shared`: z; `own`: device -> its model."""
+    """Models at the end of a run, and what they took. `shared`: z; `own`: device -> its model, z where it has none.
+
+    `curve`: after each round, MB of all devices in both directions, and the accuracy of `own` on validation samples."""
 
     shared: Any
     own: dict[str, Any]
     round: int
     seconds: float
     epochs: float
+    curve: list[Point] = field(default_factory=list)
 
 
-def played(model: Model, data: Data, scheme: Scheme, chosen: Mapping[str, Any], seed: int, epochs: float) -> Reached:
-    """Trains until the devices have made so many epochs on average."""
+def played(
+    model: Model, data: Data, scheme: Scheme, chosen: Mapping[str, Any], seed: int, epochs: float, watch: bool = False
+) -> Reached:
+    """Trains until the devices have made so many epochs on average; `watch`: with the curve."""
     method, counter = METHODS[scheme.method], Gradients()
     settings = method.settings(**{**scheme.settings, **chosen})
     common: dict[str, Any] = {"seed": seed, "rounds": FOREVER, "layout": model.layout, "theta0": model.theta0}
@@ -168,10 +184,15 @@ def played(model: Model, data: Data, scheme: Scheme, chosen: Mapping[str, Any], 
     network = Quiet(method, TREE, envs, method.policies(settings, sizes, inf, inf, 0), seed,
                     NetworkFaults(repeat=0.0, delay=(0.0, 0.0), slow=delays))  # fmt: skip
     per_epoch = sum(-(-len(y) // 32) for _, y in data.train.values())
-    last: list[Any] = []
+    network.codec = Codec(method.messages, layout=model.layout)
+    apart = getattr(settings, "cloud", "sync") != "sync"
+    last, curve = [], list[Point]()
 
     def seen(state: Any, now: float) -> None:
         last[:] = [state, now]
+        if watch and state.round > len(curve):
+            _, own = models_of(model, network, state, apart)
+            curve.append(Point(state.round, network.bytes / 1e6, on_validation(model, data, own)))
         if counter.count >= epochs * per_epoch:
             raise Enough
 
@@ -179,12 +200,16 @@ def played(model: Model, data: Data, scheme: Scheme, chosen: Mapping[str, Any], 
     with contextlib.suppress(Enough):
         network.run()
     state, now = last
+    return Reached(*models_of(model, network, state, apart), state.round, now, counter.count / per_epoch, curve)
+
+
+def models_of(model: Model, network: Any, state: Any, apart: bool) -> tuple[Any, dict[str, Any]]:
+    """z, and each device's own model. `apart`: hospitals do not wait for each other, so z is the mean of theirs."""
     nodes = {name: network.nodes[name].record.state for name in (*TREE, *NAMES)}
     z = lowrank.unpack(model.layout, state.model)
-    if hasattr(nodes["h0"], "inner") and getattr(settings, "cloud", "sync") != "sync":
+    if hasattr(nodes["h0"], "inner") and apart:
         z = np.mean([lowrank.unpack(model.layout, nodes[h].inner.model) for h in TREE], 0, dtype=z.dtype)
-    own = {d: z if getattr(nodes[d], "x", None) is None else nodes[d].x for d in NAMES}
-    return Reached(z, own, state.round, now, counter.count / per_epoch)
+    return z, {d: z if getattr(nodes[d], "x", None) is None else nodes[d].x for d in NAMES}
 
 
 def walked(model: Model, data: Data, start: Any, eta: float, epochs: Sequence[int], seed: int) -> list[dict[str, Any]]:
@@ -198,14 +223,17 @@ def walked(model: Model, data: Data, start: Any, eta: float, epochs: Sequence[in
     return found
 
 
-def personal(model: Model, data: Data, name: str, chosen: Mapping[str, Any], seed: int, epochs: int) -> Any:
+def personal(
+    model: Model, data: Data, name: str, chosen: Mapping[str, Any], seed: int, epochs: int, watch: bool = False
+) -> Any:
     """Models after a run and, where the method fine-tunes, the number of epochs that validation chose."""
     scheme = SCHEMES[name.removesuffix(", first-3")]
     if name == ALONE:
         (own,) = walked(model, data, model.theta0, chosen["eta_l"], (epochs,), seed)
         return Reached(None, own, 0, 0.0, epochs), 0
     scheme = scheme.asynchronous if name.endswith("first-3") else scheme
-    reached = played(model, data, scheme, chosen, seed, epochs - (FINE_TUNED if scheme.fine_tunes else 0))
+    epochs -= FINE_TUNED if scheme.fine_tunes else 0
+    reached = played(model, data, scheme, chosen, seed, epochs, watch)
     if not scheme.fine_tunes:
         return reached, 0
     tried = walked(model, data, reached.shared, chosen["eta_l"], TRIED, seed)
@@ -253,7 +281,7 @@ class Bench:
 
     def measured(self, name: str, chosen: Mapping[str, Any], seed: int) -> Any:
         data = self.data(seed)
-        reached, tuned = personal(self.model, data, name, chosen, seed, self.options.epochs)
+        reached, tuned = personal(self.model, data, name, chosen, seed, self.options.epochs, watch=True)
         guessed = None if reached.shared is None else self.model.predict(reached.shared, data.x).argmax(1)
         found = {"own": on_test(self.model, data, reached.own), "fine_tuned": tuned, "round": reached.round}
         found["global"] = None if guessed is None else float((guessed == data.y).mean())
@@ -261,32 +289,46 @@ class Bench:
             found["untuned"] = float(
                 np.mean(list(on_test(self.model, data, dict.fromkeys(NAMES, reached.shared)).values()))
             )
+        found["curve"] = [vars(point) for point in reached.curve]
         return found | {"seconds": reached.seconds, "epochs": reached.epochs}
 
     def rows(self) -> list[list[str]]:
-        found = []
+        found, alone = [], self.alone()
         for name in (n for n in SCHEMES if n in self.options.only):
             chosen = self.chosen(name)
             for kind in (name, f"{name}, first-3") if name.startswith("FedBCD") else (name,):
                 seeds = [self.kept.get(f"{self.diversity} labels, {kind}: {seed}",
                                        lambda kind=kind, chosen=chosen, seed=seed: self.measured(kind, chosen, seed))
                          for seed in range(self.options.seeds)]  # fmt: skip
-                found.append(row(kind, chosen, seeds))
+                found.append(row(kind, chosen, seeds, alone))
                 print(markdown(HEAD, found[-1:]), flush=True)
         return found
 
+    def alone(self) -> dict[str, float]:
+        """What each device reaches by itself."""
+        chosen = self.chosen(ALONE)
+        seeds = [self.kept.get(f"{self.diversity} labels, {ALONE}: {seed}",
+                               lambda seed=seed: self.measured(ALONE, chosen, seed))
+                 for seed in range(self.options.seeds)]  # fmt: skip
+        return by_device([s["own"] for s in seeds])
 
-HEAD = ("", "chosen", "personalised", "global", "w on own labels", "epochs", "rounds", "simulated s")
+
+HEAD = ("", "chosen", "personalised", "against alone", "global", "w on own labels", "epochs", "rounds")
+HEAD += ("simulated s", "MB", f"to {TARGET:.0%}")
 
 
-def row(name: str, chosen: Mapping[str, Any], seeds: Sequence[Any]) -> list[str]:
+def row(name: str, chosen: Mapping[str, Any], seeds: Sequence[Any], alone: Mapping[str, float]) -> list[str]:
     words = ", ".join(f"{key} {value:g}" for key, value in chosen.items())
     words += f", fine-tuned {'/'.join(str(s['fine_tuned']) for s in seeds)}" if seeds[0]["fine_tuned"] else ""
+    own, of_all = by_device([s["own"] for s in seeds]), [[Point(**p) for p in s["curve"]] for s in seeds]
     return [
         name, words, mean_sd([float(np.mean(list(s["own"].values()))) for s in seeds], factor=100),
+        "" if name == ALONE else paired(list(own.values()), [alone[d] for d in own]),
         mean_sd([s["global"] for s in seeds], factor=100), mean_sd([s.get("untuned") for s in seeds], factor=100),
         mean_sd([s["epochs"] for s in seeds]), mean_sd([s["round"] for s in seeds], 0),
         mean_sd([s["seconds"] for s in seeds], 0),
+        mean_sd([c[-1].cost if c else 0.0 for c in of_all], 0),
+        mean_sd([cost_to(c, TARGET) for c in of_all], 0) if name != ALONE else "-",
     ]  # fmt: skip
 
 

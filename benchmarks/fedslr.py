@@ -32,7 +32,7 @@ from benchmarks import curves
 from benchmarks import fleet as fleets
 from benchmarks.fleet import Fleet, Walks
 from benchmarks.holders import wrist
-from benchmarks.protocol import TUNING, Results, by_device, grid, markdown, mean_sd, paired, tune
+from benchmarks.protocol import TUNING, Point, Results, by_device, cost_to, grid, markdown, mean_sd, paired, tune
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.model.model import Model
 
@@ -107,8 +107,8 @@ class Bench:
 
 
 # The tables -----------------------------------------------------------------------------------------------------
-HEAD = ("", "global", "own p", "settled", "settled - alone", "rank", "MB", "gradients")
-
+TARGET = 0.5
+HEAD = ("", "global", "own p", "settled", "settled - alone", "rank", "MB", f"to {TARGET:.0%}", "gradients")
 
 SWEEP = ("entries of p", "density", "settled", "settled - alone")
 
@@ -127,6 +127,7 @@ def words(name: str, seeds: Sequence[Mapping[str, Any]], kind: str = "0.2") -> l
         name, percent([s["global"] for s in seeds]), percent([s["own"] for s in seeds]),
         percent([s["test"] for s in settled]), paired(list(one.values()), [other[d] for d in one]),
         mean_sd([s["rank"] for s in seeds], 0), f"{np.mean([s['megabytes'] for s in seeds]):.1f}",
+        mean_sd([cost_to([Point(**p) for p in s["curve"]], TARGET) for s in seeds], 0),
         f"{np.mean([s['gradients'] for s in seeds]):.0f}",
     ]  # fmt: skip
 
