@@ -54,7 +54,7 @@ from edge_sdk.nodes.assembly import (
 )
 from edge_sdk.nodes.deadlines import deadline_above, deadline_of
 from edge_sdk.nodes.kernels.family import AggregatorParts
-from edge_sdk.nodes.masks import AggregatorKeys
+from edge_sdk.nodes.mask_keys import AggregatorKeys
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.nodes.suspensions import count_suspensions
 from edge_sdk.simulate.ranks import Ranks

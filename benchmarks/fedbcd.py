@@ -26,7 +26,6 @@ import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from benchmarks import latency
+from benchmarks.fedbcd_data import HOSPITALS, NAMES, TREE, Data, dealt
 from benchmarks.latency import Delays, Hospitals
 from benchmarks.protocol import (
     TUNING,
@@ -57,12 +57,10 @@ from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.local import batches, descend
 from edge_sdk.model.model import Model
-from edge_sdk.replay import datasets
 from edge_sdk.replay.bundles import compile_network
 from edge_sdk.wire.codec.codec import Codec
 
-HOSPITALS, DEVICES, TAKING_PART, TESTS = 10, 10, 3, 1000
-VALIDATION = 0.2
+TAKING_PART = 3  # devices of each hospital, in a round
 FINE_TUNED, TRIED = 3, (1, 3)  # epochs of fine-tuning: most, and those that are tried
 OFFLINE = 10.0  # seconds after which a device that nobody has called trains by itself, in FedBCD-I
 FOREVER = 10_000
@@ -102,50 +100,6 @@ SCHEMES = {
     "FedProx": Scheme("fedavg", SHARED, grid(eta_l=(0.2, 0.4), proximal=(0.01, 0.1)), True),
     ALONE: Scheme("fedavg", SHARED, grid(eta_l=ETAS)),
 }
-
-
-# Data -----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Data:
-    """The images of all devices.
-
-    Attributes:
-        train, validation: device -> (x, y).
-        x, y: test images and their labels.
-        labels: device -> the labels that it holds.
-    """
-
-    train: Mapping[str, tuple[Any, Any]]
-    validation: Mapping[str, tuple[Any, Any]]
-    x: Any
-    y: Any
-    labels: Mapping[str, Any]
-
-
-TREE = {f"h{h}": tuple(f"h{h}-{d}" for d in range(DEVICES)) for h in range(HOSPITALS)}
-NAMES = [d for devices in TREE.values() for d in devices]
-
-
-@cache
-def images_of(path: Path) -> datasets.Table:
-    return datasets.load(f"mnist:{path}")
-
-
-def dealt(path: Path, diversity: int, samples: int, seed: int) -> Data:
-    table = images_of(path)
-    train, test = datasets.hold_out(table)
-    shares = datasets.deal_rows(table.y[train], f"classes={diversity}", HOSPITALS, DEVICES, 0.0, seed)
-    flat = [train[datasets.draw_some(rows, samples, seed, i)] for i, rows in enumerate(r for d in shares for r in d)]
-    tests = datasets.draw_some(test, TESTS, seed)
-    parts = {d: np.random.default_rng([seed, 8]).permutation(rows) for d, rows in zip(NAMES, flat, strict=True)}
-    cut = round(VALIDATION * samples)
-
-    def images(rows: Any) -> tuple[Any, Any]:
-        return table.x[rows].reshape(len(rows), -1), table.y[rows]
-
-    labels = {d: np.unique(table.y[rows]) for d, rows in parts.items()}
-    own = {d: images(rows[cut:]) for d, rows in parts.items()}
-    return Data(own, {d: images(rows[:cut]) for d, rows in parts.items()}, *images(tests), labels)
 
 
 # A run ----------------------------------------------------------------------------------------------------------

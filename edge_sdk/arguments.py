@@ -16,7 +16,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As in argparse, but nothing is left over: exits with code 2 for what is not known."""
+        """What argparse finds. Nothing is left over: the process ends with code 2 where an option is not known."""
         found, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")

@@ -30,7 +30,7 @@ from edge_sdk.models.zoo.split import SPLIT_ZOO
 Shapes = tuple[int, ...] | dict[str, tuple[int, ...]]
 
 
-def add_parsers(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parsers(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the command `compile` to a command line."""
     p = commands.add_parser("compile", help="compile a torch module to a bundle that devices train")
     p.add_argument(

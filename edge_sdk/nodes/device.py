@@ -27,7 +27,7 @@ from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import BudgetFile, TrainingBudget
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.live_samples import Recording
-from edge_sdk.nodes.masks import DeviceKeys
+from edge_sdk.nodes.mask_keys import DeviceKeys
 from edge_sdk.nodes.own_training import TrainingCode
 from edge_sdk.nodes.participant import Participant
 from edge_sdk.nodes.prediction_stream import PredictionStream
@@ -56,7 +56,7 @@ class Device(Participant):
         recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
         trainer: training code of the application in place of the bundle's gradients, see `edge_sdk.nodes.own_training`;
             None: there is none. The bundle still says what the parameters are, and predicts.
-        masks: its keys for runs with secret sums, see `edge_sdk.nodes.masks`; None: it takes part in no such run.
+        masks: its keys for runs with secret sums, see `edge_sdk.nodes.mask_keys`; None: it takes part in no such run.
         trusted_key: PEM file with the public key of its operator: it takes no run and no model that is not signed with
             that; None: it takes what its hospital offers.
         allow: which runs it takes part in, see `edge_sdk.nodes.allow`; None: in all.

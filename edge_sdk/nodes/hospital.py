@@ -31,7 +31,7 @@ from edge_sdk.nodes.hospital_lanes import HospitalLane
 from edge_sdk.nodes.hospital_training import HospitalTraining
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.lane_parts import list_lanes, list_trainings, rollouts_trust
-from edge_sdk.nodes.masks import HospitalKeys
+from edge_sdk.nodes.mask_keys import HospitalKeys
 from edge_sdk.nodes.suspensions import count_suspensions
 from edge_sdk.wire.options import DEFAULTS, Wire
 

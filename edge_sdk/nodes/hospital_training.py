@@ -33,7 +33,7 @@ from edge_sdk.nodes.gate import Gate
 from edge_sdk.nodes.hospital_lanes import assemble_rollout
 from edge_sdk.nodes.kernels.family import HospitalParts
 from edge_sdk.nodes.lane_parts import folder_of, list_lane_folders, note_over, set_over, training_trust
-from edge_sdk.nodes.masks import HospitalKeys
+from edge_sdk.nodes.mask_keys import HospitalKeys
 from edge_sdk.nodes.trust import Trust
 
 

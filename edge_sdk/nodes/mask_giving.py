@@ -11,7 +11,7 @@ from typing import Any
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.integers.settings import LEAST_COHORT
-from edge_sdk.nodes import masks
+from edge_sdk.nodes import mask_keys, masks
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import is_secret, opens_among_devices, uploads_of
 from edge_sdk.nodes.leaving_scores import for_masking
@@ -20,7 +20,7 @@ from edge_sdk.nodes.sharing_files import device_secrets
 
 
 def for_device(
-    run: Run, files: masks.DeviceKeys | None, name: str, classes: int, allow: Callable[[], Allow]
+    run: Run, files: mask_keys.DeviceKeys | None, name: str, classes: int, allow: Callable[[], Allow]
 ) -> dict[str, Any]:
     """Fields of a device's env with which it hides its answers, in a run whose sums are secret.
 
@@ -53,7 +53,7 @@ def for_hospital(run: Run, classes: int) -> dict[str, Any]:
     return {"outputs": classes} | ({"reader": mask_reader()} if opens_among_devices(run) else {})
 
 
-def for_pooling(run: Run, files: masks.HospitalKeys | None, name: str) -> dict[str, Any]:
+def for_pooling(run: Run, files: mask_keys.HospitalKeys | None, name: str) -> dict[str, Any]:
     """Field of a hospital's env with which it hides its sums from the aggregator, in a run with sums over hospitals.
 
     Raises:
@@ -66,7 +66,7 @@ def for_pooling(run: Run, files: masks.HospitalKeys | None, name: str) -> dict[s
     return {"masks": masks.hospital_masks(files, run.id, name)}
 
 
-def for_aggregator(run: Run, files: masks.AggregatorKeys | None, hospitals: Mapping[str, int]) -> dict[str, Any]:
+def for_aggregator(run: Run, files: mask_keys.AggregatorKeys | None, hospitals: Mapping[str, int]) -> dict[str, Any]:
     """Field of the aggregator's env that opens sums, in a run whose sums are secret.
 
     Args:

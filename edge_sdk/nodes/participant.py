@@ -45,7 +45,7 @@ from edge_sdk.nodes.labels import class_codes, select_listed
 from edge_sdk.nodes.lane_parts import list_lanes, rollouts_trust
 from edge_sdk.nodes.live_device import LiveDevice
 from edge_sdk.nodes.live_samples import Recording
-from edge_sdk.nodes.masks import DeviceKeys
+from edge_sdk.nodes.mask_keys import DeviceKeys
 from edge_sdk.nodes.own_training import TrainingCode, fields_of
 from edge_sdk.nodes.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.progress_log import ProgressLog

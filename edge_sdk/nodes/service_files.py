@@ -18,7 +18,7 @@ from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.bundle_shelf import Kind
 from edge_sdk.nodes.deadlines import AUTO, deadline_above, parse_deadline
 from edge_sdk.nodes.lane_parts import check_evaluations, list_trainings
-from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, HospitalKeys
+from edge_sdk.nodes.mask_keys import AggregatorKeys, DeviceKeys, HospitalKeys
 from edge_sdk.nodes.presets import RECOMMENDED
 from edge_sdk.nodes.private_table import Private
 from edge_sdk.wire.options import Wire

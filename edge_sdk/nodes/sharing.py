@@ -36,7 +36,8 @@ import numpy.typing as npt
 from edge_sdk.algebra import shamir
 from edge_sdk.contract.sharing import TAG, Steps, Words
 from edge_sdk.methods.secret.masking import cut, ring_type
-from edge_sdk.nodes.masks import library, zeros
+from edge_sdk.nodes.mask_keys import library
+from edge_sdk.nodes.masks import zeros
 
 KEY = 32
 SEAL, WORD, PAIR, OWN = b"auscult shares 1", b"auscult survivors 1", b"auscult pair masks 1", b"auscult own masks 1"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.masks import DeviceKeys, read_private, read_public, reading_again
+from edge_sdk.nodes.mask_keys import DeviceKeys, read_private, read_public
+from edge_sdk.nodes.masks import reading_again
 from edge_sdk.nodes.sharing import DeviceSecrets, cipher
 
 

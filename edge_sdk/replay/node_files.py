@@ -16,7 +16,7 @@ from edge_sdk.nodes.allow import CLASSES
 from edge_sdk.nodes.assembly import family_of, is_secret
 from edge_sdk.nodes.deadlines import NONE, deadline_of
 from edge_sdk.nodes.kernels.split import input_shapes
-from edge_sdk.nodes.masks import make_key
+from edge_sdk.nodes.mask_keys import make_key
 from edge_sdk.nodes.presets import STATED
 from edge_sdk.nodes.private_table import private_table
 from edge_sdk.nodes.service_files import RunTable

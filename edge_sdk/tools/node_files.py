@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edge_sdk.atomic import LOCK
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.masks import AggregatorKeys, DeviceKeys, HospitalKeys
+from edge_sdk.nodes.mask_keys import AggregatorKeys, DeviceKeys, HospitalKeys
 from edge_sdk.nodes.service_files import AggregatorFile, DeviceFile, HospitalFile
 from edge_sdk.nodes.settings import read_toml
 from edge_sdk.tools.access import Part

@@ -13,7 +13,7 @@ from edge_sdk.nodes.allow import CLASSES, Allow
 from edge_sdk.nodes.assembly import method_of, settings_of
 from edge_sdk.nodes.leaving_scores import for_masking
 from edge_sdk.nodes.mask_giving import for_device
-from edge_sdk.nodes.masks import DeviceKeys, make_key
+from edge_sdk.nodes.mask_keys import DeviceKeys, make_key
 from tests.methods.problems import DEVICES, PATIENT, play, told
 from tests.methods.secret.among import among_envs, among_run, played
 from tests.methods.secret.parties import TREE, envs_for, run_of

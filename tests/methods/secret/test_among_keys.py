@@ -10,7 +10,7 @@ from edge_sdk.methods.secret.among_messages import Dealt, Withdrawn
 from edge_sdk.nodes import mask_giving
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import fixes_members, settings_of
-from edge_sdk.nodes.masks import DeviceKeys, make_key
+from edge_sdk.nodes.mask_keys import DeviceKeys, make_key
 from edge_sdk.nodes.sharing import DeviceSecrets, ToldMasks
 from edge_sdk.nodes.sharing_files import device_secrets
 from edge_sdk.tools.mask_check import check_masks

@@ -20,7 +20,7 @@ from edge_sdk.methods.shared.evaluation import Progress, Report
 from edge_sdk.methods.shared.gather import Nobody, Sum
 from edge_sdk.nodes import mask_giving
 from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.masks import AggregatorKeys
+from edge_sdk.nodes.mask_keys import AggregatorKeys
 from tests.methods.problems import HASTY, PATIENT, play, told
 from tests.methods.secret.parties import envs_for, masks_of_hospital, run_of
 

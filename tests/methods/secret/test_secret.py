@@ -14,7 +14,7 @@ from edge_sdk.methods.shared.evaluation import Report
 from edge_sdk.nodes import mask_giving
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.masks import AggregatorKeys, read_public
+from edge_sdk.nodes.mask_keys import AggregatorKeys, read_public
 from tests.methods import contract
 from tests.methods.contract import fingerprint
 from tests.methods.problems import PATIENT, play
