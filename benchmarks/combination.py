@@ -16,18 +16,17 @@ Messages take 0.1 to 1 s, so that hospitals are not ready at once. "outputs exch
 shared model in all transfer stages: a hospital that misses a close of first-B sits them out. The weights of the prox,
 the private model, the outputs and the discriminator have three trials each, of half the rounds, judged on validation
 windows of the personalised models. Beside the combinations: none of the five, FedAvg with fine-tuning, and each
-device alone, of the same devices, with as many gradients or more and three trials of the step each.
+device alone, of the same devices, with as many gradients or more and three trials of the step each. "to 50 %" counts
+megabytes until the personalised models, or FedAvg's fine-tuned ones, are that good on validation windows.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,43 +36,37 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from aggregator.kernels import kernels_for
-from aggregator.private_model.pretrain import Pretraining, pretrain
 from aggregator.private_model.table import give_regulariser, regulariser_of
 from benchmarks import fleet as fleets
+from benchmarks.combination_people import COMPANIONS, People, World
 from benchmarks.fleet import Fleet, rank_of
-from benchmarks.holders import Holder, drawn, part_of, three_parts
-from benchmarks.protocol import TUNING, Gradients, Quiet, Results, grid, markdown, mean_sd, tune
+from benchmarks.protocol import TUNING, Gradients, Point, Quiet, Results, cost_to, grid, markdown, mean_sd, tune
 from edge_sdk.algebra.ensemble import log_probabilities
 from edge_sdk.contract.loopback import ROOT, NetworkFaults
-from edge_sdk.data.traces import cut_windows, load_folder
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.reports import Progress
-from edge_sdk.model.model import Model
 from edge_sdk.nodes.kernels import outputs
-from edge_sdk.nodes.private_table import Private
-from edge_sdk.nodes.settings import from_mapping, read_toml
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
 
-WRIST = Path(__file__).parents[1] / "models" / "shipped" / "wrist.bundle"
-PRIVATE, COMPANIONS = "m1", ("f3", "m6")
-PUBLIC = 256
 SWITCHES = ("prox", "private model", "outputs", "discriminator", "consensus")
 SHARED = {"eta_l": 0.05, "decay": 0.98, "eta_g": 10.0, "mu": 0.0003, "local_epochs": 2, "personal_epochs": 1}
 OUTPUTS = {"tau": 5, "public_batch": 64, "batch": 32, "eta_l": 0.002, "eta_d": 0.001}
 WEIGHTS = {
     "prox": (0.002, 0.005, 0.01),
     "private model": (0.0001, 0.0003, 0.001),
-    "outputs": (0.0001, 0.0003, 0.001),
-    "discriminator": (0.1, 0.3, 1.0),
+    "outputs": (0.0003, 0.001, 0.003),
+    "discriminator": (0.03, 0.1, 0.3),
 }
 CLOUD_STEP = 3.0
 LONGER = 1.5
 """Closes with first-B to those without, at as many gradients."""
 NONE: frozenset[str] = frozenset()
-BASELINES = {"FedAvg, fine-tuned": grid(eta_l=(0.02, 0.05, 0.1)), "alone": grid(rate=(0.0003, 0.001, 0.003))}
+BASELINES = {"FedAvg, fine-tuned": grid(eta_l=(0.02, 0.05, 0.1)), "alone": grid(rate=(0.0001, 0.0003, 0.001))}
 LOCAL_STEPS = (100, 200, 400)
+TARGET, STEP = 0.5, 3.0
+"""Validation accuracy until which megabytes are counted; megabytes between two points of a curve."""
 
 On = frozenset[str]
 
@@ -95,64 +88,6 @@ def settings_of(on: On, weights: Mapping[str, float]) -> tuple[str, dict[str, An
     into = weights["outputs"] if "outputs" in on else 0.0
     name = "fedslr-b+fedal" if "consensus" in on else "fedslr+fedal"
     return name, {"shared": shared, "outputs": {**OUTPUTS, "al": al}, "into": into}
-
-
-# Who holds what -------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class People:
-    """Devices of one seed, and the public inputs."""
-
-    fleet: Fleet
-    public: Any
-
-
-@dataclass
-class World:
-    """Traces, bundles and the private model."""
-
-    folder: Path
-    labels: float
-    base: Path
-
-    @cached_property
-    def model(self) -> Model:
-        return Model(WRIST)
-
-    @cached_property
-    def other(self) -> Model:
-        size = ["--input", "3,64", "--classes", str(self.model.classes), "--seed", "7"]
-        return Model(compile_network("separable", size, 7, lambda text: None))
-
-    @cached_property
-    def windows(self) -> dict[str, Any]:
-        return {trace.name: cut_windows(trace, 64, 32) for trace in load_folder(self.folder)}
-
-    @cached_property
-    def private(self) -> Private:
-        """Trained on all of one volunteer, who is no device."""
-        traces, out = self.base / "traces", self.base / "private"
-        traces.mkdir()
-        for path in sorted(self.folder.glob("*.csv")):
-            shutil.copy(path, traces / (f"z-{path.name}" if path.stem == PRIVATE else path.name))
-        found = pretrain(
-            Pretraining(data=str(traces), out=out, persons=1, architecture="wrist", epochs=15, device="cpu"),
-            lambda text: None,
-        )
-        print(f"private model: {100 * found['accuracy']:.1f} % of its own held-out windows", file=sys.stderr)
-        return replace(read_toml(out / "private.toml", Private), every="batch", regulariser="kd", options={})
-
-    def people(self, seed: int) -> People:
-        holders, public = [], []
-        for name, w in self.windows.items():
-            if len(np.unique(w.y)) < 2:
-                public.append(w.x)
-            elif name != PRIVATE:
-                train, validation, test = three_parts(w)
-                some = [drawn(p, self.labels, [seed, k, len(holders)]) for k, p in enumerate((train, validation))]
-                holders.append(Holder(name, *some, part_of(test)))
-        x = np.concatenate(public)
-        rows = np.random.default_rng([seed, 3]).choice(len(x), PUBLIC, replace=False)
-        return People(Fleet(self.model, holders), np.ascontiguousarray(x[rows]))
 
 
 # A run ----------------------------------------------------------------------------------------------------------
@@ -198,6 +133,19 @@ def play(world: World, on: On, weights: Mapping[str, float], rounds: int, seed: 
         NetworkFaults(repeat=0.0),
     )
     net.codec = Codec(method.messages, layout=world.model.layout)
+    curve: list[Point] = []
+
+    def seen(state: Any, now: float) -> None:
+        if seed != TUNING and net.bytes >= STEP * 1e6 * (len(curve) + 1):
+            shown = method.show(net.nodes[ROOT].env, state)
+            counter.paused = True
+            models = {d: method.models(envs[d], net.nodes[d].record.state, shown)["personal"] for d in ours}
+            counter.paused = False
+            right = [fleets.accuracy(fleet, h, models[h.name], h.validation) for h in fleet.holders if h.name in ours]
+            value = float(np.mean([r for r in right if r is not None]))
+            curve.append(Point(len(curve) + 1, net.bytes / 1e6, value))
+
+    net.seen = seen
     net.run()
     gradients, shown = counter.count / len(ours), method.show(net.nodes[ROOT].env, net.nodes[ROOT].record.state)
     found: dict[str, list[float]] = {}
@@ -216,6 +164,7 @@ def play(world: World, on: On, weights: Mapping[str, float], rounds: int, seed: 
     means = {kind: float(np.mean(values)) for kind, values in found.items()}
     told = [m for who, m in net.transcript.told if who == ROOT and isinstance(m, Progress)]
     means["exchanged"] = sum(m.sums.get("exchanged", 0.0) for m in told)
+    means |= {"reached": cost_to(curve, TARGET)}
     return means | {"rank": rank_of(fleet, w), "megabytes": net.bytes / 1e6, "gradients": gradients}
 
 
@@ -231,8 +180,9 @@ def averaged(fleet: Fleet, trial: Mapping[str, Any], rounds: int, seed: int) -> 
     """FedAvg: as many epochs in a round as the combination has for w, and those for p at the end."""
     epochs = {"local_epochs": SHARED["local_epochs"], "fine_tune_epochs": rounds * SHARED["personal_epochs"]}
     settings = {"decay": SHARED["decay"], "weighting": "uniform", **epochs, **trial}
-    p = fleets.play(fleet, "fedavg", settings, rounds, seed)
-    found = {"megabytes": p.megabytes, "rank": p.rank, "gradients": p.gradients * (1 + 1 / SHARED["local_epochs"])}
+    p = fleets.play(fleet, "fedavg", settings, rounds, seed, every=0 if seed == TUNING else 1)
+    found: dict[str, Any] = {"reached": cost_to(p.curve, TARGET), "megabytes": p.megabytes, "rank": p.rank}
+    found |= {"gradients": p.gradients * (1 + 1 / SHARED["local_epochs"])}
     for kind, models in (("global", p.shared), ("personal", p.own)):
         found |= {f"{part} {kind}": fleets.mean_accuracy(fleet, models, part) for part in ("validation", "test")}
     return found
@@ -272,6 +222,7 @@ KINDS = {
     "rank": "rank",
     "exchanged": "outputs exchanged",
     "megabytes": "MB",
+    "reached": f"to {TARGET:.0%}",
     "gradients": "gradients",
 }
 HEAD = ("", *KINDS.values())
@@ -283,6 +234,8 @@ def named(on: On) -> str:
 
 def effect(found: Mapping[On, Sequence[Any]], switch: str, kind: str) -> str:
     """Mean with less mean without, and its 95 % interval: what the main effects leave unexplained is drawn anew."""
+    if any(s[kind] is None for seeds in found.values() for s in seeds):
+        return "-"
     factor = 100 if kind.startswith("test") else 1
     runs = [(on, factor * s[kind]) for on, seeds in found.items() for s in seeds]
     y = np.array([value for _, value in runs])
