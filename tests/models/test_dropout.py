@@ -77,7 +77,7 @@ def kept():
     return net, made, Model(parse(made.data))
 
 
-SLOW = ("lstm", "gru")  # seconds each to compile
+SLOW = ("lstm", "gru", "transformer")  # seconds each to compile
 
 
 @pytest.mark.parametrize(

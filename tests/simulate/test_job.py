@@ -17,6 +17,7 @@ pytest.importorskip("torch", reason="the model of these data is compiled with it
 
 from edge_sdk import cli
 from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.replay.bundles import compile_network
 from edge_sdk.replay.node_files import CLOUD
 from edge_sdk.replay.scores import NAMES
 from edge_sdk.replay.tuning.memory import make_envs
@@ -151,12 +152,19 @@ def test_a_method_that_asks_everybody_meets_a_cohort(tmp_path):
     assert [line["devices"] for line in lines] == [8, 8]
 
 
+@pytest.fixture(scope="module")
+def networks():
+    """Bundles of two MLPs, with 8 and 12 hidden units."""
+    sizes = ["--input", "30", "--classes", "2"]
+    return tuple(compile_network("mlp", [*sizes, "--arg", f"hidden=({width},)"], 7, print) for width in (8, 12))
+
+
 @pytest.mark.parametrize("method", ["fedal", "fedslr-b+fedal"])
-def test_clients_with_networks_of_their_own(tmp_path, method):
+def test_clients_with_networks_of_their_own(tmp_path, method, networks):
     """Companions, and the devices of FedAL, may have others than the run's: alone, on two ranks, and resumed."""
     options = {"samples": 20, "public": 40}
     more = {"clients": 40, "cohort": 16, "method": method, "rounds": 3, "options": options}
-    more["bundle"] = tuple(mlp_with(width, tmp_path) for width in (8, 12))
+    more["bundle"] = networks
     expected = play(job_of(tmp_path / "one", **more))
     two = on_all(thread_ranks(2), lambda rank: play(job_of(tmp_path / "two", **more, resume=rank.number > 0), rank))
     with pytest.raises(RuntimeError):
@@ -180,14 +188,6 @@ def test_heavy_steps_that_ranks_share_change_no_bit(tmp_path, method):
         for count in (1, 2)
     )
     assert [without_times(found) for found in two] == [without_times(one[0])] * 2
-
-
-def mlp_with(width, directory):
-    """The bundle of an MLP with so many hidden units."""
-    path = directory / f"mlp-{width}.bundle"
-    given = ["compile", "mlp", "--input", "30", "--classes", "2", "--arg", f"hidden=({width},)", "-o", str(path)]
-    subprocess.run([sys.executable, "-m", "edge_sdk.models", *given], check=True, cwd=ROOT, env=path_here())
-    return path
 
 
 # On the command line --------------------------------------------------------------------------------------------
