@@ -13,6 +13,7 @@ from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.cohorts.cohort import Cohort
+from edge_sdk.replay.data_hash import hash_data
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.replay.watch import Line
@@ -77,7 +78,7 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
 
 
 def describe_origin(job: Replay) -> dict[str, Any]:
-    """When and from what the result was made: "date", "version", "command", "processor", hashes of "bundles".
+    """When and from what the result was made: "date", "version", "command", "processor", hashes of "bundles", "data".
 
     Processors round differently, so the same seed gives the same result on this one only.
     """
@@ -88,6 +89,7 @@ def describe_origin(job: Replay) -> dict[str, Any]:
         "command": job.command,
         "processor": f"{machine.model} ({machine.architecture})",
         "bundles": [read_bundle(path).sha256 for path in sorted(job.out.glob("model*.bundle"))],
+        "data": hash_data(str(job.data)),
     }
 
 

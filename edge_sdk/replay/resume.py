@@ -14,6 +14,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.ledgers import write_json
+from edge_sdk.replay.data_hash import hash_data
 from edge_sdk.replay.plan import Replay
 
 NOTE, RESULT = "job.json", "result.json"
@@ -23,6 +24,7 @@ def describe_job(job: Replay, run: Run, bundles: tuple[Path, ...]) -> dict[str, 
     """Everything that decides the result, in JSON's types."""
     found = {
         "data": str(job.data),
+        "data_sha256": hash_data(str(job.data)),
         "options": dict(job.options),
         "hospitals": job.hospitals,
         "method": run.method,
@@ -57,10 +59,13 @@ def note_job(job: Replay, run: Run, bundles: tuple[Path, ...], more: Mapping[str
         write_json(note, asked)
         return
     begun = read_note(note)
+    begun.setdefault("data_sha256", asked["data_sha256"])  # notes of before have none
     for key in {**begun, **asked}:
         was, now = begun.get(key), asked.get(key)
         if was != now:
-            raise UsageError(f"--resume {job.out}: it was begun with {key} = {was!r}, and not {now!r}")
+            other = f"it was begun with {key} = {was!r}, and not {now!r}"
+            changed = f"{job.data} has changed since it was begun (SHA-256 {was}, now {now})"
+            raise UsageError(f"--resume {job.out}: {changed if key == 'data_sha256' else other}")
 
 
 def was_begun(out: Path) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.data_hash import hash_data
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.resume import NOTE, note_job, read_finished
 
@@ -44,6 +45,39 @@ def test_something_else_is_refused(tmp_path, run, more, said):
     with pytest.raises(UsageError) as refused:
         note_job(job(tmp_path, resume=True, **more), run, (BUNDLE,))
     assert said in str(refused.value)
+
+
+def test_other_data_under_the_same_name_are_refused(tmp_path):
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    (traces / "m1.csv").write_text("time,x,activity\n0,1,a\n")
+    out = tmp_path / "out"
+    out.mkdir()
+    asked = replace(job(out), data=str(traces))
+    note_job(asked, RUN, (BUNDLE,))
+    note_job(replace(asked, resume=True), RUN, (BUNDLE,))
+    (traces / "m1.csv").write_text("time,x,activity\n0,2,a\n")
+    with pytest.raises(UsageError, match=r"traces has changed since it was begun \(SHA-256 [0-9a-f]{64}, now "):
+        note_job(replace(asked, resume=True), RUN, (BUNDLE,))
+
+
+def test_a_note_of_before_has_no_hash_of_the_data(tmp_path):
+    note_job(job(tmp_path), RUN, (BUNDLE,))
+    begun = json.loads((tmp_path / NOTE).read_text())
+    del begun["data_sha256"]
+    (tmp_path / NOTE).write_text(json.dumps(begun))
+    note_job(job(tmp_path, resume=True), RUN, (BUNDLE,))
+
+
+def test_the_hash_is_of_the_names_and_bytes_of_traces(tmp_path):
+    def write(name: str, text: str) -> str:
+        (tmp_path / name).write_text(text)
+        return hash_data(str(tmp_path))
+
+    first = write("a.csv", "1")
+    assert write("b.txt", "no trace") == first
+    assert len({first, write("b.csv", "2"), write("b.csv", "3"), hash_data(f"mnist:{tmp_path / 'a.csv'}")}) == 4
+    assert hash_data("breast-cancer") == ""
 
 
 @pytest.mark.parametrize("text", [None, "", "{"])

@@ -37,7 +37,7 @@ def load_folder(
     Raises:
         UsageError: no file, two files of one name, or two files whose channels or rates differ.
     """
-    files = _find_files(path)
+    files = find_traces(path)
     traces = [read_trace(file, label, channels, limit=limit) for file in files]
     for file, trace in zip(files[1:], traces[1:], strict=True):
         _check_alike(files[0], traces[0], file, trace)
@@ -45,7 +45,12 @@ def load_folder(
     return tuple(_recode(trace, classes) for trace in traces)
 
 
-def _find_files(path: str | Path | Iterable[str | Path]) -> list[Path]:
+def find_traces(path: str | Path | Iterable[str | Path]) -> list[Path]:
+    """The traces of a folder, or the files of a list, sorted by name.
+
+    Raises:
+        UsageError: there is none, or two have one name.
+    """
     if isinstance(path, (str, Path)):
         if not Path(path).is_dir():
             raise UsageError(f"{path}: not a folder; expected a folder of CSV files or a list of files")

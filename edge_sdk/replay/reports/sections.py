@@ -144,6 +144,7 @@ def circumstances_section(result: Result, head: str = "What was run") -> str:
         ("auscult", made["version"]),
         ("processor", f"{made['processor']}; others round differently" if "processor" in made else ""),
         ("model", ", ".join(made["bundles"])),
+        ("data", made.get("data", "")),
         ("settled", "; ".join(choice_lines(result.get("runs", [result])))),
         ("settings", ", ".join(name_settings({**result["settings"], **given})) or "defaults"),
     ]
