@@ -22,7 +22,12 @@ from edge_sdk.models.frontend.hooks import refuse_hooks
 from edge_sdk.models.frontend.lora import add_adapters, settle_adapters
 from edge_sdk.models.frontend.outputs import check_output
 from edge_sdk.models.frontend.prepare import prepare_module
-from edge_sdk.models.frontend.randomness import draws_in_evaluation, find_draws, refuse_draws
+from edge_sdk.models.frontend.randomness import (
+    draws_in_evaluation,
+    find_draws,
+    refuse_certain_drops,
+    refuse_draws,
+)
 from edge_sdk.models.frontend.statistics import settle_statistics
 from edge_sdk.models.frontend.training import refuse_training_only
 from edge_sdk.models.gate.calls import check_calls
@@ -226,6 +231,8 @@ def find_drops(
     Raises:
         TrainModeExport: it drops something, and `dropout` does not say what is to become of it.
     """
+    if dropout != "off":
+        refuse_certain_drops(net)
     draws = [] if dropout == "off" else find_draws(net, examples, arguments)
     if not dropout:
         refuse_draws(draws)

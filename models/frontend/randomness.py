@@ -222,6 +222,16 @@ def merge(a: Draw, b: Draw) -> Draw:
     return Draw(a.where, a.kind, a.probability, shape, size // PROBES[0])
 
 
+def refuse_certain_drops(net: nn.Module) -> None:
+    """Raise TrainModeExport for a dropout of probability 1, in which torch draws nothing: what is left is 0."""
+    for name, module in net.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p >= 1:
+            raise TrainModeExport(
+                f"{name} ({type(module).__name__}, p={module.p:g}) drops all values, so nothing before it would be "
+                "trained; give it a p below 1, or compile with --dropout off (devices train without)"
+            )
+
+
 def refuse_draws(draws: Sequence[Draw]) -> None:
     """Raise TrainModeExport if there are any: the caller has not said what is to become of them."""
     if draws:

@@ -122,6 +122,12 @@ def test_a_draw_for_all_samples_cannot_be_kept():
         compile_module(make_net(ForAll()), Spec("m", (6,), dropout="keep"))
 
 
+@pytest.mark.parametrize("dropout", ["", "keep"])
+def test_a_dropout_that_drops_everything_is_refused(dropout):
+    with pytest.raises(TrainModeExport, match=r"^1 \(Dropout, p=1\) drops all values.*a p below 1, or .*--dropout off"):
+        compile_module(make_net(nn.Dropout(1.0)), Spec("m", (6,), dropout=dropout))
+
+
 class OnlyAlone(nn.Module):
     """In training it works for nobody here."""
 
