@@ -60,7 +60,7 @@ def note_job(job: Replay, run: Run, bundles: tuple[Path, ...], more: Mapping[str
         return
     begun = read_note(note)
     begun.setdefault("data_sha256", asked["data_sha256"])  # notes of before have none
-    for key in {**begun, **asked}:
+    for key in sorted({**begun, **asked}, key="data_sha256".__eq__):  # last: others say more
         was, now = begun.get(key), asked.get(key)
         if was != now:
             other = f"it was begun with {key} = {was!r}, and not {now!r}"
