@@ -25,7 +25,7 @@ from aggregator.accountant import accountant_for
 from aggregator.kernels import FULL, kernels_for, processor
 from aggregator.metrics import Metrics
 from aggregator.phases import PhaseClock, round_seconds
-from aggregator.private_model.table import give_regulariser, regulariser_of, warnings_of
+from aggregator.private_model.table import Regulariser, give_regulariser, regulariser_of, warnings_of
 from aggregator.run_files import MODEL_FILE, switch_files
 from aggregator.shared import led
 from aggregator.sizes import count_numbers, find_packed
@@ -141,27 +141,37 @@ class Aggregator:
         )
         self.own = {**give_regulariser(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
         self.own |= mask_giving.for_aggregator(run, masks, self.hospitals)
-        start = self.assemble(run)
-        start.role.start(start.env)  # pure: what it finds wrong with the settings is said now
-        for warning in warnings_of(run, self.hospitals, regulariser, self.bundle.theta0):
-            self.log.warning("%s: %s", name, warning)
+        self.check_settings(regulariser)
         self.metrics = Metrics(self.directory / "metrics.jsonl", run.id)
         self.finished, self.files_are_own = threading.Event(), False
         self.latest: dict[str, float] = {}
         self.phases = PhaseClock()
         self.deadlines: dict[str, float] = {}
-        self.runtime = Runtime(
-            name,
+        self.runtime = self.make_runtime(broker, wait_for, enrolled, client, lane, wire)
+
+    def check_settings(self, regulariser: Regulariser | None) -> None:
+        """Say now what the method finds wrong with the settings (starting it is pure), and what to be careful with."""
+        start = self.assemble(self.job)
+        start.role.start(start.env)
+        for warning in warnings_of(self.job, self.hospitals, regulariser, self.bundle.theta0):
+            self.log.warning("%s: %s", self.name, warning)
+
+    def make_runtime(
+        self, broker: str, wait_for: int | None, enrolled: bool, client: str, lane: int, wire: Wire
+    ) -> Runtime:
+        """The node that has this one's role, above all its hospitals."""
+        return Runtime(
+            self.name,
             parent=None,
             children=tuple(self.hospitals),
             sizes=self.hospitals,
             directory=self.directory,
             broker=broker,
-            run=run,
+            run=self.job,
             assemble=self.assemble,
             told=self.receive_event,
             wait_for=wait_for,
-            flexible=enrolled and not fixes_members(run),
+            flexible=enrolled and not fixes_members(self.job),
             client=client,
             lane=lane,
             figures=self.count_figures,

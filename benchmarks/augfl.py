@@ -89,26 +89,14 @@ class Setup:
 
 SETUPS = {
     "mnist": Setup(
-        server=10_000,
-        tried=4,
-        flat=True,
-        small="mlp",
-        large="mlp",
-        arguments={"hidden": [256, 128]},
-        epochs=8,
+        server=10_000, tried=4, flat=True, small="mlp", large="mlp", arguments={"hidden": [256, 128]}, epochs=8,
         rounds=100,
     ),
     "cifar10": Setup(  # half of the paper's private images, so that a tenth of the data set is enough at M = 20
-        server=5000,
-        tried=2,
-        flat=False,
-        small="plain",
-        large="plain",
-        arguments={"widths": [32, 64, 128], "pool": True},
-        epochs=10,
-        rounds=100,
+        server=5000, tried=2, flat=False, small="plain", large="plain",
+        arguments={"widths": [32, 64, 128], "pool": True}, epochs=10, rounds=100,
     ),
-}
+}  # fmt: skip
 
 
 # Methods and their trials ---------------------------------------------------------------------------------------

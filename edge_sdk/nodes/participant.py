@@ -100,12 +100,11 @@ class Participant:
         masks: DeviceKeys | None = None,
         evaluations: int = 0,
     ):
-        self.warm_start = warm_start
+        self.warm_start, self.masks = warm_start, masks
         self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
         self.model: Model = split.load_model(bundle, threads)
         self.own_model = self.model  # the application's, also while a run is for a bundle that a rollout has brought
         self.train: Samples | None = None
-        self.masks = masks
         self.held_out: Samples | None = None
         self.validation: Samples | None = None
         self.directory, self.trust = directory, Trust(trusted_key, directory)
@@ -121,11 +120,19 @@ class Participant:
         self.pace = None if budget is None else self.make_pace(budget, threads)
         rules = (trusted_key, allow or Allow())
         self.lanes = [DeviceLane(n, self, *rules, self.make_willingness()) for n in list_lanes(evaluations)]
-        self.runtime = Runtime(
-            name,
-            parent=checked_name(hospital, "hospital"),
+        self.runtime = self.make_runtime(checked_name(hospital, "hospital"), broker, wire)
+        for gate, lane in zip((self.gate, *(lane.gate for lane in self.lanes)), self.runtime.lanes, strict=True):
+            gate.counters = lane.counters
+        self.rollout: Run | None = None
+        self.versions = Versions(name, directory, self.model, threads, lambda: self.working, self.use_version, self.log)
+
+    def make_runtime(self, hospital: str, broker: str, wire: Wire) -> Runtime:
+        """The node that has this one's role, below its hospital; evaluations have lanes of their own beside it."""
+        return Runtime(
+            self.name,
+            parent=hospital,
             children=(),
-            directory=directory,
+            directory=self.directory,
             broker=broker,
             assemble=self.assemble,
             told=self.receive_event,
@@ -137,10 +144,6 @@ class Participant:
             beside={lane.number: lane.work for lane in self.lanes},
             **wire.options(broker),
         )
-        for gate, lane in zip((self.gate, *(lane.gate for lane in self.lanes)), self.runtime.lanes, strict=True):
-            gate.counters = lane.counters
-        self.rollout: Run | None = None
-        self.versions = Versions(name, directory, self.model, threads, lambda: self.working, self.use_version, self.log)
 
     @property
     def refusal(self) -> str:

@@ -5,25 +5,29 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from edge_sdk.data.traces import find_traces
-
 CHUNK = 1 << 20
 
 
 def hash_data(data: str) -> str:
     """SHA-256 of the files behind DIR or NAME:PATH, in hexadecimal; "" for a data set that the package brings along.
 
-    Of a folder it is that of its traces' names and bytes, in the order of their names.
+    Of a folder it is that of its CSV files (traces, availability): names and bytes, in the order of the names.
     """
-    if Path(data).is_dir():
-        files, named = find_traces(data), True
-    else:
-        path = Path(data.partition(":")[2])
-        files, named = [path] if path.is_file() else [], False
+    folder, path = Path(data), Path(data.partition(":")[2])
     found = hashlib.sha256()
-    for file in files:
-        found.update(f"{file.name}\0{file.stat().st_size}\0".encode() if named else b"")
-        with file.open("rb") as opened:
-            while part := opened.read(CHUNK):
-                found.update(part)
-    return found.hexdigest() if files else ""
+    if folder.is_dir():
+        for file in sorted(folder.glob("*.csv")):
+            found.update(f"{file.name}\0{file.stat().st_size}\0".encode())
+            add_file(found, file)
+    elif path.is_file():
+        add_file(found, path)
+    else:
+        return ""
+    return found.hexdigest()
+
+
+def add_file(found: hashlib._Hash, path: Path) -> None:
+    """Go on with the bytes of a file."""
+    with path.open("rb") as file:
+        while part := file.read(CHUNK):
+            found.update(part)

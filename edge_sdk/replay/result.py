@@ -13,8 +13,8 @@ from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.cohorts.cohort import Cohort
-from edge_sdk.replay.data_hash import hash_data
 from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.resume import read_data_hash
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.replay.watch import Line
 from edge_sdk.version import find_version
@@ -89,7 +89,7 @@ def describe_origin(job: Replay) -> dict[str, Any]:
         "command": job.command,
         "processor": f"{machine.model} ({machine.architecture})",
         "bundles": [read_bundle(path).sha256 for path in sorted(job.out.glob("model*.bundle"))],
-        "data": hash_data(str(job.data)),
+        "data": read_data_hash(job.out),
     }
 
 

@@ -73,6 +73,12 @@ def was_begun(out: Path) -> bool:
     return (out / NOTE).is_file() or any(out.glob(f"seed-*/{NOTE}"))
 
 
+def read_data_hash(out: Path) -> str:
+    """The hash of the data with which a replay was begun in `out`; "" where none is noted."""
+    path = out / NOTE
+    return str(read_note(path).get("data_sha256", "")) if path.is_file() else ""
+
+
 def read_finished(out: Path) -> dict[str, Any] | None:
     """The result of a replay that is over already; None: it is not."""
     path = out / RESULT

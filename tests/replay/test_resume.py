@@ -12,7 +12,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.data_hash import hash_data
 from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.resume import NOTE, note_job, read_finished
+from edge_sdk.replay.resume import NOTE, note_job, read_data_hash, read_finished
 
 BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 RUN = Run(id="r", method="fedavg", rounds=3, seed=2, settings={"eta_l": 0.5}, classes=("a", "b"))
@@ -56,17 +56,19 @@ def test_other_data_under_the_same_name_are_refused(tmp_path):
     asked = replace(job(out), data=str(traces))
     note_job(asked, RUN, (BUNDLE,))
     note_job(replace(asked, resume=True), RUN, (BUNDLE,))
+    assert read_data_hash(out) == hash_data(str(traces))
     (traces / "m1.csv").write_text("time,x,activity\n0,2,a\n")
     with pytest.raises(UsageError, match=r"traces has changed since it was begun \(SHA-256 [0-9a-f]{64}, now "):
         note_job(replace(asked, resume=True), RUN, (BUNDLE,))
 
 
-def test_a_note_of_before_has_no_hash_of_the_data(tmp_path):
+def test_with_a_note_of_before_which_has_no_hash_one_goes_on(tmp_path):
     note_job(job(tmp_path), RUN, (BUNDLE,))
     begun = json.loads((tmp_path / NOTE).read_text())
     del begun["data_sha256"]
     (tmp_path / NOTE).write_text(json.dumps(begun))
     note_job(job(tmp_path, resume=True), RUN, (BUNDLE,))
+    assert json.loads((tmp_path / NOTE).read_text()) == begun and read_data_hash(tmp_path) == ""
 
 
 def test_the_hash_is_of_the_names_and_bytes_of_traces(tmp_path):
@@ -78,6 +80,8 @@ def test_the_hash_is_of_the_names_and_bytes_of_traces(tmp_path):
     assert write("b.txt", "no trace") == first
     assert len({first, write("b.csv", "2"), write("b.csv", "3"), hash_data(f"mnist:{tmp_path / 'a.csv'}")}) == 4
     assert hash_data("breast-cancer") == ""
+    before = hash_data(str(tmp_path))
+    assert write("a.availability.csv", "4") != before  # by it a replay of days goes
 
 
 @pytest.mark.parametrize("text", [None, "", "{"])

@@ -56,14 +56,14 @@ def mode_of(path: Path) -> int:
 
 # Names ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["ca", "broker", "aggregator", "CA", "crl", "all", "localhost", "broker.example", "h"])
-def test_a_name_with_a_meaning_is_no_device(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    provision(tmp_path / "site", "--hospital", "h", "--host", "broker.example", "--devices", "a", name, code=2)
+@pytest.mark.parametrize("of", ["device", "hospital"])
+def test_a_name_with_a_meaning_is_no_nodes(
+    tmp_path: Path, of: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hospital, devices = (name, ["h"]) if of == "hospital" else ("h", ["a", name])
+    provision(tmp_path / "site", "--hospital", hospital, "--host", "broker.example", "--devices", *devices, code=2)
     assert name in capsys.readouterr().err
     assert not (tmp_path / "site").exists(), "something was written although a name was refused"
-
-
-def test_a_name_with_a_meaning_is_no_hospital(tmp_path: Path) -> None:
-    provision(tmp_path / "site", "--hospital", "broker", "--host", "broker.example", "--devices", "a", code=2)
 
 
 # What a certificate is good for -----------------------------------------------------------------------------------

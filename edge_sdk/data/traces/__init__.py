@@ -1,7 +1,7 @@
 """Recorded sensor streams: read, cut into windows, split by recording, and replayed on a clock."""
 
 from edge_sdk.data.traces.clock import ReplayClock, select_arrived
-from edge_sdk.data.traces.folder import find_traces, load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.data.traces.labelled import keep_labelled
 from edge_sdk.data.traces.read import Trace, read_trace
 from edge_sdk.data.traces.split import split, split_off_validation
@@ -13,7 +13,6 @@ __all__ = [
     "Windows",
     "cut_windows",
     "find_recordings",
-    "find_traces",
     "keep_labelled",
     "load_folder",
     "read_trace",

@@ -37,7 +37,7 @@ def load_folder(
     Raises:
         UsageError: no file, two files of one name, or two files whose channels or rates differ.
     """
-    files = find_traces(path)
+    files = _find_files(path)
     traces = [read_trace(file, label, channels, limit=limit) for file in files]
     for file, trace in zip(files[1:], traces[1:], strict=True):
         _check_alike(files[0], traces[0], file, trace)
@@ -45,12 +45,7 @@ def load_folder(
     return tuple(_recode(trace, classes) for trace in traces)
 
 
-def find_traces(path: str | Path | Iterable[str | Path]) -> list[Path]:
-    """The traces of a folder, or the files of a list, sorted by name.
-
-    Raises:
-        UsageError: there is none, or two have one name.
-    """
+def _find_files(path: str | Path | Iterable[str | Path]) -> list[Path]:
     if isinstance(path, (str, Path)):
         if not Path(path).is_dir():
             raise UsageError(f"{path}: not a folder; expected a folder of CSV files or a list of files")
