@@ -22,6 +22,7 @@ from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.assembly import with_bundle
 from edge_sdk.nodes.deadlines import parse_deadline
 from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
 from edge_sdk.nodes.presets import SettingsTable, complete
@@ -155,17 +156,17 @@ def run_of(file: AggregatorFile, base: Path) -> Run:
     own = file.run
     stated = {key: getattr(own, key) for key in (field.name for field in fields(SettingsTable))}
     completed = asdict(complete(file.settings, SettingsTable(**stated), base))
-    return Run(
+    run = Run(
         id=own.id,
         seed=own.seed,
         classes=own.classes,
         evaluate_every=own.evaluate_every,
         devices=own.devices,
-        bundle=read_bundle(file.bundle).sha256,
         public="" if file.public is None else read_public(file.public).sha256,
         **completed,
         **describe_waiting(file),
     )
+    return with_bundle(run, read_bundle(file.bundle))
 
 
 def describe_waiting(file: AggregatorFile) -> dict[str, Any]:

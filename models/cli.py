@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from edge_sdk.arguments import Parser
+from edge_sdk.data.augment import AMOUNTS
 from edge_sdk.errors import UsageError
 from edge_sdk.model.signal_spec import SignalSpec
 from edge_sdk.models.bundle.compile import Compiled, compile_module
@@ -23,7 +24,7 @@ from edge_sdk.models.gate.search import SEARCH
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.losses import LOSSES
 from edge_sdk.models.ir.spec import DROPOUT, NORMS, Spec
-from edge_sdk.models.loading import build_module, name_error, read_arguments
+from edge_sdk.models.loading import build_module, name_error, read_arguments, read_augmentation
 from edge_sdk.models.zoo import ZOO, Entry
 from edge_sdk.models.zoo.split import SPLIT_ZOO
 
@@ -95,6 +96,13 @@ def add_training_options(p: argparse.ArgumentParser) -> None:
         "--dropout",
         choices=[d for d in DROPOUT if d],
         help="for modules with dropout or stochastic depth: keep it, with masks that devices draw, or leave it out",
+    )
+    p.add_argument(
+        "--augment",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"change samples while devices train, where a run does not say otherwise: {', '.join(AMOUNTS)}",
     )
     p.add_argument("--lora", type=int, default=0, metavar="RANK", help="train low-rank adapters, and nothing else")
     p.add_argument(
@@ -270,6 +278,7 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
         name, shape, classes, args.loss, below, norm, groups, features=args.features, blocked=args.blocked,
         max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names, signal=signal,
         lora=args.lora, target=args.target, also=args.also, smoothing=args.smooth,
+        augment=read_augmentation(args.augment),
     )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import nn
 
+from edge_sdk.data.augment import AMOUNTS, Augment
+from edge_sdk.errors import UsageError
 from edge_sdk.models.ir.errors import CompileError
 
 
@@ -34,18 +36,37 @@ def build_module(text: str, arguments: Mapping[str, Any]) -> nn.Module:
     return made
 
 
-def read_arguments(texts: Sequence[str]) -> dict[str, Any]:
+EXAMPLES = {"--arg": "width=64", "--augment": "rotation=0.25"}
+
+
+def read_arguments(texts: Sequence[str], option: str = "--arg") -> dict[str, Any]:
     """NAME=VALUE as arguments; values are Python's numbers, text, lists, True, None; other words are text."""
     found = {}
     for text in texts:
         name, _, value = text.partition("=")
         if not value or not name.isidentifier():
-            raise CompileError(f"--arg {text}: expected NAME=VALUE, e.g. --arg width=64")
+            raise CompileError(f"{option} {text}: expected NAME=VALUE, e.g. {option} {EXAMPLES[option]}")
         try:
             found[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             found[name] = value
     return found
+
+
+def read_augmentation(texts: Sequence[str]) -> Augment:
+    """The augmentation of --augment KEY=VALUE.
+
+    Raises:
+        CompileError: there is no such change, or its amount is none.
+    """
+    given = read_arguments(texts, "--augment")
+    for name, amount in given.items():
+        if name not in AMOUNTS or isinstance(amount, bool) or not isinstance(amount, (int, float)):
+            raise CompileError(f"--augment {name}={amount}: expected KEY=NUMBER, with a key of {', '.join(AMOUNTS)}")
+    try:
+        return Augment(**given)
+    except UsageError as error:
+        raise CompileError(f"--augment {error}") from error
 
 
 def load_attribute(text: str) -> Any:

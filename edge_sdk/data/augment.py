@@ -75,6 +75,9 @@ class Augment:
             raise UsageError(f"rotation = {self.rotation}: channels come in threes (x, y, z), there are {shape[0]}")
 
 
+AMOUNTS = tuple(field.name for field in fields(Augment))
+
+
 def augment(x: Batch, how: Augment, random: np.random.Generator) -> Batch:
     """Samples as they might have been recorded, too.
 

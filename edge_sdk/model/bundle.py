@@ -17,6 +17,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,11 @@ class Bundle:
         """What the input is a window of; None: of no signal, or the bundle does not say."""
         entry = self.manifest.get("signal")
         return None if entry is None else read_signal(entry, self.manifest["inputs"])
+
+    @property
+    def augment(self) -> Mapping[str, float]:
+        """Augmentation that devices train with where the run does not say otherwise, as in `data.augment.Augment`."""
+        return dict(self.manifest.get("augment", {}))
 
     @property
     def report(self) -> Json:
@@ -209,6 +215,12 @@ def check_object(value: Any, what: str) -> Json:
     return value
 
 
+def check_augment(table: Any) -> None:
+    for name, amount in check_object(table, "augment").items():
+        if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not isfinite(amount) or amount < 0:
+            raise BundleError(f"augment.{name[:50]} = {str(amount)[:50]!r}: a finite number, 0 or more")
+
+
 def compute_identity(manifest: Json) -> str:
     kept = {**manifest, "parts": [p for p in manifest["parts"] if p["name"] != REPORT]}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -227,6 +239,7 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
         read_class_names(manifest["class_names"], manifest["classes"])
     if manifest.get("signal") is not None:
         read_signal(manifest["signal"], manifest["inputs"])
+    check_augment(manifest.get("augment", {}))
     if count_columns(read_sites(manifest.get("dropout", []))) > MAX_FILE:
         raise BundleError(f"dropout has masks of more than {MAX_FILE:,} entries per sample")
     if manifest.get("loss") not in LOSSES:

@@ -11,6 +11,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import Method, NodeEnv, Role
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.run import Run
+from edge_sdk.contract.search import overlaid
 from edge_sdk.data.augment import Augment
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
@@ -160,6 +161,22 @@ def augmentation_of(run: Run) -> Augment:
     if how.changes and not family_of(run).augments:
         raise UsageError(f"run.augment: method {run.method} trains on outputs or parts of models, not on windows alone")
     return how
+
+
+def with_bundle(run: Run, bundle: Bundle) -> Run:
+    """The run of this bundle: its identity, and its augmentation where the run does not say otherwise.
+
+    Raises:
+        UsageError: it names an augmentation, and the method's devices cannot augment.
+    """
+    found = replace(run, bundle=bundle.sha256, augment=overlaid(bundle.augment, run.augment))
+    if bundle.augment and not is_rollout(run):
+        try:
+            augmentation_of(found)
+        except UsageError as error:
+            name = bundle.manifest["name"]
+            raise UsageError(f"{error}; bundle {name} names {', '.join(bundle.augment)}, which 0 leaves out") from error
+    return found
 
 
 def settings_of(run: Run) -> Any:

@@ -18,8 +18,9 @@ from edge_sdk.data.availability import find_availability
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.emulation import Emulation
 from edge_sdk.methods.shared.reports import Progress, Report, mean_accuracies
+from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.allow import Allow
-from edge_sdk.nodes.assembly import family_of, make_assembly, make_env
+from edge_sdk.nodes.assembly import family_of, make_assembly, make_env, with_bundle
 from edge_sdk.nodes.budget import TrainingBudget
 from edge_sdk.nodes.deadlines import parse_deadline
 from edge_sdk.nodes.device import Device
@@ -86,7 +87,7 @@ def play_days(what: Days, say: Callable[[str], None]) -> dict[str, Any]:
     if family_of(run).own_bundles or is_split(job):
         raise UsageError(f"--days: method {job.method} is not for devices with one whole model each")
     copies = copy_bundles_into(job, cohort, say)
-    run = replace(run, bundle=run_bundle(copies[0]))
+    run = with_bundle(run, read_bundle(copies[0]))
     files = prepare_files(job, run, cohort, copies)
     fleet, history, boards = make_fleet(what, run, cohort, files, say)
     seconds = fleet.run(what.days)
@@ -104,12 +105,6 @@ def copy_bundles_into(job: Replay, cohort: Cohort, say: Callable[[str], None]) -
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, False)
     job.out.mkdir(parents=True, exist_ok=True)
     return copy_bundles(bundles, job.out)
-
-
-def run_bundle(path: Path) -> str:
-    from edge_sdk.model.bundle import read_bundle
-
-    return read_bundle(path).sha256
 
 
 # Nodes ----------------------------------------------------------------------------------------------------------

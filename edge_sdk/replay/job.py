@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from edge_sdk.nodes.assembly import family_of
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.assembly import family_of, with_bundle
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
@@ -57,6 +58,7 @@ def replay(
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, several)
     job.out.mkdir(parents=True, exist_ok=True)
     copies = copy_bundles(bundles, job.out)
+    run = with_bundle(run, read_bundle(copies[0]))
     note_job(job, run, copies)
     files = prepare_files(job, run, cohort, copies)
     with contextlib.ExitStack() as stack:
@@ -80,4 +82,4 @@ def replay(
         if job.local_only and not is_split(job):
             say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")
         wait_for_end(nodes, notes, say)
-    return collect_result(job, cohort, lines, url, time.monotonic() - began) | fleet.report(job.out)
+    return collect_result(job, run, cohort, lines, url, time.monotonic() - began) | fleet.report(job.out)

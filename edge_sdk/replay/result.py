@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from edge_sdk.contract.run import Run
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
@@ -31,7 +32,9 @@ def describe_privacy(settings: Mapping[str, Any], lines: Sequence[Line]) -> dict
     return {**settings, "spent": {key: last[key] for key in SPENT}}
 
 
-def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str, seconds: float) -> dict[str, Any]:
+def collect_result(
+    job: Replay, run: Run, cohort: Cohort, lines: Sequence[Line], url: str, seconds: float
+) -> dict[str, Any]:
     """Everything that the nodes have written, as one object; the aggregator's files are copied into DIR."""
     written = [
         json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices, key=natural)
@@ -62,7 +65,7 @@ def collect_result(job: Replay, cohort: Cohort, lines: Sequence[Line], url: str,
         "model": {"file": str(job.out / "model.npz") if "model.npz" in files else "", **top["model"]},
         "settings": dict(job.all_settings),
         "settle": dict(job.settle),
-        "augment": dict(job.augment),
+        "augment": dict(run.augment),
         "robust": dict(job.robust),
         "uploads": dict(job.uploads),
         "privacy": describe_privacy(job.privacy, lines),

@@ -11,8 +11,8 @@ from typing import Any
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import Public, read_public, store_public
 from edge_sdk.errors import UsageError
-from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.assembly import family_of, settings_of
+from edge_sdk.model.bundle import Bundle, read_bundle
+from edge_sdk.nodes.assembly import family_of, settings_of, with_bundle
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -139,7 +139,7 @@ def prepare(job: Simulation, say: Say) -> Prepared:
         population, files = made, files_of(job, run, cohort, bundles)
         made.use(files, bundles, input_shapes(read_bundle(bundles[0])))
     public = None if files.public is None else read_public(files.public)
-    run = replace(run, bundle=run_bundle(bundles), public="" if public is None else public.sha256)
+    run = with_bundle(replace(run, public="" if public is None else public.sha256), first_bundle(bundles))
     return Prepared(run, cohort, population, public, draws, () if made is None else made.recorded)
 
 
@@ -209,15 +209,15 @@ def files_of(job: Simulation, run: Run, cohort: Cohort, bundles: tuple[Path, ...
     public = None
     if cohort.public is not None:
         public = store_public(job.replay.out / "data" / "public.npz", cohort.public).resolve()
-    apart = [read_bundle(path).sha256 != run_bundle(bundles) for path in bundles]
+    apart = [read_bundle(path).sha256 != first_bundle(bundles).sha256 for path in bundles]
     companions = {h: [c for c in names if apart[number_of(c) % len(bundles)]] for h, names in cohort.tree.items()}
     own = {h: bundles[0] for h in cohort.tree}
     return NodeFiles(own, companions if family_of(run).companions else {}, {}, public)
 
 
-def run_bundle(bundles: tuple[Path, ...]) -> str:
-    """Hash of the bundle that a run names: the first."""
-    return read_bundle(bundles[0]).sha256
+def first_bundle(bundles: tuple[Path, ...]) -> Bundle:
+    """The bundle that a run names."""
+    return read_bundle(bundles[0])
 
 
 def default_hospitals(clients: int) -> int:

@@ -83,7 +83,7 @@ def make_result(
         "model": {"file": str(replay.out / "model.npz") if model["parameters"] else "", **model},
         "settings": dict(prepared.run.settings),
         "settle": dict(replay.settle),
-        "augment": dict(replay.augment),
+        "augment": dict(prepared.run.augment),
         "robust": dict(replay.robust),
         "uploads": dict(replay.uploads),
         "privacy": describe_privacy(replay.privacy, lines),

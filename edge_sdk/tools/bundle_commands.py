@@ -68,6 +68,8 @@ def describe(bundle: Bundle) -> str:
         "",
         *(format_graph(k, v, len(bundle.parts[f"{k}.onnx"])) for k, v in m["graphs"].items()),
     ]
+    if bundle.augment:
+        lines.insert(3, f"augmentation {describe_amounts(bundle.augment)}")
     if bundle.class_names:
         lines.insert(3, f"classes {', '.join(bundle.class_names)}")
     if bundle.signal is not None:
@@ -82,6 +84,10 @@ def describe(bundle: Bundle) -> str:
         format_parity(bundle.report),
     ]
     return "\n".join(lines)
+
+
+def describe_amounts(amounts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items())
 
 
 def format_size(bundle: Bundle) -> str:

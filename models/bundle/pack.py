@@ -80,6 +80,8 @@ def pack_bundle(
     }
     if spec.smoothing:  # bundles without it stay the same to the byte
         manifest["smoothing"] = spec.smoothing
+    if spec.augment.changes:
+        manifest["augment"] = {name: amount for name, amount in asdict(spec.augment).items() if amount}
     if least > 1:
         manifest["min_batch"] = least
     if sites:

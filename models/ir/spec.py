@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from edge_sdk.data.augment import Augment
+from edge_sdk.errors import UsageError
 from edge_sdk.model.signal_spec import SignalSpec
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.losses import LOSSES
@@ -60,6 +62,7 @@ class Spec:
         signal: what the input is a window of; None: the bundle does not say.
         lora: rank of adapters, which alone are trained; 0: none. target: words in the paths of linear layers that get
             one. also: paths of layers that are trained whole beside them.
+        augment: changes of samples that devices train with where a run does not say otherwise.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Spec:
     target: Sequence[str] = ()
     also: Sequence[str] = ()
     smoothing: float = 0.0
+    augment: Augment = field(default_factory=Augment)
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -99,11 +103,22 @@ class Spec:
             raise CompileError(f"input {self.input}: the shape of one sample, without the batch, e.g. 3,64")
         if self.signal is not None and self.signal.shape != self.input:
             raise CompileError(f"signal: windows of {self.signal.shape}, but the input is {self.input}")
+        self.check_augment()
         for i in self.list_inputs():
             if not i.shape or any(d < 1 for d in i.shape):
                 raise CompileError(f"input {i.shape}: the shape of one sample, without the batch, e.g. 3,64")
             if i.name in RESERVED or not i.name.isidentifier():
                 raise CompileError(f"input {i.name!r}: this name has another meaning; rename the argument")
+
+    def check_augment(self) -> None:
+        if not self.augment.changes:
+            return
+        if isinstance(self.input, Mapping) or self.below is not None:
+            raise CompileError("augmentation is for modules with one input, of floats")
+        try:
+            self.augment.check(tuple(self.input))
+        except UsageError as error:
+            raise CompileError(f"augmentation: {error}") from error
 
     def list_inputs(self) -> list[DataInput]:
         """The data inputs, in the order in which they are named.

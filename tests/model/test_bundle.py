@@ -34,6 +34,12 @@ def test_the_identity_leaves_out_the_report(kept):
     assert parse(repacked(kept, {"name": "other"})).sha256 != kept.sha256
 
 
+@pytest.mark.parametrize("table", [["noise"], {"noise": -1}, {"noise": "much"}, {"noise": True}, {"noise": 1e999}])
+def test_augmentation_that_is_none_is_refused(kept, table):
+    with pytest.raises(BundleError, match="augment"):
+        parse(repacked(kept, {"augment": table}))
+
+
 def test_every_truncation_is_refused(raw):
     for size in [*range(0, 3000, 7), *range(3000, len(raw), 5003), len(raw) - 1]:
         with pytest.raises(BundleError):

@@ -26,7 +26,15 @@ from edge_sdk.methods.shared.evaluation import Scores
 from edge_sdk.methods.shared.reports import sums_on_validation
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.assembly import augmentation_of, family_of, make_assembly, make_env, method_of, settings_of
+from edge_sdk.nodes.assembly import (
+    augmentation_of,
+    family_of,
+    make_assembly,
+    make_env,
+    method_of,
+    settings_of,
+    with_bundle,
+)
 from edge_sdk.nodes.device_service import compute_accuracies
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
 from edge_sdk.nodes.kernels.split import load_model, split_model
@@ -104,7 +112,7 @@ def prepare(job: Replay, kernels: Kernels, say: Say) -> Fleet:
     if not any(len(validation) for _, validation in samples.values()):
         raise UsageError("no device has validation samples, which tuning is judged on: give --validation a share")
     public = None if files.public is None else read_public(files.public)
-    run = replace(run, bundle=read_bundle(bundles[0]).sha256, public="" if public is None else public.sha256)
+    run = with_bundle(replace(run, public="" if public is None else public.sha256), read_bundle(bundles[0]))
     models = {path: load_model(path) for path in bundles}
     return Fleet(run, tree, files, samples, patients, models, public, kernels)
 
