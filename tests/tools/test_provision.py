@@ -57,7 +57,7 @@ def mode_of(path: Path) -> int:
 # Names ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["ca", "broker", "aggregator", "CA", "crl", "all", "localhost", "broker.example", "h"])
 @pytest.mark.parametrize("of", ["device", "hospital"])
-def test_a_name_with_a_meaning_is_no_nodes(
+def test_a_name_with_a_meaning_is_no_device(
     tmp_path: Path, of: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hospital, devices = (name, ["h"]) if of == "hospital" else ("h", ["a", name])
