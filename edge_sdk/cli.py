@@ -211,6 +211,10 @@ def do_hospital(options: argparse.Namespace) -> None:
 
 
 def do_aggregator(options: argparse.Namespace) -> None:
+    from edge_sdk.nodes.service_files import AggregatorFile
+    from edge_sdk.nodes.settings import read_toml
+
+    read_toml(options.file, AggregatorFile)  # what is wrong in it is said at once
     logging.getLogger("auscult.serve").info("%s: torch is loading, which takes a few seconds", options.file)
     import_extra("aggregator.serve").serve_aggregator(options.file, options.once)
 

@@ -16,7 +16,7 @@ import pytest
 from edge_sdk.live.log_guard import LogGuard
 from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes are started: each would compile all modules again
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes start, and need not compile all modules anew
 
 KINDS = {"mosquitto": Mosquitto, "amqtt": EmbeddedBroker}
 
@@ -30,8 +30,7 @@ def missing(kind: str) -> str:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and all of torch live until the end: the collector need not look at them again and again, which
-    took a sixth of the whole run."""
+    """Keep the collector from looking at thousands of tests and all of torch again and again: a sixth of the run."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)

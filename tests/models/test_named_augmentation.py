@@ -55,9 +55,7 @@ def test_a_run_of_it_is_the_run_that_names_the_same(bundle, tmp_path):
 
 def test_a_method_that_cannot_augment_refuses_it(bundle, tmp_path):
     job = job_of(tmp_path / "fedal", method="fedal", bundle=(bundle,))
-    with pytest.raises(
-        UsageError, match=r"method fedal trains on outputs.*bundle mlp names noise, which 0 leaves out"
-    ):
+    with pytest.raises(UsageError, match=r"method fedal trains on outputs.*bundle mlp names noise, which 0 leaves out"):
         play(job)
     run = job_of(tmp_path / "off", method="fedal", augment={"noise": 0}).replay.as_run(("a", "b"))
     assert with_bundle(run, read_bundle(bundle)).augment == {"noise": 0}

@@ -75,3 +75,16 @@ def test_a_path_that_cannot_be_written_is_told_in_one_line(tmp_path: Path, capsy
     assert main(["doctor", "--directory", str(tmp_path / "file" / "x")]) == 1
     assert main(["traces", "synth", str(tmp_path / "file" / "x"), "--devices", "1", "--minutes", "1"]) == 1
     assert capsys.readouterr().err.startswith("auscult: [Errno 20] Not a directory")
+
+
+def test_wrong_settings_of_an_aggregator_are_told_before_torch_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge_sdk.cli.import_extra", lambda name: pytest.fail(f"{name} is loaded"))
+    path = tmp_path / "cloud.toml"
+    for text, said in (("name = ", "cloud.toml"), ('nome = "agg"', "nome"), (None, "cannot be read")):
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(text)
+        assert main(["aggregator", str(path)]) == 2
+        assert said in capsys.readouterr().err
