@@ -214,7 +214,8 @@ def do_aggregator(options: argparse.Namespace) -> None:
     from edge_sdk.nodes.service_files import AggregatorFile
     from edge_sdk.nodes.settings import read_toml
 
-    read_toml(options.file, AggregatorFile)  # what is wrong in it is said at once
+    if find_spec("aggregator") is not None:
+        read_toml(options.file, AggregatorFile)  # what is wrong in it is said before torch loads
     logging.getLogger("auscult.serve").info("%s: torch is loading, which takes a few seconds", options.file)
     import_extra("aggregator.serve").serve_aggregator(options.file, options.once)
 
