@@ -15,6 +15,7 @@ import pytest
 
 from edge_sdk.live.log_guard import LogGuard
 from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
+from tests.exports import list_operators_once
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes start, and need not compile all modules anew
 
@@ -31,6 +32,7 @@ def missing(kind: str) -> str:
 
 def pytest_collection_finish() -> None:
     """Keep the collector from looking at thousands of tests and all of torch again and again: a sixth of the run."""
+    list_operators_once()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
