@@ -14,6 +14,7 @@ import numpy.typing as npt
 from edge_sdk.data.npz import read_npz
 from edge_sdk.data.traces import Windows, cut_windows, keep_labelled, read_trace, split, split_off_validation
 from edge_sdk.errors import UsageError
+from edge_sdk.records import gather_arrays, join_records, list_inputs, name_arrays
 
 Array = npt.NDArray[Any]
 
@@ -23,24 +24,43 @@ class Samples:
     """Inputs with the names of their classes.
 
     Attributes:
-        x: float32 (N, ...), one row for each sample.
+        x: float32 or integers (N, ...), one row for each sample; of a model with several inputs records (N,), with such
+            a field for each (`Samples.of_inputs`).
         labels: N names.
     """
 
-    x: npt.NDArray[np.float32]
+    x: Array
     labels: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if self.x.dtype != np.float32 or self.x.ndim < 2:
-            raise UsageError(f"samples: x is {self.x.dtype} {self.x.shape}, expected float32 (N, ...)")
+        for name, values in list_inputs(self.x).items():
+            check_values(name, values, at_least=2 if self.x.dtype.names is None else 1)
         if len(self.labels) != len(self.x):
             raise UsageError(f"samples: {len(self.x)} rows but {len(self.labels)} labels")
-        if not np.isfinite(self.x).all():
-            row = int(np.argwhere(~np.isfinite(self.x))[0][0])
-            raise UsageError(f"samples: row {row} has a value that is not finite")
+
+    @classmethod
+    def of_inputs(cls, inputs: Mapping[str, Array], labels: Sequence[str]) -> Samples:
+        """Samples of a model with several inputs.
+
+        Args:
+            inputs: name of an input -> float32 or integers (N, ...).
+
+        Raises:
+            UsageError: they have different numbers of rows, or there are not as many labels.
+        """
+        return cls(join_records({name: np.asarray(values) for name, values in inputs.items()}), tuple(labels))
 
     def __len__(self) -> int:
         return len(self.x)
+
+
+def check_values(name: str, values: Array, at_least: int) -> None:
+    """Raises UsageError for values of another type, with fewer axes, or that are not finite."""
+    if values.ndim < at_least or not (values.dtype == np.float32 or values.dtype.kind in "iu"):
+        raise UsageError(f"samples: {name} is {values.dtype} {values.shape}, expected float32 or integers (N, ...)")
+    if values.dtype == np.float32 and not np.isfinite(values).all():
+        row, where = int(np.argwhere(~np.isfinite(values))[0][0]), "" if name == "x" else f" of {name}"
+        raise UsageError(f"samples: row {row}{where} has a value that is not finite")
 
 
 @dataclass(frozen=True)
@@ -84,8 +104,9 @@ class Stored:
     """Samples that are ready: the other form of the [data] table.
 
     Attributes:
-        samples: NPZ file: `x` float32 (N, ...) and `labels`, N texts; to be judged by, `held_out_x` and
-            `held_out_labels` alike; to make choices on, `validation_x` and `validation_labels`.
+        samples: NPZ file: `x` float32 or integers (N, ...), or of several inputs `x.INPUT` for each, and `labels`, N
+            texts; to be judged by, `held_out_x` and `held_out_labels` alike; to make choices on, `validation_x` and
+            `validation_labels`.
     """
 
     samples: Path
@@ -183,7 +204,11 @@ OWN = ("x", "labels")
 def read_samples(path: Path) -> SplitSamples:
     """Reads the samples of an NPZ file; where it has no held-out ones, these are empty."""
     others = [tuple(prefix + key for key in OWN) for prefix in (HELD_OUT, VALIDATION)]
-    file = read_arrays(path, OWN, *others)
+    try:
+        found = gather_arrays(read_npz(path), tuple(prefix + "x" for prefix in ("", HELD_OUT, VALIDATION)))
+    except UsageError as error:
+        raise error if str(path) in str(error) else UsageError(f"{path}: {error}") from error
+    file = check_arrays(path, found, OWN, *others)
     train = check_samples(path, file["x"], file["labels"])
     if not len(train):
         raise UsageError(f"{path}: x has no rows, there is nothing to train on")
@@ -198,6 +223,8 @@ def read_part(path: Path, file: Mapping[str, Array], prefix: str, train: Samples
     found = check_samples(path, file[prefix + "x"], file[prefix + "labels"])
     if found.x.shape[1:] != train.x.shape[1:]:
         raise UsageError(f"{path}: {prefix}x is of shape {found.x.shape}, x of {train.x.shape}: only N may differ")
+    if found.x.dtype != train.x.dtype:
+        raise UsageError(f"{path}: {prefix}x is {found.x.dtype}, x {train.x.dtype}: only N may differ")
     return found
 
 
@@ -211,7 +238,13 @@ def read_arrays(path: Path, needed: Sequence[str], *together: Sequence[str]) -> 
     Raises:
         UsageError: it cannot be read, one is missing, or there is one that nobody asked for.
     """
-    found = read_npz(path)
+    return check_arrays(path, read_npz(path), needed, *together)
+
+
+def check_arrays(
+    path: Path, found: Mapping[str, Array], needed: Sequence[str], *together: Sequence[str]
+) -> Mapping[str, Array]:
+    """The arrays of a file as `read_arrays` wants them."""
     present = [name for group in together if any(key in found for key in group) for name in group]
     wanted, known = [*needed, *present], [*needed, *(name for group in together for name in group)]
     if missing := [name for name in wanted if name not in found]:
@@ -238,7 +271,9 @@ def store_samples(path: Path, train: Samples, held_out: Samples, validation: Sam
     """Writes what `read_samples` reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = {"": train, HELD_OUT: held_out} | ({} if validation is None else {VALIDATION: validation})
-    arrays: dict[str, Any] = {prefix + "x": part.x for prefix, part in parts.items()}
+    arrays: dict[str, Any] = {}
+    for prefix, part in parts.items():
+        arrays |= name_arrays(part.x, prefix + "x")
     arrays |= {prefix + "labels": np.array(part.labels, str) for prefix, part in parts.items()}
     with path.open("wb") as file:
         np.savez(file, **arrays)

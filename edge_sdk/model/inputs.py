@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.errors import UsageError
+from edge_sdk.records import join_records
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -33,14 +34,7 @@ def join_inputs(declared: Sequence[Mapping[str, Any]], x: Data) -> Array:
     names = [str(i["name"]) for i in declared]
     given = name_inputs(names, x)
     arrays = [check_input(i, given[n]) for i, n in zip(declared, names, strict=True)]
-    counts = [len(a) for a in arrays]
-    if len(set(counts)) > 1:
-        raise UsageError(f"inputs {', '.join(names)}: {counts} samples, expected the same number in each")
-    fields = [(n, a.dtype, a.shape[1:]) for n, a in zip(names, arrays, strict=True)]
-    joined = np.empty(counts[0], fields)
-    for name, array in zip(names, arrays, strict=True):
-        joined[name] = array
-    return joined if len(names) > 1 else arrays[0]
+    return join_records(dict(zip(names, arrays, strict=True))) if len(names) > 1 else arrays[0]
 
 
 def name_inputs(names: Sequence[str], x: Data) -> Mapping[str, Array]:

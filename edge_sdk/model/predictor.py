@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.model.inputs import Array, Floats
+from edge_sdk.model.inputs import Data, Floats, split_inputs
 from edge_sdk.model.model import FORWARD_BATCH, Model
 
-Output = Callable[[Array], Floats]
+Output = Callable[[Data], Floats]
 
 
 def make_predictor(model: Model, theta: Vector) -> Output:
@@ -18,16 +18,17 @@ def make_predictor(model: Model, theta: Vector) -> Output:
     as the model itself.
     """
     session, most = model.session("predict"), min(FORWARD_BATCH, model.max_batch)
+    declared = model.bundle.manifest["inputs"]
     fixed = {"theta": model.parameters(theta)}
     if model.buffers0.size:
         fixed["buffers"] = model.buffers0
     fixed = {name: value for name, value in fixed.items() if name in session.inputs}
 
-    def output(x: Array) -> Floats:
+    def output(x: Data) -> Floats:
         x = model.samples(x)
         if not 0 < len(x) <= most:
             return model.predict(theta, x)
-        found: Floats = session.run({**fixed, "x": x})[0]
+        found: Floats = session.run({**fixed, **split_inputs(declared, x)})[0]
         return found
 
     return output

@@ -23,9 +23,10 @@ import numpy.typing as npt
 from edge_sdk.contract.device_facts import BATTERY, TOLD, check_told
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
+from edge_sdk.model.inputs import Data
 from edge_sdk.nodes.allow import Allow
 from edge_sdk.nodes.budget import BudgetFile, TrainingBudget
-from edge_sdk.nodes.kernels import split
+from edge_sdk.nodes.fitting import fit_samples
 from edge_sdk.nodes.live_samples import Recording
 from edge_sdk.nodes.mask_keys import DeviceKeys
 from edge_sdk.nodes.own_training import TrainingCode
@@ -125,15 +126,14 @@ class Device(Participant):
             validation: apart from both: rounds are judged on them, and a run that settles makes its choices on them.
 
         Raises:
-            UsageError: their shape is not that of the bundle's input, or the device is running.
+            UsageError: they are not what the bundle's inputs take, or the device is running.
         """
         if self.running.locked():
             raise UsageError(f"device {self.name} is running: stop() it before train_on()")
-        for part in (samples, held_out, validation):
-            wanted = split.own_shape(self.model, split.DEVICE)
-            if part is not None and (shape := part.x.shape[1:]) != wanted:
-                raise UsageError(f"device {self.name}: samples of shape {shape}, the bundle's input is {wanted}")
-        self.train, self.held_out, self.validation = samples, held_out, validation
+        whose = f"device {self.name}"
+        train = fit_samples(self.model, samples, whose)
+        judged, chosen = (p if p is None else fit_samples(self.model, p, whose) for p in (held_out, validation))
+        self.train, self.held_out, self.validation = train, judged, chosen
 
     # -- when it may train
 
@@ -267,16 +267,15 @@ class Device(Participant):
 
     # -- predicting
 
-    def predict(
-        self, x: npt.NDArray[np.float32], which: str | None = None, smooth: int = 1, abstain: float = 0.0
-    ) -> Predictions:
+    def predict(self, x: Data, which: str | None = None, smooth: int = 1, abstain: float = 0.0) -> Predictions:
         """Predicts the classes of windows, by the latest models that a run has made here, or the bundle's initial one.
 
         Works at any time, from any thread, without network, and goes on with the models of the last run while a new one
         is under way. Outputs for which the run has no name are left out: nothing has taught them.
 
         Args:
-            x: float32 (N, ...), of the bundle's input shape, or one window without the first axis.
+            x: float32 or integers (N, ...), of the bundle's input shape, or one window without the first axis; of
+                several inputs a dictionary of such arrays, by name.
             which: "personal", "global", "initial" or another model of the run; None: the one that has seen most of the
                 device's own samples.
             smooth: for windows of one recording, in time order: decide by the mean over the last so many.
@@ -287,7 +286,7 @@ class Device(Participant):
         """
         return self.working.predict(x, which, smooth, abstain)
 
-    def log_probabilities(self, x: npt.NDArray[np.float32], which: str | None = None) -> npt.NDArray[np.floating]:
+    def log_probabilities(self, x: Data, which: str | None = None) -> npt.NDArray[np.floating]:
         """Log-probabilities of the classes, (N, classes), by the same models and with the same errors as `predict`.
 
         After a run that settles, the personal model is what the fleet has chosen: it may take in the local model, and

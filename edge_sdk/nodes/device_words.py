@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from edge_sdk.methods.shared.scores import TEST
+
 
 def describe_want(listed: int, given: int, held_out: int, least: int) -> str:
     """The reason why a device has too little to learn from: of the samples given for that so many have a label of the
@@ -18,6 +20,8 @@ def describe_want(listed: int, given: int, held_out: int, least: int) -> str:
 def describe_scores(sums: Mapping[str, float]) -> str:
     """A device's own scores for people, e.g. "global 3 of 9 right, personal 7 of 9 right"."""
     right = {name.removesuffix("_correct"): count for name, count in sums.items() if name.endswith("_correct")}
-    return (
-        ", ".join(f"{name} {count:.0f} of {sums['samples']:.0f} right" for name, count in right.items()) or "no samples"
-    )
+
+    def count_of(name: str) -> float:
+        return sums[TEST + "samples" if name.startswith(TEST) else "samples"]
+
+    return ", ".join(f"{name} {n:.0f} of {count_of(name):.0f} right" for name, n in right.items()) or "no samples"

@@ -28,6 +28,7 @@ from edge_sdk.contract.run import ID
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.reports import COMPANION
 from edge_sdk.model.bundle import BundleError
+from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
@@ -64,9 +65,7 @@ class WorkingModel:
     run: str = ""
     predictors: dict[str, Output] = field(default_factory=dict, compare=False, repr=False)
 
-    def predict(
-        self, x: npt.NDArray[np.float32], which: str | None, smooth: int = 1, abstain: float = 0.0
-    ) -> Predictions:
+    def predict(self, x: Data, which: str | None, smooth: int = 1, abstain: float = 0.0) -> Predictions:
         """Predicts as `Device.predict` describes it."""
         name, _ = self.find_model(which)
         if smooth == 1 and self.kept.ensemble is None and not isinstance(self.model, SplitModel):
@@ -75,7 +74,7 @@ class WorkingModel:
             p = smoothed(self.log_probabilities(x, which), smooth)
         return Predictions(p, self.classes, name, self.run, abstain)
 
-    def log_probabilities(self, x: npt.NDArray[np.float32], which: str | None) -> npt.NDArray[np.floating]:
+    def log_probabilities(self, x: Data, which: str | None) -> npt.NDArray[np.floating]:
         """Log-probabilities as `Device.log_probabilities` describes them."""
         if isinstance(self.model, SplitModel):
             raise UsageError(f"{self.whose}: {self.model.name} is a split model, which no device runs alone")
@@ -87,14 +86,22 @@ class WorkingModel:
             return own
         return pooled(own, log_probabilities(self.outputs("local", x), classes), found.weight)
 
-    def outputs(self, name: str, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Outputs, of those that have a name, (N, classes); one window may come without its first axis.
+    def outputs(self, name: str, x: Data) -> npt.NDArray[np.float32]:
+        """Outputs, of those that have a name, (N, classes); one sample may come without its first axis.
 
         Args:
             name: of the model, as `find_model` gives it.
         """
         output = self.predictors.get(name) or self.make_predictor(name)
-        return output(x[None] if x.ndim == self.rank else x)[:, : len(self.classes)]
+        return output(self.with_first_axis(x))[:, : len(self.classes)]
+
+    def with_first_axis(self, x: Data) -> Data:
+        """Samples (N, ...) of one that comes without its first axis; others as they are."""
+        if isinstance(x, np.ndarray):
+            return x[None] if x.ndim == (self.rank if x.dtype.names is None else 0) else x
+        given = name_inputs([str(i["name"]) for i in self.model.bundle.manifest["inputs"]], x)
+        alone = np.ndim(next(iter(given.values()))) == self.rank
+        return {name: np.asarray(values)[None] if alone else values for name, values in given.items()}
 
     def make_predictor(self, name: str) -> Output:
         theta = self.model.theta0 if name == INITIAL else self.kept.models[name]
@@ -102,7 +109,7 @@ class WorkingModel:
 
     @cached_property
     def rank(self) -> int:
-        """Number of axes of one window."""
+        """Number of axes of one sample, of the first input where there are several."""
         return len(self.model.input_shape)
 
     def find_model(self, which: str | None) -> tuple[str, Vector]:

@@ -20,6 +20,9 @@ from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
 """Data set -> the network of the zoo that is compiled for it; tables get an MLP."""
 
+CHANNELS_AND_TIME = 2
+"""Axes of a window."""
+
 SPLIT_NETWORKS = {"mnist": "split-images"}
 """Divided data set -> its network, where no compiled one ships."""
 
@@ -60,12 +63,23 @@ def find_named_bundle(data: str, named: Path, cohort: Cohort, seed: int, say: Ca
     if named.exists() or named.suffix or len(named.parts) > 1:
         return named.resolve()
     if "x" not in cohort.shapes:
-        raise UsageError(f"--bundle {named}: there is no such file; these data are divided, which needs a split model")
+        needs = ", which needs a split model" if "x.hospital" in cohort.shapes else ""
+        have = describe_shapes(cohort.shapes)
+        raise UsageError(f"--bundle {named}: there is no such file; a sample is {have}{needs}")
     return compile_network(str(named), size_options(find_input_shape(data, cohort), cohort), seed, say)
 
 
 def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exactly: bool = False) -> Path:
-    """The wrist network that ships where it fits, else one that is compiled for these channels and classes."""
+    """The wrist network that ships where it fits, else one that is compiled for these channels and classes.
+
+    Raises:
+        UsageError: the samples are no windows of channels.
+    """
+    if len(cohort.shapes.get("x", ())) != CHANNELS_AND_TIME:
+        raise UsageError(
+            f"one sample is {describe_shapes(cohort.shapes)}: compile a model for it and name its file, --bundle FILE "
+            "(docs/bring-your-model.md)"
+        )
     shipped = find_shipped_bundle("wrist.bundle")
     if shipped is not None:
         with contextlib.suppress(UsageError):

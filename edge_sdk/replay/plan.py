@@ -19,6 +19,7 @@ from edge_sdk.nodes.presets import METHOD, PAPER, RECOMMENDED, ROUNDS, STATED, p
 from edge_sdk.nodes.private_table import Private, takes_private
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.cohort import Cohort
+from edge_sdk.replay.cohorts.ready import is_ready
 from edge_sdk.wire.options import Wire
 
 LINK = tuple(f.name for f in fields(LinkFaults))
@@ -32,7 +33,7 @@ class Replay:
     """What to replay, as the command line says it.
 
     Attributes:
-        data: a folder of traces, or NAME[:PATH] of a data set.
+        data: a folder of traces or of samples that are ready, or NAME[:PATH] of a data set.
         out: directory for everything that is written; new or empty, unless the replay is to go on.
         resume: go on with the replay that was begun in `out`.
         boards: that the devices are, in turns; none: this machine.
@@ -130,7 +131,7 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
         Wire(insecure=job.insecure).check(job.broker)
     run = job.as_run(cohort.classes)
     settings = settings_of(run)
-    augmentation_of(run).check(cohort.shapes.get("x", ()))
+    check_augmentation(run, cohort)
     if family_of(run).public:
         check_count(run, settings, 0 if cohort.public is None else len(cohort.public))
     check_newcomers(job, cohort, run)
@@ -138,6 +139,14 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
     if job.private is not None and not takes_private(method_of(run).env):
         raise UsageError(f"--private: the aggregator of {job.method} has no use for a pretrained model")
     return run
+
+
+def check_augmentation(run: Run, cohort: Cohort) -> None:
+    """Raises UsageError if samples of this kind cannot be augmented so."""
+    how = augmentation_of(run)
+    if how.changes and "x" not in cohort.shapes:
+        raise UsageError(f"--augment: a sample has {', '.join(cohort.shapes)}; only one array is augmented, of floats")
+    how.check(cohort.shapes.get("x", ()))
 
 
 def check_newcomers(job: Replay, cohort: Cohort, run: Run) -> None:
@@ -175,5 +184,5 @@ def add_public(job: Replay) -> Mapping[str, Any]:
     if not family_of(Run(id="replay", method=job.method)).public or "public" in job.options:
         return job.options
     if Path(job.data).is_dir():
-        return {**job.options, "public": PUBLIC_WINDOWS}
+        return {**job.options, "public": 1 if is_ready(Path(job.data)) else PUBLIC_WINDOWS}
     return {**job.options, "public": min(PUBLIC, len(datasets.load(str(job.data))) // 5)}

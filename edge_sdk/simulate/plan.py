@@ -18,6 +18,7 @@ from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.datasets import Dealing
 from edge_sdk.replay.cohorts.form import check_options, form_cohort
+from edge_sdk.replay.cohorts.ready import is_ready
 from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files
 from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
 from edge_sdk.simulate.behaviour import Behaviour
@@ -166,6 +167,8 @@ def bootstrap_clients(job: Simulation) -> BootstrappedClients:
     Raises:
         UsageError: the traces cannot be read, or an option is for a data set.
     """
+    if is_ready(Path(job.replay.data)):
+        raise UsageError(f"--clients: {job.replay.data} has samples that are ready, and its devices are the clients")
     if job.shift:
         raise UsageError("--shift: a client has the features of the person whose trace it is; name a data set")
     tree = make_tree(job.clients, job.replay.hospitals)

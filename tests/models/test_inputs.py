@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from edge_sdk.data.samples import Samples, store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
@@ -13,6 +14,8 @@ from edge_sdk.models.cli import main
 from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.models.rules import RULES
+from edge_sdk.nodes.device import Device
+from tests.simulate.jobs import job_of, play
 
 TEXT = """
 import torch
@@ -157,3 +160,78 @@ def test_specs_that_make_no_sense(change, words):
 def test_options_that_make_no_sense(here, capsys, options, words):
     assert main(["compile", f"{here / 'reader_of_test.py'}:Reader", *options]) == 2
     assert words in capsys.readouterr().err
+
+
+def device_of(bundle, directory):
+    return Device("d1", hospital="h", broker="mqtt://127.0.0.1:1", bundle=bundle, directory=directory)
+
+
+def test_an_application_trains_and_predicts_with_it(bundle, tmp_path):
+    device, model = device_of(bundle, tmp_path), Model(bundle)
+    x, y = draw()
+    samples = Samples.of_inputs(dict(reversed(x.items())), [str(c) for c in y])
+    device.train_on(samples, held_out=samples)
+    assert device.train.x.dtype.names == tuple(INPUTS), "in the order of the bundle"
+    loss, grad = model.grad_fn(device.train.x, y)(model.theta0)
+    same = model.grad_fn(x, y)(model.theta0)
+    assert loss == same[0] and np.array_equal(grad, same[1])
+    for whole in (x, samples.x, tuple(x[k] for k in INPUTS)):
+        assert len(device.predict(whole).labels) == 7
+    assert device.predict({k: v[2] for k, v in x.items()}).labels == device.predict(x).labels[2:3]
+    assert device.predict(samples.x[2]).labels == device.predict(x).labels[2:3]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ids": np.full((7, 6), 20)}, "device d1: ids: 20 is out of range"),
+        ({"age": None}, "expected types, ids, mask, age.* got types, ids, mask"),
+        ({"mask": np.ones((7, 5), np.int64)}, "mask: expected integers"),
+    ],
+)
+def test_samples_that_do_not_fit_it_are_refused(bundle, tmp_path, change, said):
+    x, y = draw()
+    x = {k: v for k, v in {**x, **change}.items() if v is not None}
+    with pytest.raises(UsageError, match=said):
+        device_of(bundle, tmp_path).train_on(Samples.of_inputs(x, [str(c) for c in y]))
+
+
+def folder_of(path):
+    """Two devices whose samples are ready."""
+    for name in ("ann", "bob"):
+        x, y = draw(12)
+        part = Samples.of_inputs(x, [str(c) for c in y])
+        store_samples(path / f"{name}.npz", part, part, part)
+    return path
+
+
+def test_a_folder_of_its_samples_is_simulated(bundle, tmp_path):
+    folder = folder_of(tmp_path / "notes")
+    settings = {"eta_l": 0.1, "batch": 5, "momentum": 0.9}
+    job = job_of(
+        tmp_path / "run", data=folder, bundle=(bundle,), method="fedavg", settings=settings, options={}, rounds=8
+    )
+    found = play(job)
+    assert [d["device"] for d in found["devices"]] == ["ann", "bob"]
+    model, (x, y) = Model(bundle), draw(12)
+    with np.load(tmp_path / "run" / "model.npz") as file:
+        theta = np.concatenate([file[one.name].ravel() for one in model.layout.slots])
+    at_first, at_last = (model.score(x, y)(t)["loss"] for t in (model.theta0, theta))
+    assert at_last < at_first
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"bundle": ()}, "one sample is age 3, ids 6, mask 6, types 6: compile a model for it"),
+        ({"method": "fedal"}, "public.npz: 1 public inputs are needed"),
+        ({"augment": {"noise": 0.1}}, "--augment: a sample has age, ids, mask, types"),
+        ({"options": {"window": 5}}, "--window is for traces or a data set"),
+        ({"method": "hsgd"}, "a device has whole samples here"),
+    ],
+)
+def test_what_such_a_folder_cannot_do_is_said(bundle, tmp_path, more, said):
+    folder = folder_of(tmp_path / "notes")
+    given = {"bundle": (bundle,), "method": "fedavg", "options": {}, **more}
+    with pytest.raises(UsageError, match=said):
+        play(job_of(tmp_path / "run", data=folder, **given))

@@ -111,7 +111,7 @@ def test_who_lends_windows_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("data", "options", "splits", "said"),
     [
-        ("what", {}, False, "neither a folder of traces nor a data set"),
+        ("what", {}, False, "neither a folder of traces or samples nor a data set"),
         (".", {}, True, "data sets that are: breast-cancer, tabular, esr:PATH, mnist:PATH"),
         (".", {"deal": "iid"}, False, "--deal is for a data set"),
         ("tabular", {"held_out": 0.3, "stride": 4}, False, "--stride is for a folder of traces"),

@@ -175,7 +175,7 @@ def test_a_folder_that_has_changed_is_not_gone_on_with(tmp_path, folder):
     [
         (["--shift", "0.1"], "--shift: a client has the features of the person"),
         (["--samples", "20"], "--samples is for a data set"),
-        (["--method", "hsgd"], "a trace is a device's whole sample"),
+        (["--method", "hsgd"], "a device has whole samples here"),
     ],
 )
 def test_what_only_a_data_set_has_is_refused(tmp_path, folder, options, said, capsys):

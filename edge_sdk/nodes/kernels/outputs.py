@@ -110,6 +110,9 @@ def public_inputs(parts: DeviceParts) -> Array:
 
 def check_model(model: Model, features: int) -> None:
     """Raises UsageError if the model's outputs cannot be compared with those of others."""
+    if [i["dtype"] for i in model.bundle.manifest["inputs"]] != ["float32"]:
+        names = ", ".join(i["name"] for i in model.bundle.manifest["inputs"])
+        raise UsageError(f"{model.name}: inputs {names}; outputs are compared on public inputs, one array of floats")
     if not model.classes:
         raise UsageError(f"{model.name}: its loss is {model.loss}; outputs are compared between classifiers")
     if model.bundle.manifest["norm"] != "frozen":

@@ -66,6 +66,11 @@ def augments(parts: DeviceParts) -> Fields:
         UsageError: samples of this shape cannot be augmented so.
     """
     model, x, y, how = parts.model, parts.model.samples(parts.x), parts.y, parts.augment
+    if how.changes and x.dtype != np.float32:
+        names = ", ".join(i["name"] for i in model.bundle.manifest["inputs"])
+        raise UsageError(
+            f"run.augment: {parts.whose} has {model.name} with inputs {names}; only one array is augmented, of floats"
+        )
     how.check(x.shape[1:])
     if not how.changes:
         return {"augmented": model.grad_fn(x, y, cancel=parts.cancel)} if model.drop_sites else {}

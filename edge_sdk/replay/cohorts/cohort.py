@@ -33,7 +33,8 @@ class Cohort:
         summary: one line about it, for people.
         tree: hospital -> its devices.
         classes: names of the labels.
-        shapes: of a sample, by the names of a bundle's inputs: "x", or "x.hospital" and "x.device" for a split model.
+        shapes: of a sample, by the names of a bundle's inputs: "x", "x.hospital" and "x.device" for a split model, or
+            the inputs of samples that have several.
         reshape: a sample may be given to the model in another shape of the same size.
         generated: not measured on anybody.
         tables: writes the data files into a directory, and returns the [data] tables that name them.
@@ -59,6 +60,8 @@ class Cohort:
 
 def shapes_fit(found: Shapes, model: Shapes, reshape: bool) -> bool:
     """Can samples of these shapes be given to a model?"""
+    if len(found) == len(model) == 1:  # by whatever name
+        model = dict(zip(found, model.values(), strict=True))
     if {*found} != {*model}:
         return False
     return all(found[k] == model[k] or (reshape and prod(found[k]) == prod(model[k])) for k in found)

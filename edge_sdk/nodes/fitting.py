@@ -1,0 +1,32 @@
+"""A device's samples as the inputs of its bundle take them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edge_sdk.data.samples import Samples
+from edge_sdk.errors import UsageError
+from edge_sdk.model.model import Model
+from edge_sdk.nodes.kernels import split
+
+
+def fit_samples(model: Model, samples: Samples, whose: str) -> Samples:
+    """The samples with each input of the type that the model has, in its order.
+
+    Args:
+        whose: name of the node, for the error.
+
+    Raises:
+        UsageError: an input is missing, or has another shape, type or range.
+    """
+    divided = split.is_split(model.bundle)
+    one = len(model.bundle.manifest["inputs"]) == 1 and samples.x.dtype.names is None
+    shape, wanted = samples.x.shape[1:], split.own_shape(model, split.DEVICE)
+    if (divided or one) and shape != wanted:
+        raise UsageError(f"{whose}: samples of shape {shape}, the bundle's input is {wanted}")
+    if divided:
+        return samples
+    try:
+        return replace(samples, x=model.samples(samples.x))
+    except UsageError as error:
+        raise UsageError(f"{whose}: {error}") from error
