@@ -48,6 +48,9 @@ SHORTER = {
 }
 """What is typed shorter than it stands on the pages and in the Makefile: the same commands on less data."""
 
+AS_IT_STANDS = {"docs/replay.md": (r"--labelled 2 ",)}
+"""What is not shortened on a page: it shows the lines of training alone."""
+
 READ_ONLY = {
     "needs mnist.npz": "the images are not in the repository",
     "needs braindecode": "the library is not among those that tests have",
@@ -82,11 +85,12 @@ assert (Path("state/watch-7") / "first.npz").exists()
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
+def reader(tmp_path: Path, page: str) -> Iterator[Reader]:
     """With a broker where the pages have one, at another port."""
+    shorter = {old: new for old, new in SHORTER.items() if old not in AS_IT_STANDS.get(page, ())}
     with Mosquitto() if find_mosquitto() else EmbeddedBroker() as broker:
         ports = {"1883": broker.url.rpartition(":")[2], "8883": str(free_port()), "9100": str(free_port())}
-        one = Reader(tmp_path, {**{rf"\b{old}\b": new for old, new in ports.items()}, **SHORTER})
+        one = Reader(tmp_path, {**{rf"\b{old}\b": new for old, new in ports.items()}, **shorter})
         yield one
         one.leave()
 
