@@ -28,6 +28,7 @@ from edge_sdk.models.frontend.randomness import (
     refuse_certain_drops,
     refuse_draws,
 )
+from edge_sdk.models.frontend.side_effects import explain_own_backward, refuse_changes
 from edge_sdk.models.frontend.statistics import settle_statistics
 from edge_sdk.models.frontend.training import refuse_training_only
 from edge_sdk.models.gate.calls import check_calls
@@ -100,8 +101,9 @@ def compile_module(
     nodes = {k: len(m.graph.node) for k, m in models.items()}
     progress("graphs: " + ", ".join(f"{k} {n} nodes" for k, n in nodes.items()))
     calls = check_calls(exported.forward)
-    errors = check_graphs(graphs, runs, truth, fixed, y_shape)
-    errors["searched"] = search_inputs(Comparison(graphs["loss_grad"], state.slots, truth, fixed, y_shape), search)
+    with explain_own_backward(net, examples, list_arguments(spec)):
+        errors = check_graphs(graphs, runs, truth, fixed, y_shape)
+        errors["searched"] = search_inputs(Comparison(graphs["loss_grad"], state.slots, truth, fixed, y_shape), search)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
     progress(f"parity: {found}; {calls} calls on their own, {search} searched inputs")
     vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, state.slots, y_shape)
@@ -196,6 +198,7 @@ def export(net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Te
     """
     arguments = list_arguments(spec)
     check_output(net, examples, spec.output, arguments)
+    refuse_changes(net, examples, arguments)
     settle_adapters(net, examples, arguments)
     drops = find_drops(net, examples, spec.dropout, arguments)
     refuse_training_only(net, examples, arguments, spec.output, spec.norm, spec.dropout)

@@ -14,6 +14,7 @@ from edge_sdk.models.ir.errors import UnsupportedOperator
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.passes.open_lstm import open_lstms
+from edge_sdk.models.passes.pair_einsum import pair_einsums
 from edge_sdk.models.rules.advice import ADVICE
 
 Adjoints = Sequence[str | None]
@@ -37,6 +38,7 @@ def write_gradient(g: OnnxGraph, seeds: Mapping[str, str], leaves: Sequence[str]
     from edge_sdk.models.rules import RULES
 
     open_lstms(g)
+    pair_einsums(g)
     depends = find_dependents(g, leaves)
     parts: dict[str, list[str]] = {k: [v] for k, v in seeds.items()}
     for node in reversed(list(g.nodes)):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import onnx
@@ -197,7 +199,7 @@ def write_onnx(
 ) -> tuple[onnx.ModelProto, torch.export.ExportedProgram | None]:
     """The program as an ONNX model whose inputs and output have these names, and the program as it was written."""
     try:
-        with silence_exporter(), shorten_recurrences(), keep_registry():
+        with silence_exporter(), shorten_recurrences(), keep_registry(), keep_small_constants():
             made = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -259,6 +261,22 @@ def keep_registry() -> Iterator[None]:
         yield
     finally:
         ONNXRegistry.from_torchlib = READ  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def keep_small_constants() -> Iterator[None]:
+    """Let the exporter leave out only what does nothing at all: the sum with 0, the product with 1.
+
+    Its rewriter takes all below 1e-8 for 0 and all within 1e-5 for 1, so that `x / (x.sum() + 1e-8)` would be 0 / 0 for
+    values that are 0, and a gate that has no such value would not see it.
+    """
+    matcher: Any = importlib.import_module("onnxscript.rewriter._matcher")
+    tolerant = matcher.math
+    try:
+        matcher.math = SimpleNamespace(isclose=lambda a, b, **_: a == b)
+        yield
+    finally:
+        matcher.math = tolerant
 
 
 @contextlib.contextmanager

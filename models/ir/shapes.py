@@ -51,8 +51,8 @@ def divide_exactly(a: Dim, b: Dim) -> Dim | None:
     if isinstance(b, BatchDim):
         return a.times // b.times if isinstance(a, BatchDim) and a.times % b.times == 0 else None
     if isinstance(a, BatchDim):
-        return BatchDim(a.times // b) if a.times % b == 0 else None
-    return a // b if a % b == 0 else None
+        return BatchDim(a.times // b) if b and a.times % b == 0 else None
+    return a // b if b and a % b == 0 else None
 
 
 def add_up(dims: Iterable[Dim]) -> Dim:

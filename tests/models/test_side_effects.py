@@ -1,0 +1,75 @@
+"""What a module does beside its result: buffers that change in evaluation, and backward passes of its own."""
+
+import pytest
+import torch
+from torch import nn
+
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
+from edge_sdk.models.ir.spec import Spec
+
+
+class Counting(nn.Module):
+    def __init__(self, only_training: bool):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+        self.only_training = only_training
+
+    def forward(self, x):
+        if self.training or not self.only_training:
+            self.calls += 1
+        return x * (1 + self.calls)
+
+
+class Straight(torch.autograd.Function):
+    """Passes gradients on as if the sign were the identity."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.sign(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Saving(torch.autograd.Function):
+    """A swish with its own derivative, to keep less in memory."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return g * s * (1 + x * (1 - s))
+
+
+class Applied(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.body, self.head, self.function = nn.Linear(6, 6), nn.Linear(6, 3), function
+
+    def forward(self, x):
+        return self.head(self.function.apply(self.body(x)))
+
+
+def test_a_buffer_that_changes_in_evaluation_is_refused_and_left_as_it_was():
+    net = nn.Sequential(nn.Linear(6, 3), Counting(only_training=False)).eval()
+    with pytest.raises(UnsupportedPattern, match=r"1: buffer calls changes in evaluation; .* self\.training"):
+        compile_module(net, Spec("net", (6,)))
+
+
+def test_one_that_changes_in_training_only_is_none_of_a_bundle():
+    net = nn.Sequential(nn.Linear(6, 3), Counting(only_training=True)).eval()
+    assert compile_module(net, Spec("net", (6,), dropout="off"), search=0).errors["float64"] < 1e-9
+    assert net[1].calls == 0
+
+
+def test_a_backward_pass_that_is_the_derivative_compiles_and_another_one_is_named():
+    assert compile_module(Applied(Saving).eval(), Spec("net", (6,)), search=0).errors["float64"] < 1e-9
+    with pytest.raises(ParityError, match="Straight has a backward pass of its own"):
+        compile_module(Applied(Straight).eval(), Spec("net", (6,)))
