@@ -178,13 +178,14 @@ def refuse_detached(program: torch.export.ExportedProgram, parameters: int) -> N
         target = str(node.target)
         if any(a.name in trained for a in node.all_input_nodes):
             trained.add(node.name)
+        changed = node.name in trained
         what = (
             "detach"
-            if "detach" in target and node.name in trained
+            if "detach" in target and changed
             else "no_grad"
-            if "set_grad_enabled" in target
+            if "set_grad_enabled" in target and (changed or not node.all_input_nodes)
             else "item"
-            if target in ITEMS and any(a.name in trained for a in node.all_input_nodes)
+            if target in ITEMS and changed
             else ""
         )
         if what:

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.spec import Spec
 
 EQUATIONS = {
@@ -36,18 +35,3 @@ def test_the_gate_finds_the_gradients_right(equation):
     torch.manual_seed(1)
     made = compile_module(Product(*EQUATIONS[equation]).eval(), Spec("net", (5, 4)), search=0)
     assert made.errors["float64"] < 1e-9
-
-
-def test_a_diagonal_is_still_refused():
-    class Diagonal(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = nn.Linear(4, 4)
-
-        def forward(self, x):
-            return torch.diagonal(self.body(x), dim1=1, dim2=2) + torch.einsum("bii->bi", self.body(x))
-
-    try:
-        assert compile_module(Diagonal().eval(), Spec("net", (4, 4)), search=0).errors["float64"] < 1e-9
-    except UnsupportedPattern as error:
-        assert "Einsum" in str(error)

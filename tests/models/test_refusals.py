@@ -53,10 +53,10 @@ FUNCTIONS = {
     "item": (lambda h: h * h.max().item(), DetachedGradient, "extra: item"),
     "data": (lambda h: h * h.data, DetachedGradient, "lifted_tensor|data"),
     "log of gamma": (lambda h: torch.lgamma(h.abs() + 1), UnsupportedOperator, "extra: operator lgamma"),
-    "einsum that sums": (
-        lambda h: torch.einsum("bi,bj->bi", h, h),
+    "einsum of a diagonal": (
+        lambda h: torch.einsum("bii->bi", h.unsqueeze(1) * h.unsqueeze(2)),
         UnsupportedPattern,
-        "no matrix product; use matmul",
+        "Einsum 'bii->bi'",
     ),
     "mean of the batch": (lambda h: h - h.mean(0), UnsupportedPattern, "batch axis; samples of a batch"),
     "first sample": (lambda h: h * h[0:1], UnsupportedPattern, "batch axis"),
