@@ -236,21 +236,31 @@ def irfft(input: Value, n: int | None = None, dim: int = -1, norm: str | None = 
     return fourier.invert_half((re, im), points, fourier.scale_of(norm, points, True)).transpose(dim, -1)
 
 
-def fft_of_plane(input: Value, s: Any = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> ComplexPair:
-    first, second = s or (None, None)
-    return fft(fft(input, second, dim[1], norm), first, dim[0], norm)
+PLANE = (-2, -1)
 
 
-def rfft_of_plane(
-    input: torch.Tensor, s: Any = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
-) -> ComplexPair:
-    first, second = s or (None, None)
-    return fft(rfft(input, second, dim[1], norm), first, dim[0], norm)
+def over_axes(
+    first: Callable[..., Any], last: Callable[..., Any], last_at_first: bool, dims: Sequence[int] | None = None
+) -> Callable[..., Any]:
+    """A transform along several axes, by those along one.
 
+    Args:
+        first: along all axes but the last one. last: along that. last_at_first: it comes before the others.
+        dims: the axes if none are named; None: all, which would mix the samples of a batch.
+    """
 
-def irfft_of_plane(input: Value, s: Any = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> torch.Tensor:
-    first, second = s or (None, None)
-    return irfft(ifft(input, first, dim[0], norm), second, dim[1], norm)
+    def transform(input: Value, s: Any = None, dim: Sequence[int] | None = dims, norm: str | None = None) -> Any:
+        if dim is None:
+            raise UnsupportedPattern(
+                "a transform along all axes, the batch among them", "", "name the axes: dim=(1, 2) for instance"
+            )
+        *others, (end, size) = list(zip(dim, s or [None] * len(dim), strict=True))
+        found = last(input, size, end, norm) if last_at_first else input
+        for axis, points in reversed(others):
+            found = first(found, points, axis, norm)
+        return found if last_at_first else last(found, size, end, norm)
+
+    return transform
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -260,12 +270,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "conj": lambda x: ComplexPair(x.real, -x.imag), "resolve_conj": lambda x: x, "real": lambda x: x.real,
     "angle": lambda x: torch.atan2(x.imag, x.real),
     "imag": lambda x: x.imag, "view_as_real": lambda x: torch.stack([x.real, x.imag], -1),
-    "fft_fft": fft, "fft_ifft": ifft, "fft_rfft": rfft, "fft_irfft": irfft, "fft_fft2": fft_of_plane,
-    "fft_rfft2": rfft_of_plane, "fft_irfft2": irfft_of_plane,
+    "fft_fft": fft, "fft_ifft": ifft, "fft_rfft": rfft, "fft_irfft": irfft,
+    "fft_fft2": over_axes(fft, fft, True, PLANE), "fft_ifft2": over_axes(ifft, ifft, True, PLANE),
+    "fft_rfft2": over_axes(fft, rfft, True, PLANE), "fft_irfft2": over_axes(ifft, irfft, False, PLANE),
+    "fft_fftn": over_axes(fft, fft, True), "fft_ifftn": over_axes(ifft, ifft, True),
+    "fft_rfftn": over_axes(fft, rfft, True), "fft_irfftn": over_axes(ifft, irfft, False),
 }  # fmt: skip
 MAKERS: dict[str, Callable[..., Any]] = {
     "view_as_complex": lambda x: ComplexPair(x[..., 0], x[..., 1]), "complex": ComplexPair, "polar": polar,
-    "fft_fft": fft, "fft_ifft": ifft, "fft_rfft": rfft, "fft_fft2": fft_of_plane, "fft_rfft2": rfft_of_plane,
+    **{name: FUNCTIONS[name] for name in FUNCTIONS if name.startswith("fft_") and "irfft" not in name},
     "stft": lambda *args, **kwargs: ComplexPair(*fourier.transform_frames(*args, **kwargs)),
 }  # fmt: skip
 """Functions of real tensors that make complex ones."""

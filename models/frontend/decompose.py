@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from edge_sdk.models.frontend.decompose_attention import ATTENTION, has_data_mask
+from edge_sdk.models.frontend.decompose_attention import ATTENTION, has_mask
 from edge_sdk.models.frontend.decompose_choices import CHOICES
 from edge_sdk.models.frontend.decompose_geometry import GEOMETRY
 
@@ -205,20 +205,34 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
 }
 
 
+def free_views(program: torch.export.ExportedProgram) -> None:
+    """Write views as reshapes, in place.
+
+    torch notes a reshape as a view where the value's memory allows it. The exporter writes some functions (attention
+    with a mask) with others, whose results lie otherwise in memory, and then there is no such view.
+    """
+    for node in program.graph.nodes:
+        if node.target is aten.view.default:
+            node.target = aten.reshape.default
+    program.graph_module.recompile()
+
+
 def spell_out(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program without the functions of DECOMPOSITIONS; the same program if it has none."""
+    free_views(program)
     if not any(is_to_spell_out(n) for n in program.graph.nodes if n.op == "call_function"):
         return program
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about its own use of its tree library
         made: torch.export.ExportedProgram = program.run_decompositions(dict(DECOMPOSITIONS))
+    free_views(made)
     return made
 
 
 def is_to_spell_out(node: torch.fx.Node) -> bool:
     """True for a call that the exporter would write wrongly, or not at all."""
     if node.target in ATTENTION:
-        return has_data_mask(node)
+        return has_mask(node)
     if node.target in DIVIDED:
         return len(node.args) > 6 and node.args[6] is not None
     pooled = node.target is aten.adaptive_avg_pool2d.default

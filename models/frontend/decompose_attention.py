@@ -1,7 +1,9 @@
-"""Attention with a mask, spelled out: a row whose mask leaves nothing to attend to is 0, and has a gradient of 0.
+"""Attention with a mask or a bias, spelled out.
 
-So it is in torch. The exporter would write a softmax over nothing but -inf, which is no number, and whose gradient
-makes all others no numbers, also where the sample weighs 0.
+A row whose mask leaves nothing to attend to is 0, and has a gradient of 0. So it is in torch. The exporter would write
+a softmax over nothing but -inf, which is no number, and whose gradient makes all others no numbers, also where the
+sample weighs 0. And it would lay the result out otherwise in memory than torch has when it noted a reshape of it as a
+view, which then fails.
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ def attend(
     """softmax(q k' scale + mask) v; without a mask, or with grouped heads, it is left to the exporter."""
     if attn_mask is None or dropout_p or is_causal or enable_gqa:
         return NotImplemented
-    bias, empty = settle_empty_rows(attn_mask, query)
+    follows = follows_batch(attn_mask)
+    bias, empty = settle_empty_rows(attn_mask, query) if follows else (as_numbers(attn_mask, query), None)
     root = math.sqrt(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     shares = torch.softmax((query * root) @ (key.transpose(-2, -1) * root) + bias, -1)
-    return (shares @ value).masked_fill(empty, 0.0)
+    found = shares @ value
+    return found if empty is None else found.masked_fill(empty, 0.0)
 
 
 def settle_empty_rows(mask: torch.Tensor, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -41,16 +45,26 @@ def settle_empty_rows(mask: torch.Tensor, like: torch.Tensor) -> tuple[torch.Ten
     Args:
         mask: (..., q, k), True where something is seen, or numbers. like: a tensor of the numbers' type.
     """
-    if mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask.logical_not(), HIDDEN)
+    mask = as_numbers(mask, like)
     empty = mask.amax(-1, keepdim=True) == HIDDEN
     return mask.masked_fill(empty, 0.0), empty
 
 
-def has_data_mask(node: torch.fx.Node) -> bool:
-    """True for attention whose mask follows the batch; rows of another mask are not empty, or the gate says so."""
-    mask = node.kwargs.get("attn_mask", node.args[3] if len(node.args) > 3 else None)
-    return isinstance(mask, torch.fx.Node) and any(isinstance(d, torch.SymInt) for d in mask.meta["val"].shape)
+def as_numbers(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """What is added to the scores: 0 where a mask of truth values shows something, else -inf; numbers as they are."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask.logical_not(), HIDDEN)
+
+
+def follows_batch(mask: torch.Tensor) -> bool:
+    """Is a mask of the samples' own? Rows of another one are not empty, or the gate says so."""
+    return any(isinstance(d, torch.SymInt) for d in mask.shape)
+
+
+def has_mask(node: torch.fx.Node) -> bool:
+    """True for attention with a mask or a bias."""
+    return isinstance(node.kwargs.get("attn_mask", node.args[3] if len(node.args) > 3 else None), torch.fx.Node)
 
 
 ATTENTION = {aten.scaled_dot_product_attention.default: attend}

@@ -1,7 +1,7 @@
 """Functions that choose among the elements of an axis, or run along it, spelled out.
 
 Which of several equal elements torch's topk, median and kthvalue choose is left open; here it is the first one in the
-order of a stable sort. The gate compares them with torch's own sort, whose choice is known.
+order of a stable sort. The gate compares them with torch's own stable sort (gate/stable_order.py).
 """
 
 from __future__ import annotations
@@ -100,4 +100,3 @@ CHOICES: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.cummax.default: cumulative_maximum,
     aten.cummin.default: cumulative_minimum,
 }
-OPEN = (aten.topk.default, aten.kthvalue.default, aten.median.dim)

@@ -25,7 +25,7 @@ from edge_sdk.models.frontend.complex_pairs import ComplexMode
 from edge_sdk.models.frontend.decompose import spell_out
 from edge_sdk.models.frontend.diagnose import IN_LAYER, explain, explain_writing, find_path
 from edge_sdk.models.frontend.dropout import leave_out_dropout, use_masks
-from edge_sdk.models.frontend.outputs import pick
+from edge_sdk.models.frontend.outputs import masks_as_they_are, pick
 from edge_sdk.models.frontend.pools import cut_pools
 from edge_sdk.models.frontend.randomness import find_draws, follow_path, refuse_draws, set_training
 from edge_sdk.models.ir.errors import (
@@ -81,7 +81,7 @@ class Functional(nn.Module):
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
         state, given = dict(zip(self.names, tensors, strict=True)), inputs[: self.count]
         named = dict(zip(self.arguments, given, strict=True)) if self.arguments else {}
-        with follow_path(self.net) as layers, ComplexMode():
+        with follow_path(self.net) as layers, ComplexMode(), masks_as_they_are():
             try:
                 return pick(torch.func.functional_call(self.net, state, () if named else given, named), self.output)
             except UnsupportedPattern as error:

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from edge_sdk.models.derive.reverse import write_gradient
-from edge_sdk.models.frontend.decompose_choices import CHOICES, OPEN
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.forward import read_forward
 from edge_sdk.models.gate.isolate import (
@@ -32,6 +31,7 @@ from edge_sdk.models.gate.isolate import (
     read_size,
 )
 from edge_sdk.models.gate.measure import SEMANTIC_LIMIT
+from edge_sdk.models.gate.stable_order import STABLE, StableOrder
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model
@@ -40,15 +40,14 @@ from edge_sdk.models.ir.shapes import at_batch
 
 BATCH = 2
 # functions of torch's innermost set, which have no derivative there, and the same functions where they have one; and
-# functions that leave open which of equal elements they choose, by torch's own stable sort, which does not
+# functions that leave open which of equal elements they choose, with stable choices
 SAME: dict[Any, Callable[..., Any]] = {
     torch.ops.prims.sum.default: lambda x, dims, **rest: torch.sum(x, dims),
     torch.ops.prims.div.default: torch.div,
     torch.ops.prims.sub.default: torch.sub,
     torch.ops.prims.mul.default: torch.mul,
     torch.ops.prims.var.default: lambda x, dims, correction=1.0, **rest: torch.var(x, dims, correction=correction),
-    torch.ops.aten.sort.default: lambda x, dim=-1, down=False: torch.sort(x, stable=True, dim=dim, descending=down),
-    **{chooses: CHOICES[chooses] for chooses in OPEN},
+    **STABLE,
 }
 # functions that ONNX writes like others, with another gradient at ties or bounds
 KINKED = frozenset({"hardtanh", "relu6", "clamp", "clamp_min", "clamp_max", "amax", "amin", "max", "min"})
@@ -202,7 +201,8 @@ def differentiate(call: IsolatedCall, feeds: Mapping[str, np.ndarray]) -> dict[s
         args = (*(*args, None)[:3], torch.finfo(torch.float32).eps)  # torch takes that of the type
     try:
         target: Any = call.node.target
-        made = SAME.get(target, target)(*args, **kwargs)
+        with StableOrder():
+            made = SAME.get(target, target)(*args, **kwargs)
         outs = made if isinstance(made, (tuple, list)) else (made,)
         pairs = {i: torch.view_as_real(o) if o.is_complex() else o for i, o in enumerate(outs) if i in call.outputs}
         total = sum((pairs[i] * torch.from_numpy(feeds[f"cotangent.{v}"])).sum() for i, v in call.outputs.items())

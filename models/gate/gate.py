@@ -30,6 +30,7 @@ from edge_sdk.models.gate.layouts import EvenLayouts
 from edge_sdk.models.gate.losses import compute_losses
 from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, measure_slots, relative_error
 from edge_sdk.models.gate.renorm import renormalise
+from edge_sdk.models.gate.stable_order import StableOrder
 from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.spec import DataInput
@@ -210,7 +211,11 @@ class Truth:
         losses = compute_losses(self.loss, self.smoothing, z, cast(data["y"], dtype))
         value = (cast(data["weights"], dtype) * losses).sum()
         trained = [p for p in net.parameters() if p.requires_grad]
-        grads = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
+        try:
+            grads = torch.autograd.grad(value, trained, allow_unused=True, materialize_grads=True)
+        except RuntimeError as error:
+            first = str(error).strip().split("\n")[0][:200]
+            raise CompileError(f"the module: torch itself cannot differentiate it ({first})") from error
         flat = torch.cat([v.reshape(-1) for v in (*grads, *self.pull(net, data, dtype))])
         return z.detach().numpy(), float(value.detach()), flat.double().numpy()
 
@@ -250,7 +255,7 @@ class Truth:
         """What the module returns for a batch, in the given precision."""
         values, arguments = [cast(data[i.name], dtype) for i in self.inputs], [i.argument for i in self.inputs]
         try:
-            with mock.patch.object(torch, "rms_norm", norm_as_float32):
+            with mock.patch.object(torch, "rms_norm", norm_as_float32), StableOrder():
                 return run_module(net, values, arguments)
         except RuntimeError as error:
             if "dtype" not in str(error):
@@ -258,7 +263,8 @@ class Truth:
             first = str(error).strip().split("\n")[0]
         try:  # a tensor that is made in forward has torch's default type
             torch.set_default_dtype(dtype)
-            return run_module(net, values, arguments)
+            with StableOrder():
+                return run_module(net, values, arguments)
         except RuntimeError as error:
             told = f"the module runs in one precision only ({first}); make its tensors with dtype=x.dtype"
             raise CompileError(told) from error

@@ -77,7 +77,7 @@ def test_a_mask_that_hides_everything(name):
 def test_the_exporters_own_attention_is_caught(monkeypatch, name):
     """Its softmax over nothing is no number, in the gradient at least."""
     torch.manual_seed(0)
-    monkeypatch.setattr(decompose, "has_data_mask", lambda node: False)
+    monkeypatch.setattr(decompose, "has_mask", lambda node: False)
     with pytest.raises(ParityError, match="empty and full masks"):
         measure_exported(*export_net(KINDS[name](), (16,), below=5))
 

@@ -1,0 +1,119 @@
+"""What modules of other people do, each in small: it compiles, and a device loads it."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from edge_sdk.model.bundle import parse
+from edge_sdk.model.model import Model
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.spec import Spec
+
+
+class Masked(nn.Module):
+    """Causal attention with a buffer of -inf."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.head = nn.Linear(8, 24), nn.Linear(8, 3)
+        self.register_buffer("mask", torch.full((5, 5), float("-inf")).triu(1))
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.head(((q @ k.transpose(1, 2) / 8**0.5 + self.mask).softmax(-1) @ v).mean(1))
+
+
+class Encoder(nn.Module):
+    """torch's encoder and decoder with a causal mask, of numbers or of truth values."""
+
+    def __init__(self, truth: bool):
+        super().__init__()
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+        self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), 1)
+        self.head = nn.Linear(8, 3)
+        mask = torch.ones(5, 5, dtype=torch.bool).triu(1)
+        self.register_buffer("mask", mask if truth else torch.zeros(5, 5).masked_fill(mask, -1e9))
+
+    def forward(self, x):
+        h = self.encoder(x, mask=self.mask)
+        return self.head(self.decoder(x, h, tgt_mask=self.mask).mean(1))
+
+
+class Choosing(nn.Module):
+    """The largest, the smallest, the middle and a quantile of an axis on which torch's sort is not stable."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.body, self.head = nn.Linear(8, size), nn.Linear(6, 3)
+
+    def forward(self, x):
+        h = self.body(x.flatten(1)[:, :8])
+        largest, smallest = h.topk(3).values, h.topk(1, largest=False).values
+        return self.head(torch.cat([largest, smallest, h.median(1, True).values, h.quantile(0.25, 1, True)], 1))
+
+
+class Neighbours(nn.Module):
+    """Features of the nearest neighbours, by places alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        near = torch.cdist(x, x).topk(3, largest=False).indices
+        h = self.body(x).unsqueeze(1).expand(-1, 5, -1, -1)
+        return self.head(h.gather(2, near.unsqueeze(-1).expand(-1, -1, -1, 4)).amax((1, 2)))
+
+
+class Spectrum(nn.Module):
+    """A transform along both axes of a sample, and back."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(40, 3)
+
+    def forward(self, x):
+        h = self.body(x)
+        z = torch.fft.rfftn(torch.fft.fftn(h, dim=(1, 2)).real, dim=(1, 2), norm="ortho")
+        return self.head((h + torch.fft.irfftn(z, s=(5, 8), dim=(1, 2), norm="ortho")).flatten(1))
+
+
+class Overwritten(nn.Module):
+    """Writes over what autograd needs: torch cannot differentiate it either."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(40, 3)
+
+    def forward(self, x):
+        h = self.body(x).exp()
+        h.add_(1.0)
+        return self.head(h.flatten(1))
+
+
+HABITS = {
+    "a buffer of -inf": Masked,
+    "a mask of numbers": lambda: Encoder(False),
+    "a mask of truth values": lambda: Encoder(True),
+    "choices among 17": lambda: Choosing(17),
+    "choices among 41": lambda: Choosing(41),
+    "nearest neighbours": Neighbours,
+    "a spectrum of two axes": Spectrum,
+}
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_it_compiles_and_a_device_trains_it(habit):
+    torch.manual_seed(1)
+    made = compile_module(HABITS[habit]().eval(), Spec("net", (5, 8), dropout="off"), search=2)
+    assert made.errors["float64"] < 1e-6
+    model = Model(parse(made.data))
+    x = np.random.default_rng(0).standard_normal((4, 5, 8)).astype(np.float32)
+    assert np.isfinite(model.loss_grad(model.theta0, x, np.arange(4) % 3)[1]).all()
+
+
+def test_what_torch_cannot_differentiate_is_refused_in_a_sentence():
+    with pytest.raises(CompileError, match="torch itself cannot differentiate it .*inplace"):
+        compile_module(Overwritten().eval(), Spec("net", (5, 8)))
