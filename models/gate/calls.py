@@ -19,6 +19,7 @@ import torch
 from edge_sdk.models.derive.reverse import write_gradient
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.gate.as_on_devices import STABLE, StableOrder
 from edge_sdk.models.gate.isolate import (
     IsolatedCall,
     describe_shapes,
@@ -31,7 +32,6 @@ from edge_sdk.models.gate.isolate import (
     read_size,
 )
 from edge_sdk.models.gate.measure import SEMANTIC_LIMIT
-from edge_sdk.models.gate.stable_order import STABLE, StableOrder
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model

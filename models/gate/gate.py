@@ -26,17 +26,16 @@ from edge_sdk.model.dropout import MASKS, DropSite, draw_masks
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.frontend.outputs import pick, run_module
 from edge_sdk.models.frontend.randomness import Draw, Still, fix_draws, set_training
+from edge_sdk.models.gate.as_on_devices import StableOrder, norm_as_float32
 from edge_sdk.models.gate.layouts import EvenLayouts
 from edge_sdk.models.gate.losses import compute_losses
 from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, measure_slots, relative_error
 from edge_sdk.models.gate.renorm import renormalise
-from edge_sdk.models.gate.stable_order import StableOrder
 from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.spec import DataInput
 from edge_sdk.models.passes.batch_norm import STEP
 
-RMS_NORM = torch.rms_norm
 FLOAT32_LIMIT = 1e-4
 FLOAT32_WORST = 1e-2
 TORCH_FACTOR = 20
@@ -277,13 +276,6 @@ class Truth:
         kept = [b.reshape(-1) for b in net.buffers() if b.is_floating_point()]
         kept += [p.reshape(-1) for p in net.parameters() if not p.requires_grad]
         return torch.cat(kept).numpy() if kept else np.zeros(0)
-
-
-def norm_as_float32(
-    x: torch.Tensor, shape: list[int], weight: torch.Tensor | None = None, eps: float | None = None
-) -> torch.Tensor:
-    """Torch's rms_norm with the epsilon of devices' numbers: without one, torch takes that of the type."""
-    return RMS_NORM(x, shape, weight, torch.finfo(torch.float32).eps if eps is None else eps)
 
 
 def cast(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

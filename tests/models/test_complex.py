@@ -90,9 +90,9 @@ def test_transforms_are_torchs(size, n, norm):
     same(complex_pairs.fft(pair, **given), torch.fft.fft(whole, **given))
     same(complex_pairs.ifft(pair, **given), torch.fft.ifft(whole, **given))
     same(complex_pairs.irfft(pair, **given), torch.fft.irfft(whole, **given))
-    same(complex_pairs.fft_of_plane(pair, norm=norm), torch.fft.fft2(whole, norm=norm))
-    same(complex_pairs.rfft_of_plane(real, norm=norm), torch.fft.rfft2(real, norm=norm))
-    same(complex_pairs.irfft_of_plane(pair, norm=norm), torch.fft.irfft2(whole, norm=norm))
+    same(complex_pairs.FUNCTIONS["fft_fft2"](pair, norm=norm), torch.fft.fft2(whole, norm=norm))
+    same(complex_pairs.FUNCTIONS["fft_rfft2"](real, norm=norm), torch.fft.rfft2(real, norm=norm))
+    same(complex_pairs.FUNCTIONS["fft_irfft2"](pair, norm=norm), torch.fft.irfft2(whole, norm=norm))
 
 
 ARITHMETIC = {

@@ -115,5 +115,5 @@ def test_it_compiles_and_a_device_trains_it(habit):
 
 
 def test_what_torch_cannot_differentiate_is_refused_in_a_sentence():
-    with pytest.raises(CompileError, match="torch itself cannot differentiate it .*inplace"):
+    with pytest.raises(CompileError, match=r"torch itself cannot differentiate it .*inplace"):
         compile_module(Overwritten().eval(), Spec("net", (5, 8)))

@@ -1,6 +1,7 @@
-"""Torch with stable choices: of equal elements the first one, as ONNX's operators choose, which torch leaves open.
+"""Torch with what it leaves open as it is on devices: which of equal elements is chosen, and the epsilon of RMSNorm.
 
-Torch's own sort is stable up to 16 elements only, and its topk, median and kthvalue are not stable at all.
+Of equal elements ONNX's operators choose the first one. Torch's own sort is stable up to 16 elements only, and its
+topk, median and kthvalue are not stable at all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from edge_sdk.models.frontend.decompose_choices import kth_value, median, top_k
 
 aten = torch.ops.aten
+RMS_NORM = torch.rms_norm
 
 
 def sort_stably(x: torch.Tensor, dim: int = -1, descending: bool = False) -> Any:
@@ -49,3 +51,10 @@ class StableOrder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func not in STABLE:
             return func(*args, **(kwargs or {}))
         return STABLE[func](*args, **(kwargs or {}))
+
+
+def norm_as_float32(
+    x: torch.Tensor, shape: list[int], weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    """Torch's rms_norm with the epsilon of devices' numbers: without one, torch takes that of the type."""
+    return RMS_NORM(x, shape, weight, torch.finfo(torch.float32).eps if eps is None else eps)
