@@ -182,6 +182,25 @@ def fold(
     return made.reshape(x.shape[0], x.shape[1] // math.prod(kernel), *output_size)
 
 
+def standardise_channels(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """A norm over all axes but the second of what is no batch: weights that `F.batch_norm` standardises."""
+    if not isinstance(x.shape[0], int):
+        return NotImplemented
+    axes, ends = [i for i in range(x.dim()) if i != 1], [1, x.shape[1], *[1] * (x.dim() - 2)]
+    mean = x.mean(axes, keepdim=True)
+    inverse = torch.rsqrt(((x - mean) * (x - mean)).mean(axes, keepdim=True) + eps)
+    found = (x - mean) * inverse
+    found = found if weight is None else found * weight.reshape(ends)
+    return found if bias is None else found + bias.reshape(ends), mean.reshape(-1), inverse.reshape(-1)
+
+
 DIVIDED = (aten.avg_pool2d.default, aten.avg_pool3d.default)
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.std.correction: std,
@@ -199,6 +218,7 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.adaptive_max_pool1d.default: largest_of_windows,
     aten.adaptive_max_pool2d.default: largest_of_windows,
     aten.adaptive_max_pool3d.default: largest_of_windows,
+    aten._native_batch_norm_legit.no_stats: standardise_channels,
     **ATTENTION,
     **CHOICES,
     **GEOMETRY,
@@ -233,6 +253,9 @@ def is_to_spell_out(node: torch.fx.Node) -> bool:
     """True for a call that the exporter would write wrongly, or not at all."""
     if node.target in ATTENTION:
         return has_mask(node)
+    if node.target is aten.batch_norm.default:
+        x, mean, training = node.args[0], node.args[3], node.args[5]
+        return mean is None and bool(training) and isinstance(x.meta["val"].shape[0], int)  # type: ignore[union-attr]
     if node.target in DIVIDED:
         return len(node.args) > 6 and node.args[6] is not None
     pooled = node.target is aten.adaptive_avg_pool2d.default

@@ -26,6 +26,7 @@ from edge_sdk.models.frontend.decompose import spell_out
 from edge_sdk.models.frontend.diagnose import IN_LAYER, explain, explain_writing, find_path
 from edge_sdk.models.frontend.dropout import leave_out_dropout, use_masks
 from edge_sdk.models.frontend.outputs import masks_as_they_are, pick
+from edge_sdk.models.frontend.pick_steps import gather_places
 from edge_sdk.models.frontend.pools import cut_pools
 from edge_sdk.models.frontend.randomness import find_draws, follow_path, refuse_draws, set_training
 from edge_sdk.models.ir.errors import (
@@ -132,6 +133,7 @@ def export_forward(
     program = trace_module(whole, (tensors, *examples), bool(draws))
     sites = use_masks(program, draws) if draws else leave_out_dropout(program)
     cut_batches_by_reshaping(program)
+    gather_places(program)
     refuse_detached(program, len(parameters))
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
     model, written = write_onnx(spell_out(program), input_names, output)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
@@ -80,6 +81,34 @@ class Spectrum(nn.Module):
         return self.head((h + torch.fft.irfftn(z, s=(5, 8), dim=(1, 2), norm="ortho")).flatten(1))
 
 
+class LastStep(nn.Module):
+    """What a loop gives at the last step that counts, another one for each sample; counted from the end, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.GRU(8, 6, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x):
+        h, _ = self.body(x)
+        length = (x[..., 0] > 0).sum(1)
+        rows = torch.arange(x.shape[0], device=x.device)
+        return self.head(h[rows, length - 1] + h[rows, length.clamp(max=4)])
+
+
+class StandardisedWeights(nn.Module):
+    """A convolution whose weights `F.batch_norm` standardises, as in networks without norms."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Conv1d(8, 4, 3), nn.Linear(4, 3)
+        self.gain = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        w = self.body.weight
+        flat = F.batch_norm(w.reshape(1, 4, -1), None, None, weight=self.gain, training=True, momentum=0.0)
+        return self.head(F.relu(F.conv1d(x.transpose(1, 2), flat.reshape_as(w), self.body.bias)).mean(-1))
+
+
 class Overwritten(nn.Module):
     """Writes over what autograd needs: torch cannot differentiate it either."""
 
@@ -101,6 +130,8 @@ HABITS = {
     "choices among 41": lambda: Choosing(41),
     "nearest neighbours": Neighbours,
     "a spectrum of two axes": Spectrum,
+    "the last step": LastStep,
+    "standardised weights": StandardisedWeights,
 }
 
 
