@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -180,7 +180,7 @@ class Truth:
         self.running, self.smoothing = list(running), smoothing
         self.still = False  # set where the module drops values in evaluation, too: here it then drops none
         self.inputs, self.loss, self.train, self.drops, self.output = list(inputs), loss, train, drops, output
-        self.state = copy.deepcopy(net.state_dict())
+        self.state: Mapping[str, torch.Tensor] = copy.deepcopy(net.state_dict())
         self.nets = {torch.float64: copy.deepcopy(net).double(), torch.float32: copy.deepcopy(net).float()}
 
     def renormalise(self) -> None:
@@ -220,16 +220,22 @@ class Truth:
 
     def find_rounding(self, data: Mapping[str, torch.Tensor], grad: np.ndarray) -> np.ndarray:
         """Torch's own float32 error of a gradient (n,)."""
-        lost: np.ndarray = np.abs(self.loss_grad(data, torch.float32)[2] - grad)
-        return lost
+        return np.asarray(np.abs(self.loss_grad(data, torch.float32)[2] - grad))
 
     def find_noise(self, data: Mapping[str, torch.Tensor], grad: np.ndarray) -> np.ndarray:
         """What torch's gradient (n,) changes by when the last bits of all parameters do: torch's own float64 error."""
-        kept, generator = self.state, torch.Generator().manual_seed(0)
-        signs = {k: torch.randint(0, 2, v.shape, generator=generator) * 2 - 1 for k, v in kept.items()}
-        self.state = {k: v * (1 + 2**-51 * signs[k].double()) if v.is_floating_point() else v for k, v in kept.items()}
-        try:
+        generator = torch.Generator().manual_seed(0)
+        signs = {k: torch.randint(0, 2, v.shape, generator=generator) * 2 - 1 for k, v in self.state.items()}
+        moved = {k: v * (1 + 2**-51 * signs[k].double()) if v.is_floating_point() else v for k, v in self.state.items()}
+        with self.at(moved):
             return np.asarray(self.loss_grad(data)[2] - grad)
+
+    @contextmanager
+    def at(self, state: Mapping[str, torch.Tensor]) -> Iterator[None]:
+        """The module has this state dictionary for a while."""
+        kept, self.state = self.state, state
+        try:
+            yield
         finally:
             self.state = kept
 

@@ -18,7 +18,7 @@ from edge_sdk.models.rules import RULES
 from tests.models.module_check import Net, export_net, measure_exported
 from tests.models.test_gate import NETS
 
-TRIES = 60
+TRIES = 80
 
 
 def instance_net():
@@ -134,7 +134,7 @@ def test_every_choice_is_drawn_and_makes_inputs_that_float32_holds():
 def test_a_recipe_says_what_the_input_is():
     recipe = Recipe(7, 3, 1e-3, 1e4, "equal", 0.0, "one alone", "drawn", "last")
     said = "seed 7, batch 3, scale 0.001, offset 10000, rows equal, outlier 0, weights one alone"
-    assert str(recipe) == f"{said}, targets drawn, indices last"
+    assert str(recipe) == f"{said}, targets drawn, indices last, parameters as given"
 
 
 def test_the_command_deepens_the_search(capsys, tmp_path):

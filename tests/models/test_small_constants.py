@@ -1,5 +1,7 @@
 """Constants that are nearly 0 or nearly 1 stay in a bundle: the exporter's rewriter takes them for nothing."""
 
+import contextlib
+
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +12,8 @@ from torch.nn import functional as F
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.frontend import export
+from edge_sdk.models.ir.errors import ParityError
 from edge_sdk.models.ir.spec import Spec
 
 
@@ -76,3 +80,11 @@ def test_only_what_does_nothing_is_left_out(eps, operators):
     made = parse(compile_module(Nearly(eps).eval(), Spec("net", (2, 16)), search=0).data)
     graph = onnx.load_from_string(bytes(made.parts["predict.onnx"])).graph
     assert [n.op_type for n in graph.node if n.op_type in ("Add", "Sub", "Mul")] == operators
+
+
+@pytest.mark.parametrize("eps", [1e-8, 1e-12])
+def test_the_gate_looks_where_such_a_constant_counts(monkeypatch, eps):
+    monkeypatch.setattr(export, "keep_small_constants", contextlib.nullcontext)
+    torch.manual_seed(1)
+    with pytest.raises(ParityError, match="parameters times"):
+        compile_module(Entropy(eps).eval(), Spec("net", (2, 16)))
