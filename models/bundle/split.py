@@ -30,8 +30,9 @@ from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.export import Forward, export_forward
 from edge_sdk.models.frontend.hooks import refuse_hooks
 from edge_sdk.models.gate.calls import check_calls
+from edge_sdk.models.gate.cases import CASES
 from edge_sdk.models.gate.check import check_graphs
-from edge_sdk.models.gate.gate import CASES, Truth
+from edge_sdk.models.gate.gate import Truth
 from edge_sdk.models.gate.golden import make_golden
 from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, measure_slot
 from edge_sdk.models.gate.runnable import RunnableGraph

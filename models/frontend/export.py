@@ -20,6 +20,7 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite
+from edge_sdk.models.frontend.assignments import set_by_choice, without_assignments
 from edge_sdk.models.frontend.batch_sizes import LARGEST_BATCH, cut_batches_by_reshaping, note_guards, settle_counts
 from edge_sdk.models.frontend.complex_pairs import ComplexMode
 from edge_sdk.models.frontend.decompose import spell_out
@@ -133,6 +134,7 @@ def export_forward(
     program = trace_module(whole, (tensors, *examples), bool(draws))
     sites = use_masks(program, draws) if draws else leave_out_dropout(program)
     cut_batches_by_reshaping(program)
+    set_by_choice(program)
     gather_places(program)
     refuse_detached(program, len(parameters))
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
@@ -159,7 +161,8 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
     try:
         set_training(net) if training else net.eval()
         with silence_exporter(), shorten_recurrences(), settle_counts(), note_guards(net.net) as layers:
-            return torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
+            program = torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
+            return without_assignments(program)
     except CompileError:
         raise
     except Exception as error:

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from edge_sdk.models.derive.targets import Target
+from edge_sdk.models.gate.cases import Case
 from edge_sdk.models.gate.gate import (
     FLOAT32_LIMIT,
-    Case,
     Truth,
     check_float32,
     check_semantics,

@@ -23,7 +23,8 @@ import torch
 
 from edge_sdk.model.dropout import MASKS
 from edge_sdk.model.model import Model
-from edge_sdk.models.gate.gate import Case, Truth, list_cases
+from edge_sdk.models.gate.cases import Case
+from edge_sdk.models.gate.gate import Truth, list_cases
 from edge_sdk.models.gate.measure import relative_error
 
 FLOOR = 2.0**-24

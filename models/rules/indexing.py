@@ -114,7 +114,9 @@ def scatter_nd(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     how, depth = n.attributes.get("reduction", "none"), as_number(g.shape(index)[-1])
     if how not in ("none", "add") or any(isinstance(d, BatchDim) for d in g.shape(x)[:depth]):
         what = f"{name_call(n)} over the batch axis, or by {how}"
-        raise UnsupportedPattern(what, n.where, "index axes of a sample only, and set or add")
+        raise UnsupportedPattern(
+            what, n.where, "index axes of a sample only, and set or add; where(mask, new, old) is for masks"
+        )
     zeros = g.zeros(g.shape(values), like=values)
     rest = gy if how == "add" else g.op("ScatterND", gy, index, zeros, shape=g.shape(x))
     return rest, None, g.op("GatherND", gy, index, batch_dims=0, shape=g.shape(values))

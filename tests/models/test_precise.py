@@ -9,7 +9,7 @@ from torch import nn
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.gate.gate import Case
+from edge_sdk.models.gate.cases import Case
 from edge_sdk.models.gate.rounding import measure_rounding, run_bundle
 from edge_sdk.models.ir.spec import Spec
 

@@ -142,3 +142,18 @@ def test_the_command_deepens_the_search(capsys, tmp_path):
     assert "9 searched inputs" in capsys.readouterr().out
     assert main(["compile", "mlp", "--search", "-1", "-o", str(tmp_path / "n.bundle")]) == 2
     assert "--search -1" in capsys.readouterr().err
+
+
+class Versioned(nn.Linear):
+    """Loads states of a version that it knows only, as torchvision's MNASNet does."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state, prefix, local_metadata, *rest):
+        assert local_metadata.get("version") == 2
+        super()._load_from_state_dict(state, prefix, local_metadata, *rest)
+
+
+def test_a_module_that_asks_for_its_version_is_searched():
+    net = nn.Sequential(Versioned(8, 4), nn.ReLU(), nn.Linear(4, 3))
+    assert search_inputs(compare(*export_net(net, (8,))), 12) <= 1e-6
