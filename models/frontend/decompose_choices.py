@@ -6,6 +6,7 @@ order of a stable sort. The gate compares them with torch's own stable sort (gat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,27 @@ def kth_value(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> 
 def median(x: torch.Tensor, dim: int, keepdim: bool = False) -> Pair:
     """The lower of the two middle elements of an axis, and its place."""
     return kth_value(x, (x.shape[dim] + 1) // 2, dim, keepdim)
+
+
+def quantile(
+    x: torch.Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Any:
+    """The q-th quantile of an axis; NaN where an element is.
+
+    The share of the higher neighbour is a number of float64 here. In torch's float32 graph it is the rest of q times
+    the size, which has lost as many digits as the size has.
+    """
+    if dim is None or not isinstance(x.shape[dim], int):
+        return NotImplemented
+    size = x.shape[dim]
+    low, share = math.floor(q * (size - 1)), q * (size - 1) % 1
+    shares = {"linear": share, "lower": 0.0, "higher": float(share > 0), "midpoint": 0.5 * (share > 0)}
+    share = shares.get(interpolation, float(round(q * (size - 1)) > low))  # nearest: of two the even one, as round does
+    values = torch.sort(x, dim=dim)[0]
+    lower, higher = values.narrow(dim, low, 1), values.narrow(dim, min(low + 1, size - 1), 1)
+    made = lower * (1 - share) + higher * share if 0 < share < 1 else higher if share else lower
+    made = torch.where(torch.isnan(x).any(dim, keepdim=True), math.nan, made)
+    return made if keepdim else made.squeeze(dim)
 
 
 def run_along(x: torch.Tensor, dim: int, combine: Combine) -> Any:
@@ -95,6 +117,7 @@ CHOICES: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.topk.default: top_k,
     aten.kthvalue.default: kth_value,
     aten.median.dim: median,
+    aten.quantile.scalar: quantile,
     aten.cumprod.default: cumulative_product,
     aten.logcumsumexp.default: cumulative_log_sum_exp,
     aten.cummax.default: cumulative_maximum,

@@ -30,6 +30,7 @@ from edge_sdk.models.frontend.outputs import masks_as_they_are, pick
 from edge_sdk.models.frontend.pick_steps import gather_places
 from edge_sdk.models.frontend.pools import cut_pools
 from edge_sdk.models.frontend.randomness import find_draws, follow_path, refuse_draws, set_training
+from edge_sdk.models.frontend.tables import TablesAsMade
 from edge_sdk.models.ir.errors import (
     CompileError,
     DetachedGradient,
@@ -160,7 +161,7 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
     try:
         set_training(net) if training else net.eval()
-        with silence_exporter(), shorten_recurrences(), settle_counts(), note_guards(net.net) as layers:
+        with silence_exporter(), shorten_recurrences(), settle_counts(), TablesAsMade(), note_guards(net.net) as layers:
             program = torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
             return without_assignments(program)
     except CompileError:
@@ -180,7 +181,7 @@ def refuse_detached(program: torch.export.ExportedProgram, parameters: int) -> N
     signature = program.graph_signature
     trained = {*map(str, signature.user_inputs[:parameters]), *signature.inputs_to_parameters}
     for node in program.graph.nodes:
-        target = str(node.target)
+        target = str(node.target) if node.op == "call_function" else ""  # a value may have a call's name
         if any(a.name in trained for a in node.all_input_nodes):
             trained.add(node.name)
         changed = node.name in trained

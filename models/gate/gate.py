@@ -26,6 +26,7 @@ from edge_sdk.model.dropout import MASKS, DropSite, draw_masks
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.frontend.outputs import pick, run_module
 from edge_sdk.models.frontend.randomness import Draw, Still, fix_draws, set_training
+from edge_sdk.models.frontend.tables import TablesInFloat32
 from edge_sdk.models.gate.as_on_devices import StableOrder, norm_as_float32
 from edge_sdk.models.gate.cases import CASES, Case, draw
 from edge_sdk.models.gate.layouts import EvenLayouts
@@ -184,7 +185,7 @@ class Truth:
         """What the module returns for a batch, in the given precision."""
         values, arguments = [cast(data[i.name], dtype) for i in self.inputs], [i.argument for i in self.inputs]
         try:
-            with mock.patch.object(torch, "rms_norm", norm_as_float32), StableOrder():
+            with mock.patch.object(torch, "rms_norm", norm_as_float32), StableOrder(), TablesInFloat32():
                 return run_module(net, values, arguments)
         except RuntimeError as error:
             if "dtype" not in str(error):
@@ -192,7 +193,7 @@ class Truth:
             first = str(error).strip().split("\n")[0]
         try:  # a tensor that is made in forward has torch's default type
             torch.set_default_dtype(dtype)
-            with StableOrder():
+            with StableOrder(), TablesInFloat32():
                 return run_module(net, values, arguments)
         except RuntimeError as error:
             told = f"the module runs in one precision only ({first}); make its tensors with dtype=x.dtype"

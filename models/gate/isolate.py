@@ -203,7 +203,10 @@ def describe_shapes(node: Node, shapes: Sequence[Sequence[Any]]) -> list[tuple[s
 
 def export_again(node: Node, trained: Collection[str]) -> IsolatedCall | None:
     """The call with the nodes that are written for it alone; None if it is no call of trained floats to floats."""
-    values = {a.name: a.meta.get("val") for a in node.all_input_nodes}
+    made, values = node.meta.get("val"), {a.name: a.meta.get("val") for a in node.all_input_nodes}
+    first = made[0] if isinstance(made, (tuple, list)) else made
+    if not isinstance(first, torch.Tensor) or not first.dim() or not isinstance(first.shape[0], torch.SymInt):
+        return None  # its results have the batch elsewhere
     tensors = {k: v for k, v in values.items() if isinstance(v, torch.Tensor) and v.is_floating_point() and v.dim()}
     if (
         not any(k in trained for k in tensors)

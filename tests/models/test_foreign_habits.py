@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.frontend.decompose_choices import quantile
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.spec import Spec
 
@@ -109,6 +110,30 @@ class StandardisedWeights(nn.Module):
         return self.head(F.relu(F.conv1d(x.transpose(1, 2), flat.reshape_as(w), self.body.bias)).mean(-1))
 
 
+class Windowed(nn.Module):
+    """A spectrum whose window is made in forward, and numbers in even steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 32), nn.Linear(9, 3)
+
+    def forward(self, x):
+        z = torch.stft(self.body(x).flatten(1), 16, 8, window=torch.hann_window(16), return_complex=True)
+        return self.head((z.abs() + 1e-6).log().mean(-1) * torch.linspace(0.1, 1, 9, dtype=x.dtype))
+
+
+class Between(nn.Module):
+    """Quantiles that lie between two of 40 elements, by each rule."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(5, 3)
+
+    def forward(self, x):
+        z, rules = self.body(x).flatten(1), ("linear", "lower", "higher", "midpoint", "nearest")
+        return self.head(torch.stack([z.quantile(0.3, -1, interpolation=rule) for rule in rules], 1))
+
+
 class Overwritten(nn.Module):
     """Writes over what autograd needs: torch cannot differentiate it either."""
 
@@ -132,6 +157,8 @@ HABITS = {
     "a spectrum of two axes": Spectrum,
     "the last step": LastStep,
     "standardised weights": StandardisedWeights,
+    "a window made in forward": Windowed,
+    "quantiles between elements": Between,
 }
 
 
@@ -148,3 +175,13 @@ def test_it_compiles_and_a_device_trains_it(habit):
 def test_what_torch_cannot_differentiate_is_refused_in_a_sentence():
     with pytest.raises(CompileError, match=r"torch itself cannot differentiate it .*inplace"):
         compile_module(Overwritten().eval(), Spec("net", (5, 8)))
+
+
+@pytest.mark.parametrize("rule", ["linear", "lower", "higher", "midpoint", "nearest"])
+@pytest.mark.parametrize("size", [1, 2, 5, 40])
+def test_quantiles_are_torchs(size, rule):
+    x = torch.randn(4, size, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[0, size // 2, 0] = float("nan")
+    for q in (0.0, 0.1, 0.25, 0.3, 0.5, 1.0):
+        found, want = (f(x, q, 1, interpolation=rule) for f in (quantile, torch.quantile))
+        assert torch.allclose(found, want, rtol=1e-12, atol=1e-12, equal_nan=True)

@@ -1,0 +1,47 @@
+"""Tables that a module makes in forward (windows, evenly spaced numbers): a bundle has torch's own float32 numbers.
+
+The exporter would write such a function out of others, whose last bits differ; a spectrum near 0 shows that as an error
+of 1e-5.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+WINDOWS = (
+    torch.bartlett_window,
+    torch.blackman_window,
+    torch.hamming_window,
+    torch.hann_window,
+    torch.kaiser_window,
+)
+TABLES = frozenset({*WINDOWS, torch.linspace, torch.logspace})
+MADE = frozenset({torch.tensor, torch.full, torch.scalar_tensor})
+PLAIN = (int, float, bool, str, torch.dtype, torch.device, torch.layout, type(None))
+
+
+class TablesAsMade(TorchFunctionMode):
+    """Lets the tracer take tables for the numbers that they are."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func not in TABLES or not all(type(v) in PLAIN for v in (*args, *given.values())):
+            return func(*args, **given)
+        with _disable_current_modes():
+            table = func(*args, **given)
+        return torch.tensor(table.tolist(), dtype=table.dtype)
+
+
+class TablesInFloat32(TorchFunctionMode):
+    """Gives a module that runs in float64 the numbers that it makes in float32: those that a device has."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        made = func(*args, **given)
+        if func not in TABLES | MADE or made.dtype != torch.float64:
+            return made
+        return func(*args, **{**given, "dtype": torch.float32}).double()
