@@ -106,6 +106,8 @@ def compile_module(
         errors["searched"] = search_inputs(Comparison(graphs["loss_grad"], state.slots, truth, fixed, y_shape), search)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
     progress(f"parity: {found}; {calls} calls on their own, {search} searched inputs")
+    if truth.undefined:
+        progress(f"torch has no finite gradient for: {', '.join(truth.undefined)}; nothing was compared there")
     vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, state.slots, y_shape)
     least = find_least_batch(exported.trained.copy_graph()) if state.momenta else 1
     data = pack_bundle(

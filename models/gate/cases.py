@@ -15,14 +15,15 @@ from edge_sdk.models.ir.spec import DataInput
 class Case:
     """The inputs of one comparison.
 
+    For samples of one value and integers of one kind torch may have no finite gradient itself; nothing is compared.
+
     Attributes:
         batch: samples of normal numbers times `scale`. tied: they are rounded to whole numbers.
         degenerate: the first two samples are zeros and ones, and have the weight 0. What happens at such samples inside
             a network (a deviation of 0, equal maxima) must not reach the gradient of the others, not even as NaN.
         ends: integers are the first or the last one possible.
         whole: integers of a sample are all the first or all the last one possible: an empty mask and a full one;
-            "silent" with the weight 0, "counted" with others. Only for modules that take integers; torch may have no
-            finite gradient there, and then nothing is compared.
+            "silent" with the weight 0, "counted" with others. Only for modules that take integers.
         at_rest: nothing is dropped at random, and the module is in evaluation; only for modules that drop something.
     """
 

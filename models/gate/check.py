@@ -53,9 +53,11 @@ def check_independence(truth: Truth, y_shape: YShape) -> None:
     """Check that the module's output for a sample does not depend on the others: devices split batches into steps.
 
     Raises:
-        UnsupportedPattern: it does.
+        UnsupportedPattern: it does. CompileError: it is no number.
     """
     data = truth.draw(Case("independence", 402, 3), y_shape)
+    if not np.isfinite(truth.predict(data)).all():
+        raise CompileError("the module: its output is not finite for normal inputs; give it the state that it needs")
     alone = [truth.predict({k: v[i : i + 1] for k, v in data.items()}) for i in range(3)]
     error = relative_error(np.concatenate(alone), truth.predict(data))
     if not error <= SEMANTIC_LIMIT:

@@ -103,9 +103,22 @@ class Truth:
     ) -> None:
         self.running, self.smoothing = list(running), smoothing
         self.still = False  # set where the module drops values in evaluation, too: here it then drops none
+        self.undefined: list[str] = []
+        """Cases in which the gradient is not finite, in torch as well."""
         self.inputs, self.loss, self.train, self.drops, self.output = list(inputs), loss, train, drops, output
         self.state: dict[str, torch.Tensor] = copy.deepcopy(net.state_dict())
         self.nets = {torch.float64: copy.deepcopy(net).double(), torch.float32: copy.deepcopy(net).float()}
+
+    def note_undefined(self, case: Case) -> None:
+        """Notes inputs at which torch's own gradient is no number.
+
+        Raises:
+            CompileError: they are ordinary ones.
+        """
+        if not (case.degenerate or case.whole or case.tied):
+            what = f"the module: torch's own gradient is not finite ({case.name})"
+            raise CompileError(f"{what}; keep roots, logarithms and divisions away from 0")
+        self.undefined.append(case.name)
 
     def renormalise(self) -> None:
         """Let batch normalisations that use the statistics of the batch correct them; see gate/renorm.py."""
@@ -233,7 +246,8 @@ def check_semantics(
         if case.at_rest:
             data.pop(MASKS)
         _, loss, grad = truth.loss_grad(data)
-        if case.whole and not np.isfinite([loss, *grad]).all():
+        if not np.isfinite([loss, *grad]).all():
+            truth.note_undefined(case)
             continue
         rest = {MASKS: truth.drops.rest(case.batch)} if case.at_rest and truth.drops else {}
         out = ready({**fixed, **{k: v.numpy() for k, v in (data | rest).items()}})

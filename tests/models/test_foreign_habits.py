@@ -134,6 +134,18 @@ class Between(nn.Module):
         return self.head(torch.stack([z.quantile(0.3, -1, interpolation=rule) for rule in rules], 1))
 
 
+class Power(nn.Module):
+    """The root of a mean square, or of 0 below a least one; at 0 torch has no gradient of it."""
+
+    def __init__(self, least: float):
+        super().__init__()
+        self.head, self.gain, self.least = nn.Linear(8, 3), nn.Parameter(torch.ones(8)), least
+
+    def forward(self, x):
+        power = (x * self.gain).square().mean(1)
+        return self.head((power * (power >= self.least)).sqrt())
+
+
 class Overwritten(nn.Module):
     """Writes over what autograd needs: torch cannot differentiate it either."""
 
@@ -185,3 +197,21 @@ def test_quantiles_are_torchs(size, rule):
     for q in (0.0, 0.1, 0.25, 0.3, 0.5, 1.0):
         found, want = (f(x, q, 1, interpolation=rule) for f in (quantile, torch.quantile))
         assert torch.allclose(found, want, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+def test_where_torch_has_no_gradient_nothing_is_compared_and_it_is_said():
+    said = []
+    compile_module(Power(0.0).eval(), Spec("net", (5, 8)), progress=said.append)
+    assert any("constant samples of weight 0" in line and "nothing was compared" in line for line in said)
+
+
+def test_a_module_without_a_gradient_at_ordinary_inputs_is_refused():
+    with pytest.raises(CompileError, match=r"not finite \(normal inputs\); keep roots"):
+        compile_module(Power(9.0).eval(), Spec("net", (5, 8)))
+
+
+def test_a_module_whose_output_is_no_number_is_refused():
+    net = Power(0.0).eval()
+    nn.init.constant_(net.gain, float("nan"))
+    with pytest.raises(CompileError, match="output is not finite"):
+        compile_module(net, Spec("net", (5, 8)))
