@@ -23,7 +23,7 @@ TRIES = 80
 
 def instance_net():
     return nn.Sequential(
-        nn.Conv1d(2, 4, 3, bias=False), nn.InstanceNorm1d(4, affine=True), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3)
+        nn.Conv1d(2, 4, 3, bias=False), nn.InstanceNorm1d(4), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3)
     )
 
 
@@ -91,7 +91,7 @@ def at_most(limit):
 MUTATIONS = {
     "a softmax without its maximum": ("image", LOSSES, "cross_entropy", without_maximum),
     "weights above 1 count as 1": ("mlp", LOSSES, "cross_entropy", weights_at_most_one),
-    "a variance that cancels": ("instance norm", RULES, "InstanceNormalization", from_squares),
+    "a variance that cancels": ("instance norm", RULES, "LayerNormalization", from_squares),
     "slopes of weights end at 1000": ("relu", RULES, "Gemm", at_most(1000.0)),
 }
 
