@@ -28,9 +28,11 @@ from edge_sdk.models.frontend.randomness import (
     refuse_certain_drops,
     refuse_draws,
 )
-from edge_sdk.models.frontend.side_effects import explain_own_backward, refuse_changes
+from edge_sdk.models.frontend.remembered import refuse_remembered
+from edge_sdk.models.frontend.side_effects import explain_own_backward, refuse_changes, refuse_setting
 from edge_sdk.models.frontend.statistics import settle_statistics
 from edge_sdk.models.frontend.training import refuse_training_only
+from edge_sdk.models.frontend.wrappers import as_written, unwrap
 from edge_sdk.models.gate.calls import check_calls
 from edge_sdk.models.gate.check import BLOCKED, YShape, check_graphs, find_unequal_parts
 from edge_sdk.models.gate.gate import Drops, Truth
@@ -70,6 +72,7 @@ class Compiled:
         container.write_file(path, self.data)
 
 
+@as_written()
 def compile_module(
     net: nn.Module,
     spec: Spec,
@@ -87,7 +90,7 @@ def compile_module(
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.
     """
     examples = [make_example(i) for i in spec.list_inputs()]
-    net = prepare(net, spec, examples)
+    net = prepare(unwrap(net), spec, examples)
     state = lay_out_state(net, spec)
     progress(f"{spec.name}: {state.size:,} parameters in {len(state.slots)} tensors")
     exported = export(net, spec, state, examples)
@@ -199,8 +202,10 @@ def export(net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Te
         CompileError: its results are none that can be trained on, or torch cannot export it.
     """
     arguments = list_arguments(spec)
-    check_output(net, examples, spec.output, arguments)
+    with refuse_setting(net):
+        check_output(net, examples, spec.output, arguments)
     refuse_changes(net, examples, arguments)
+    refuse_remembered(net, examples, arguments, spec.output)
     settle_adapters(net, examples, arguments)
     drops = find_drops(net, examples, spec.dropout, arguments)
     refuse_training_only(net, examples, arguments, spec.output, spec.norm, spec.dropout)

@@ -29,6 +29,8 @@ from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.export import Forward, export_forward
 from edge_sdk.models.frontend.hooks import refuse_hooks
+from edge_sdk.models.frontend.prepare import refuse_parts
+from edge_sdk.models.frontend.wrappers import as_written
 from edge_sdk.models.gate.calls import check_calls
 from edge_sdk.models.gate.cases import CASES
 from edge_sdk.models.gate.check import check_graphs
@@ -111,12 +113,14 @@ class SplitSpec:
     max_batch: int = MOST
 
 
+@as_written()
 def compile_split(net: SplitNet, spec: SplitSpec, progress: ShowProgress = lambda text: None) -> Compiled:
     """Compile a split model; the gate covers every party's gradient.
 
     Raises:
         CompileError: the model cannot be compiled, or its graphs are not right.
     """
+    refuse_parts(net)
     refuse_hooks(net)
     check_spec(net, spec)
     slots = lay_out_parameters(net)

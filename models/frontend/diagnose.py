@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from traceback import walk_tb
+from pathlib import Path
+from traceback import extract_tb, walk_tb
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
@@ -20,7 +21,9 @@ from edge_sdk.models.ir.errors import (
 from edge_sdk.models.rules.advice import ADVICE
 
 SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")
+NUMBER_ERRORS = ("specialized integer from data-dependent", ".numpy() is not supported", "aten._local_scalar_dense")
 IN_LAYER = "in layer "
+NOT_OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
 CONTROL_ERRORS = ("data-dependent", "GuardOnDataDependent", "DataDependent", "Dynamic control flow", "Could not guard")
 
 
@@ -32,7 +35,10 @@ def explain(error: Exception, layers: Sequence[str] = ()) -> CompileError:
     """
     text = f"{type(error).__name__}: {error}"
     first = str(error).strip().split("\n")[0].partition(" For more information")[0][:300]
-    where = find_layer(error)
+    where, line = find_layer(error), find_line(error)
+    if any(t in text for t in NUMBER_ERRORS):
+        told = f"a Python number is computed from values ({line or first}), but a graph is the same for all values"
+        return DataDependentControlFlow(f"{where}: {told}; fix the number, or compute with functions of tensors")
     if any(t in text for t in SHAPE_ERRORS):
         guarded = ", ".join(dict.fromkeys(path for path in layers if path)) or "the module"
         return BatchSpecialised(
@@ -40,14 +46,22 @@ def explain(error: Exception, layers: Sequence[str] = ()) -> CompileError:
             "loop over the samples"
         )
     if any(t in text for t in CONTROL_ERRORS):
-        told = f"{where}: a branch or a shape depends on values ({first}); use torch.where or masks"
+        told = f"{where}: a branch or a shape depends on values ({line or first}); use torch.where or masks"
         return DataDependentControlFlow(told)
-    if "fake tensor in the exported program" in text:
-        return DetachedGradient(f".data or a tensor made outside the module ({first}); autograd would stop there")
+    if lost := re.search(r"attribute: (?:net\.)?(?:(\S+)\.)?lifted_tensor", text):
+        told = ".data or a tensor made outside the module; autograd would stop there"
+        return DetachedGradient(f"{lost[1] or 'the module'}: {told}, so compute with parameters and buffers alone")
     if has_packed_sequence(error):
         told = "the sizes of a packed sequence depend on values; give the layer the padded one, and mask its steps"
         return DataDependentControlFlow(f"{where}: {told}")
     return CompileError(f"{where}: torch cannot export this ({first}); rewrite it with functions of tensors alone")
+
+
+def find_line(error: BaseException) -> str:
+    """The line of a module's own code at which an error was raised; "" if it cannot be read."""
+    frames = [frame for e in list_chain(error) for frame in extract_tb(e.__traceback__)]
+    own = [f.line for f in frames if not any(room in f.filename for room in NOT_OWN)]
+    return (own[-1] or "")[:100] if own else ""
 
 
 def find_layer(error: BaseException) -> str:
@@ -85,7 +99,13 @@ def explain_writing(error: Exception, program: torch.export.ExportedProgram) -> 
             return UnsupportedPattern(f"{missing[1]} of complex numbers", where, advice)
         return UnsupportedOperator(f"{missing[1]} (of torch)", where, ADVICE.get(missing[1], ""))
     first = str(chain[-1]).strip().split("\n")[0][:300]
-    return CompileError(f"torch could not write the module as ONNX: {first}; rewrite that part with plain layers")
+    where = find_path(nodes[0]) if nodes else "the module"
+    function = getattr(nodes[0].target, "_opname", "a function") if nodes else "a function"
+    if "Unsupported attribute type" in first and "SymbolicTensor" in first:
+        advice = "use a fixed one; for a kernel of each sample, torch.einsum of the kernels and F.unfold of the samples"
+        return UnsupportedPattern(f"{function} with a number of groups that grows with the batch", where, advice)
+    told = f"torch could not write {function} as ONNX ({first})"
+    return CompileError(f"{where}: {told}; rewrite that part with plain layers")
 
 
 def find_path(node: torch.fx.Node) -> str:

@@ -24,7 +24,8 @@ from edge_sdk.models.frontend.assignments import set_by_choice, without_assignme
 from edge_sdk.models.frontend.batch_sizes import LARGEST_BATCH, cut_batches_by_reshaping, note_guards, settle_counts
 from edge_sdk.models.frontend.complex_pairs import ComplexMode
 from edge_sdk.models.frontend.decompose import spell_out
-from edge_sdk.models.frontend.diagnose import IN_LAYER, explain, explain_writing, find_path
+from edge_sdk.models.frontend.detached import DataMode, refuse_detached
+from edge_sdk.models.frontend.diagnose import IN_LAYER, explain, explain_writing
 from edge_sdk.models.frontend.dropout import leave_out_dropout, use_masks
 from edge_sdk.models.frontend.outputs import masks_as_they_are, pick
 from edge_sdk.models.frontend.pick_steps import gather_places
@@ -33,7 +34,6 @@ from edge_sdk.models.frontend.randomness import find_draws, follow_path, refuse_
 from edge_sdk.models.frontend.tables import TablesAsMade
 from edge_sdk.models.ir.errors import (
     CompileError,
-    DetachedGradient,
     TrainModeExport,
     UnsupportedPattern,
 )
@@ -42,7 +42,6 @@ from edge_sdk.models.ir.proto import OPSET
 
 TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
 READ = ONNXRegistry.from_torchlib
-ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Functional(nn.Module):
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
         state, given = dict(zip(self.names, tensors, strict=True)), inputs[: self.count]
         named = dict(zip(self.arguments, given, strict=True)) if self.arguments else {}
-        with follow_path(self.net) as layers, ComplexMode(), masks_as_they_are():
+        with follow_path(self.net) as layers, ComplexMode(), DataMode(layers), masks_as_they_are():
             try:
                 return pick(torch.func.functional_call(self.net, state, () if named else given, named), self.output)
             except UnsupportedPattern as error:
@@ -170,35 +169,6 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
         raise explain(error, layers) from error
     finally:
         net.eval()
-
-
-def refuse_detached(program: torch.export.ExportedProgram, parameters: int) -> None:
-    """Raise DetachedGradient if the program detaches what parameters change: the ONNX graph would not show it.
-
-    Args:
-        parameters: number of the first inputs that are parameters.
-    """
-    signature = program.graph_signature
-    trained = {*map(str, signature.user_inputs[:parameters]), *signature.inputs_to_parameters}
-    for node in program.graph.nodes:
-        target = str(node.target) if node.op == "call_function" else ""  # a value may have a call's name
-        if any(a.name in trained for a in node.all_input_nodes):
-            trained.add(node.name)
-        changed = node.name in trained
-        what = (
-            "detach"
-            if "detach" in target and changed
-            else "no_grad"
-            if "set_grad_enabled" in target and (changed or not node.all_input_nodes)
-            else "item"
-            if target in ITEMS and changed
-            else ""
-        )
-        if what:
-            raise DetachedGradient(
-                f"{find_path(node)}: {what}; the compiled gradient would flow through it. "
-                "Take that part out of the module"
-            )
 
 
 def write_onnx(

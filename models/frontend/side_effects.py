@@ -12,9 +12,28 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from edge_sdk.models.frontend.outputs import run_module
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
+
+
+@contextlib.contextmanager
+def refuse_setting(net: nn.Module) -> Iterator[None]:
+    """Raise UnsupportedPattern if a module's parameters change while it runs. They are as before afterwards."""
+    before = {name: p.detach().clone() for name, p in net.named_parameters() if not is_lazy(p)}
+    yield
+    changed = [n for n, p in net.named_parameters() if n in before and not equal(p, before[n])]
+    with torch.no_grad():
+        for name in changed:
+            net.get_parameter(name).copy_(before[name])
+    if changed:
+        path, _, leaf = changed[0].rpartition(".")
+        advice = (
+            f"write a constraint into what is computed, e.g. self.{leaf}.clamp(-1, 1), and set what the first batch "
+            "sets before it is compiled, by running the module on data of yours"
+        )
+        raise UnsupportedPattern(f"parameter {leaf} changes in evaluation", path or "the module", advice)
 
 
 def refuse_changes(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence[str]) -> None:

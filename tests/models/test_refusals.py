@@ -122,6 +122,18 @@ SAYS = {
         r"^extra: GatherElements \(for",
     ),
     "singular values": (inner(lambda h: torch.linalg.svdvals(h[:, None]) * h), UnsupportedOperator, "apart"),
+    "Python number": (
+        inner(lambda h: h.reshape(len(h), 2, -1)[:, : int(h.abs().mean(0).topk(1).indices[0].item()) + 1].flatten(1)),
+        DataDependentControlFlow,
+        r"^extra: a Python number is computed from values \(.*topk.*\.item\(\)",
+    ),
+    "kernel of each sample": (
+        inner(
+            lambda h: F.conv1d(h[None], h[:, None, :3], groups=h.shape[0]).reshape(h.shape[0], -1).repeat(1, 2)[:, :6]
+        ),
+        UnsupportedPattern,
+        "^extra: conv1d with a number of groups that grows with the batch; .*unfold",
+    ),
     "one precision": (inner(lambda h: h.half().float()), CompileError, "runs in one precision only"),
 }
 
