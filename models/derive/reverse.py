@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from edge_sdk.models.derive.steep import find_steep
 from edge_sdk.models.ir.accumulate import add_adjoints
 from edge_sdk.models.ir.errors import UnsupportedOperator
 from edge_sdk.models.ir.graph import OnnxGraph
@@ -40,6 +41,7 @@ def write_gradient(g: OnnxGraph, seeds: Mapping[str, str], leaves: Sequence[str]
     open_lstms(g)
     pair_einsums(g)
     depends = find_dependents(g, leaves)
+    g.steep = find_steep(g, seeds, depends)
     parts: dict[str, list[str]] = {k: [v] for k, v in seeds.items()}
     for node in reversed(list(g.nodes)):
         if not any(o in parts and o in depends for o in node.outputs):

@@ -29,7 +29,7 @@ def unwrap(net: nn.Module) -> nn.Module:
     The module itself is not changed; where a part is compiled, this is a copy.
     """
     net = take_original(net)
-    if any(ORIGINAL in layer._modules for layer in net.modules()):
+    if any(take_original(layer) is not layer for layer in net.modules()):
         net = copy.deepcopy(net)
         for layer in list(net.modules()):
             for name, part in layer.named_children():
@@ -39,7 +39,7 @@ def unwrap(net: nn.Module) -> nn.Module:
 
 def take_original(part: nn.Module) -> nn.Module:
     """The module that `torch.compile` was given, or the module itself."""
-    while isinstance(inner := part._modules.get(ORIGINAL), nn.Module):
+    while isinstance(inner := getattr(part, ORIGINAL, None), nn.Module):
         part = inner
     return part
 

@@ -39,6 +39,7 @@ class OnnxGraph:
         custom_gradients: output of a group of nodes -> how that group is differentiated.
         makers: value -> the node that makes it, for values that were written here.
         where: path of the torch module that new nodes are written for.
+        steep: values whose adjoint may be infinite; see derive/steep.py.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class OnnxGraph:
         self.custom_gradients: dict[str, CustomGradient] = {}
         self.makers: dict[str, OnnxNode] = {}
         self.where = ""
+        self.steep: set[str] = set()
         self._count = 0
         self._known: dict[Any, Any] = {}
 

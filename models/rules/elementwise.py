@@ -10,6 +10,7 @@ from math import pi, sqrt
 from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.rules.piecewise import keep_where
 from edge_sdk.models.rules.table import Adjoints, Want, rule
 
 
@@ -91,20 +92,28 @@ def extremum(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
         raise UnsupportedPattern(f"{n.op} of {len(n.inputs)} values", n.where, "nest calls of two")
     if n.call and n.call.name.startswith("clamp"):
         return clamp_at_one_bound(g, n, gy, want)
-    half = g.scale(g.compare("Equal", *n.inputs), 0.5)
     out = []
     for mine, other, w in zip(n.inputs, reversed(n.inputs), want, strict=True):
-        wins = g.compare("Greater" if n.op == "Max" else "Less", mine, other)
-        out.append(g.unbroadcast(g.mul(gy, g.add(wins, half)), g.shape(mine)) if w else None)
+        out.append(g.unbroadcast(share_by_halves(g, n, gy, mine, other), g.shape(mine)) if w else None)
     return out
+
+
+def share_by_halves(g: OnnxGraph, n: OnnxNode, gy: str, mine: str, other: str) -> str:
+    """The adjoint of a larger or smaller value: all where it wins, half where both are equal."""
+    wins, ties = g.binary("Greater" if n.op == "Max" else "Less", mine, other), g.binary("Equal", *n.inputs)
+    if n.outputs[0] in g.steep:
+        return g.select(wins, gy, g.select(ties, g.scale(gy, 0.5), g.scalar(0)))
+    return g.mul(gy, g.add(g.as_float(wins), g.scale(g.as_float(ties), 0.5)))
 
 
 def clamp_at_one_bound(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """The value, which is the first input, gets the gradient up to the bound and on it, the bound beyond."""
-    inside = g.compare("GreaterOrEqual" if n.op == "Max" else "LessOrEqual", *n.inputs)
-    beyond = g.sub(g.scalar(1), inside)
-    pairs = zip(n.inputs, (inside, beyond), want, strict=True)
-    return [g.unbroadcast(g.mul(gy, share), g.shape(v)) if w else None for v, share, w in pairs]
+    inside = g.binary("GreaterOrEqual" if n.op == "Max" else "LessOrEqual", *n.inputs)
+    mine, rest = keep_where(g, n, gy, inside), g.unary("Not", inside)
+    return (
+        g.unbroadcast(mine, g.shape(n.inputs[0])) if want[0] else None,
+        g.unbroadcast(keep_where(g, n, gy, rest), g.shape(n.inputs[1])) if want[1] else None,
+    )
 
 
 @rule("Where")

@@ -1,7 +1,7 @@
 """Functions of one value whose formula changes at a point: units of neural networks, and clamps.
 
 Slopes of two sides are written with masks of 0 and 1 and with min(x, 0): onnxruntime takes thirty times as long for a
-Where as for a product.
+Where as for a product. Where the adjoint may be infinite, 0 times it would be no number, so there it is a Where.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ LARGEST = 3e38
 
 @rule("Relu")
 def relu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    if n.outputs[0] in g.steep:
+        return (keep_where(g, n, gy, g.binary("Greater", n.outputs[0], g.scalar(0))),)
     return (g.mul(gy, mark_positive(g, n.outputs[0])),)
+
+
+def keep_where(g: OnnxGraph, n: OnnxNode, gy: str, condition: str) -> str:
+    """The adjoint of a node's output where a condition holds, 0 elsewhere, even where that adjoint is infinite."""
+    if n.outputs[0] in g.steep:
+        return g.select(condition, gy, g.scalar(0))
+    return g.mul(gy, g.as_float(condition))
 
 
 def mark_positive(g: OnnxGraph, y: str) -> str:
@@ -93,17 +102,22 @@ def softplus(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 @rule("HardSigmoid")
 def hard_sigmoid(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """max(0, min(1, a x + b)): the slope is a strictly between the bounds, else 0."""
-    y = n.outputs[0]
-    inside = g.mul(g.compare("Greater", y, g.scalar(0)), g.compare("Less", y, g.scalar(1)))
-    return (g.mul(gy, g.scale(inside, n.attributes.get("alpha", 0.2))),)
+    y, alpha = n.outputs[0], n.attributes.get("alpha", 0.2)
+    bounds = [g.binary("Greater", y, g.scalar(0)), g.binary("Less", y, g.scalar(1))]
+    if y in g.steep:
+        return (g.scale(keep_where(g, n, gy, g.op("And", *bounds, shape=g.shape(y))), alpha),)
+    return (g.mul(gy, g.scale(g.mul(*map(g.as_float, bounds)), alpha)),)
 
 
 @rule("HardSwish")
 def hard_swish(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """x max(0, min(1, x/6 + 1/2)): the slope is 0 up to -3, x/3 + 1/2 between, 1 from 3 on."""
-    x = n.inputs[0]
+    x, above = n.inputs[0], g.binary("Greater", n.inputs[0], g.scalar(-3))
     inside = g.mul(g.compare("Less", x, g.scalar(3)), g.add(g.scale(x, 1 / 3), g.scalar(-0.5)))
-    return (g.mul(gy, g.mul(g.compare("Greater", x, g.scalar(-3)), g.add(inside, g.scalar(1)))),)
+    slope = g.add(inside, g.scalar(1))
+    if n.outputs[0] in g.steep:
+        return (g.mul(keep_where(g, n, gy, above), slope),)
+    return (g.mul(gy, g.mul(g.as_float(above), slope)),)
 
 
 @rule("Clip")
@@ -113,9 +127,9 @@ def clip(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     if any(want[1:]):
         raise UnsupportedPattern("Clip with bounds that are trained", n.where, "use torch.maximum and torch.minimum")
     if not n.call or n.call.name.rstrip("_") not in ("hardtanh", "relu6"):
-        return (g.mul(gy, g.compare("Equal", x, n.outputs[0])),)
+        return (keep_where(g, n, gy, g.binary("Equal", x, n.outputs[0])),)
     beyond, y = zip(("Greater", "Less"), bounds, strict=False), n.outputs[0]
     # y, not x: both are inside alike, and a value that nobody else reads is joined with the convolution that makes it
     inside = [g.op(kind, y, bound, shape=g.shape(x)) for kind, bound in beyond if bound]
     both = inside[0] if len(inside) == 1 else g.op("And", *inside, shape=g.shape(x))
-    return (g.mul(gy, g.as_float(both)),)
+    return (keep_where(g, n, gy, both),)
