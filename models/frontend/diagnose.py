@@ -21,7 +21,7 @@ from edge_sdk.models.ir.errors import (
 from edge_sdk.models.rules.advice import ADVICE
 
 SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")
-NUMBER_ERRORS = ("specialized integer from data-dependent", ".numpy() is not supported", "aten._local_scalar_dense")
+NUMBER_ERRORS = ("specialized integer from data-dependent", "expression zuf", ".numpy() is not supported")
 IN_LAYER = "in layer "
 NOT_OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
 CONTROL_ERRORS = ("data-dependent", "GuardOnDataDependent", "DataDependent", "Dynamic control flow", "Could not guard")

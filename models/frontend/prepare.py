@@ -47,7 +47,7 @@ def refuse_parts(net: nn.Module) -> None:
 
 
 def refuse_part(path: str, part: nn.Module) -> None:
-    """Raise CompileError for a scripted, parallel or quantised part, and for an LSTM that ONNX has no operator for."""
+    """Raise CompileError for a part that is no plain layer, or one that no bundle can have."""
     if isinstance(part, torch.jit.ScriptModule):
         told = "torch.jit has put its code out of sight"
         raise CompileError(f"{path}: {told}; give the class itself, without torch.jit.script or torch.jit.trace")
@@ -56,6 +56,9 @@ def refuse_part(path: str, part: nn.Module) -> None:
         raise CompileError(f"{path}: is wrapped in {kind}; compile net.module, the module within")
     if told := find_quantisation(part):
         raise CompileError(f"{path}: {told}; compile the module as it was before that")
+    if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.max_norm is not None:
+        told = "an embedding with max_norm, which rewrites its rows as they are read"
+        raise UnsupportedPattern(told, path, "leave it out, or divide the rows that are read by their norm in forward")
     if getattr(part, "proj_size", 0) and isinstance(part, nn.LSTM):
         raise UnsupportedPattern("an LSTM with proj_size", path, "leave it out, and put a Linear layer behind the LSTM")
 

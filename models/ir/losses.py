@@ -13,7 +13,7 @@ import numpy as np
 
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.graph import OnnxGraph
-from edge_sdk.models.ir.shapes import Dim, as_number
+from edge_sdk.models.ir.shapes import Dim, Shape, as_number
 
 WriteLoss = Callable[[OnnxGraph, str], tuple[str, str]]
 """(graph, output of the module) -> names of the loss and of the adjoint of the output."""
@@ -63,12 +63,19 @@ def require_matrix(g: OnnxGraph, output: str) -> tuple[Dim, Dim]:
     Raises:
         CompileError: it has another number of axes.
     """
-    shape = g.shape(output)
-    if len(shape) != 2:
-        raise CompileError(
-            f"cross entropy needs an output of (batch, classes), this module's has shape {shape[1:]} per sample"
-        )
+    refuse_positions(shape := g.shape(output))
     return shape[0], shape[1]
+
+
+def refuse_positions(shape: Shape) -> None:
+    """Raise CompileError for an output of the cross entropy that is not (batch, classes), e.g. one of each position."""
+    if len(shape) != 2:
+        told = f"cross entropy needs an output of (batch, classes), this module's has shape {shape[1:]} per sample"
+        advice = (
+            "return one row of classes per sample, or, with a label for each position, compile with --loss "
+            "binary_cross_entropy, whose y has the output's shape: 1 at a position's class, 0 elsewhere"
+        )
+        raise CompileError(f"{told}; {advice}")
 
 
 def add_targets(g: OnnxGraph, output: str) -> tuple[str, str, int]:

@@ -9,7 +9,7 @@ from edge_sdk.data.augment import Augment
 from edge_sdk.errors import UsageError
 from edge_sdk.model.signal_spec import SignalSpec
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.losses import LOSSES
+from edge_sdk.models.ir.losses import LOSSES, refuse_positions
 from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers
 
 NORMS = ("frozen", "batch", "running", "renorm")
@@ -139,11 +139,12 @@ class Spec:
 
 def set_classes(spec: Spec, output: Shape) -> Spec:
     """The spec with its number of classes, checked against the module's output (0 where the loss has none)."""
-    made = as_number(output[1]) if len(output) == 2 else 0
     if spec.loss != "cross_entropy":
         return replace(spec, classes=0)
+    refuse_positions(output)
+    made = as_number(output[1])
     if spec.classes and spec.classes != made:
-        raise CompileError(f"classes = {spec.classes}, but the module returns {made or output[1:]} per sample")
+        raise CompileError(f"classes = {spec.classes}, but the module returns {made} per sample")
     if spec.class_names and len(spec.class_names) != made:
         raise CompileError(f"class names: {len(spec.class_names)}, but the module returns {made} per sample")
     return replace(spec, classes=made)
