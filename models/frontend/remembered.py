@@ -41,16 +41,14 @@ def refuse_remembered(net: nn.Module, examples: Sequence[torch.Tensor], argument
         kept.append(read_attributes(net))
     # what is set once, as a cache is, is the same after the second and the third call
     moving = [k for k, v in kept[2].items() if k in kept[1] and not is_equal(v, kept[1][k])]
-    if not moving:
-        return
-    if all(is_same(results[0], r) for r in results[1:]):
+    differs = not all(is_same(results[0], r) for r in results[1:])
+    if not differs:
         moving = [k for k in moving if not all(is_same(results[0], r) for r in vary(net, k, given, arguments, output))]
-    if moving:
-        path, name = moving[0]
-        what = f"self.{name} in Python changes with each call, and the result with it"
-        raise UnsupportedPattern(
-            what, path or "the module", "a bundle keeps nothing between calls; give it as an input, or leave it out"
-        )
+    if moving or differs:
+        path, name = moving[0] if moving else ("", "")
+        what = f"{f'self.{name}' if name else 'something'} in Python changes with each call, and the result with it"
+        advice = "a bundle keeps nothing between calls; give it as an input, or leave it out"
+        raise UnsupportedPattern(what, path or "the module", advice)
 
 
 def run_alike(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[str], output: str) -> torch.Tensor:

@@ -55,6 +55,18 @@ class Recurring(Net):
         return made
 
 
+class Hidden(Net):
+    """Counts where nobody looks."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = {"calls": 0}
+
+    def forward(self, x):
+        self.counts["calls"] += 1
+        return super().forward(x) * self.counts["calls"]
+
+
 class Initialised(Net):
     """Sets a parameter by the first batch that it sees."""
 
@@ -90,6 +102,7 @@ REFUSED = {
     "after three calls": (lambda: Warming(3), r"^part: self\.calls .* changes with each call"),
     "after thousands": (lambda: Warming(5000), r"^part: self\.calls .* changes with each call"),
     "a falling rate": (Cooling, r"^part: self\.rate .* changes with each call"),
+    "a hidden count": (Hidden, r"^the module: something in Python changes with each call"),
     "a state": (Recurring, r"^part: self\.last .* changes with each call"),
 }
 
