@@ -118,11 +118,11 @@ SAYS = {
         "^extra: .*functions of tensors",
     ),
     "loop": (inner(lambda h: torch.stack([row * 2 for row in h])), BatchSpecialised, "^extra: .* do not loop over"),
-    "mask": (inner(lambda h: h * h[h > 0].sum()), UnsupportedPattern, r"^extra: index .* multiply by masks"),
+    "mask": (inner(lambda h: h * h[h > 0].sum()), UnsupportedPattern, r"^extra: values read by a mask, .* multiply by"),
     "quantile": (
-        inner(lambda h: h * h.quantile(0.3, 1, keepdim=True)),
-        BatchSpecialised,
-        r"^extra: GatherElements \(for",
+        inner(lambda h: h * h.quantile(0.3, 0, keepdim=True)),
+        CompileError,
+        "^extra: ",
     ),
     "singular values": (inner(lambda h: torch.linalg.svdvals(h[:, None]) * h), UnsupportedOperator, "apart"),
     "Python number": (
