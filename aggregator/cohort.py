@@ -31,6 +31,10 @@ def labelled(output: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
     return F.cross_entropy(output, y, reduction="none", label_smoothing=smoothing)
 
 
+def soft(output: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(output, y, reduction="none").reshape(len(output), -1).mean(1)
+
+
 def binary(output: Tensor, y: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(output, y, reduction="none").flatten(1).mean(1)
 
@@ -44,6 +48,7 @@ def loss_in(manifest: Mapping[str, Any]) -> EachLoss:
     smoothed = partial(labelled, smoothing=float(manifest.get("smoothing", 0.0)))
     known: dict[str, EachLoss] = {
         "cross_entropy": smoothed,
+        "soft_cross_entropy": soft,
         "binary_cross_entropy": binary,
         "mean_squared_error": squared,
     }

@@ -18,6 +18,8 @@ Data = Array | Mapping[str, Array] | tuple[Array, ...]
 """Samples for a model: one array, or one for each of its inputs, by name or in order."""
 Shape = tuple[int | str, ...]
 FLOAT32 = np.dtype(np.float32)
+SLACK = 1e-3
+"""By how much probabilities of one position may be more than 1 together, as rounded ones are."""
 
 
 def join_inputs(declared: Sequence[Mapping[str, Any]], x: Data) -> Array:
@@ -90,6 +92,23 @@ def check_integers(name: str, value: Array, shape: Shape, below: int) -> Array:
     return np.ascontiguousarray(value, np.int64)
 
 
+def check_targets(kind: str, y: Array, count: int, output: tuple[int, ...], classes: int) -> Array:
+    """Targets of `count` samples for a loss of this kind: labels (B,), or float32 of the output's shape.
+
+    Raises:
+        UsageError: another shape, a label that is no class, probabilities of a position that are more than 1 together.
+    """
+    if kind == "cross_entropy":
+        return check_integers("y", y, (count,), classes)
+    y = check_floats("y", y, (count, *output))
+    if kind == "soft_cross_entropy" and y.size and not (y.min() >= 0 and y.sum(1).max() <= 1 + SLACK):
+        raise UsageError(
+            f"y: from {y.min():g}, with sums up to {y.sum(1).max():g} over its {output[0]} classes, expected "
+            "probabilities: 0 or more, 1 together (or 0 at a position that does not count)"
+        )
+    return y
+
+
 @lru_cache(64)
 def even_weights(count: int) -> Floats:
     """Weights (count,) of a mean; the same array each time, which nobody may change."""
@@ -121,6 +140,10 @@ def compute_losses(kind: str, z: Floats, y: Array) -> Floats:
     if kind == "cross_entropy":
         shifted = z - z.max(1, keepdims=True)
         return np.asarray(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(y)), y], np.float32)
+    if kind == "soft_cross_entropy":
+        shifted = z - z.max(1, keepdims=True)
+        each = -y * (shifted - np.log(np.exp(shifted).sum(1, keepdims=True)))
+        return np.asarray(each.reshape(len(z), -1).sum(1) * (z.shape[1] / z[0].size), np.float32)
     if kind == "binary_cross_entropy":
         each = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
     else:

@@ -317,9 +317,7 @@ class Model:
         return self.feed(self.parameters(theta), x) | rest, count
 
     def targets(self, y: Array, count: int) -> Array:
-        labels = self.loss == "cross_entropy"
-        shape = (count,) if labels else (count, *self.output_shape)
-        return inputs.check_integers("y", y, shape, self.classes) if labels else check_floats("y", y, shape)
+        return inputs.check_targets(self.loss, y, count, self.output_shape, self.classes)
 
     # -- running -------------------------------------------------------------------------------------------------
 

@@ -37,6 +37,25 @@ def cross_entropy(g: OnnxGraph, output: str, smoothing: float = 0.0) -> tuple[st
     return loss, g.mul(g.sub(g.unary("Exp", log_p), hot), weights)
 
 
+def soft_cross_entropy(g: OnnxGraph, output: str) -> tuple[str, str]:
+    """-sum_k y_k log softmax(z)_k with y float, of the output's shape (B, K, ...): probabilities of K classes.
+
+    Its adjoint is w (sum_k(y_k) softmax(z) - y) / P, with P positions of a sample, whose mean its loss is.
+
+    Raises:
+        CompileError: the output has no axis of classes.
+    """
+    if g.rank(output) < 2:
+        raise CompileError("soft cross entropy needs an output of (batch, classes, ...), this module's is one number")
+    y, weights, count = add_targets(g, output)
+    shape = g.shape(output)
+    positions = count // as_number(shape[1], "the number of classes")
+    log_p = g.op("LogSoftmax", output, axis=1, shape=shape)
+    loss = sum_weighted(g, g.neg(g.mul(y, log_p)), weights, positions)
+    mass = g.sum(y, [1], keep=True)
+    return loss, weigh_adjoint(g, g.sub(g.mul(g.unary("Exp", log_p), mass), y), weights, 1 / positions)
+
+
 def binary_cross_entropy(g: OnnxGraph, output: str) -> tuple[str, str]:
     """max(z, 0) - z y + log(1 + exp(-|z|)) with y float in [0, 1], of the output's shape.
 
@@ -73,7 +92,7 @@ def refuse_positions(shape: Shape) -> None:
         told = f"cross entropy needs an output of (batch, classes), this module's has shape {shape[1:]} per sample"
         advice = (
             "return one row of classes per sample, or, with a label for each position, compile with --loss "
-            "binary_cross_entropy, whose y has the output's shape: 1 at a position's class, 0 elsewhere"
+            "soft_cross_entropy, whose y has the output's shape: 1 at a position's class, 0 elsewhere"
         )
         raise CompileError(f"{told}; {advice}")
 
@@ -103,6 +122,7 @@ def choose_loss(kind: str, smoothing: float) -> WriteLoss:
 
 LOSSES: dict[str, WriteLoss] = {
     "cross_entropy": cross_entropy,
+    "soft_cross_entropy": soft_cross_entropy,
     "binary_cross_entropy": binary_cross_entropy,
     "mean_squared_error": mean_squared_error,
 }

@@ -44,6 +44,29 @@ def test_losses_on_numbers(loss):
         model.loss_grad(model.theta0, x, y[:, :2])
 
 
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)], ids=str)
+def test_probabilities_of_each_position(shape):
+    torch.manual_seed(0)
+    count = 3 * int(np.prod(shape))
+    net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, count), nn.Unflatten(1, (3, *shape)))
+    model = compiled(net, input=(6,), loss="soft_cross_entropy")
+    x, w = batch_of((7, 6)), np.random.default_rng(2).uniform(0, 1, 7).astype(np.float32)
+    y = np.random.default_rng(1).dirichlet([0.5] * 3, (7, *shape)).astype(np.float32)
+    y = np.ascontiguousarray(np.moveaxis(y, -1, 1))
+    if shape:
+        y[:2, :, 0] = 0  # positions that do not count
+    each = F.cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y), reduction="none").reshape(7, -1).mean(1)
+    want = (torch.from_numpy(w) * each).sum()
+    flat = torch.cat([g.reshape(-1) for g in torch.autograd.grad(want, list(net.parameters()))]).numpy()
+    got, grad = model.loss_grad(model.theta0, x, y, w)
+    assert got == pytest.approx(float(want.detach()), rel=1e-5) and model.classes == 0
+    np.testing.assert_allclose(grad, flat, atol=1e-6)
+    assert model.score(x, y)(model.theta0)["loss"] == pytest.approx(float(each.detach().sum()), rel=1e-5)
+    for wrong in (-y, 2 * y):
+        with pytest.raises(UsageError, match=r"y: .* expected probabilities"):
+            model.loss_grad(model.theta0, x, wrong, w)
+
+
 def bn_net():
     torch.manual_seed(3)
     return nn.Sequential(
