@@ -11,10 +11,12 @@ pytest.importorskip("torch", reason="clients train together on it")
 
 import torch
 
-from aggregator.cohort import CohortSteps
+from aggregator.cohort import CohortSteps, loss_in
 from edge_sdk import cli
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.local import batches, descend
+from edge_sdk.model.bundle import LOSSES
+from edge_sdk.model.inputs import compute_losses
 from edge_sdk.model.model import Model
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
 from edge_sdk.simulate.epochs import TrainingCalls
@@ -140,3 +142,12 @@ def test_the_command_takes_it_and_its_result_is_the_same_each_time(tmp_path, cap
         with np.load(tmp_path / name / "model.npz") as file:
             models.append({key: file[key].tobytes() for key in file})
     assert models[0] == models[1]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_clients_have_the_loss_of_devices(loss):
+    rng = np.random.default_rng(3)
+    z = rng.standard_normal((5, 4)).astype(np.float32)
+    y = rng.integers(0, 4, 5) if loss == "cross_entropy" else rng.dirichlet([1.0] * 4, 5).astype(np.float32)
+    found = loss_in({"loss": loss, "name": "net"})(torch.from_numpy(z), torch.from_numpy(y)).numpy()
+    assert np.allclose(found, compute_losses(loss, z, y), rtol=1e-5)
