@@ -47,6 +47,7 @@ from edge_sdk.models.passes.plane_matrices import use_plane_matrices
 from edge_sdk.models.passes.precise import write_precise_units
 from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
+from edge_sdk.models.passes.winograd import MOST_BESIDE_BLOCKED, MOST_BESIDE_PORTABLE, use_winograd
 
 
 @dataclass
@@ -88,7 +89,7 @@ class Source:
         running: Collection[str] = (),
         renorm: bool = False,
     ) -> None:
-        self.renorm = renorm
+        self.renorm, self.blocked = renorm, False
         self.parameters, self.running = [s for slots in vectors.values() for s in slots], frozenset(running)
         self.buffers, self.output, self.momentum = list(buffers), forward.output, momentum or {}
         self._graph = read_forward(forward)
@@ -120,12 +121,14 @@ class Source:
     def use_blocks(self) -> Source | None:
         """A source with convolutions in the blocked layout, or None if no convolution fits it."""
         other = copy.copy(self)
-        other._graph = copy.deepcopy(self._graph)
-        return other if use_blocked_layout(other._graph) else None
+        other.blocked = True
+        return other if use_blocked_layout(copy.deepcopy(self._graph)) else None
 
     def copy_graph(self) -> OnnxGraph:
         """A copy of the graph for prediction."""
         g = copy.deepcopy(self._graph)
+        if self.blocked:
+            use_blocked_layout(g)
         use_plane_matrices(g)
         spread_numbers(g)
         return g
@@ -134,6 +137,9 @@ class Source:
         """A copy of the graph for training, with the statistics of the batch if it has momenta."""
         g = copy.deepcopy(self._graph)
         biases = drop_idle_biases(g, self._kept, is_running) if self.momentum else {}
+        use_winograd(g, MOST_BESIDE_BLOCKED if self.blocked else MOST_BESIDE_PORTABLE)
+        if self.blocked:
+            use_blocked_layout(g)
         use_plane_matrices(g)
         fresh = use_batch_statistics(g, biases, self.renorm) if self.momentum else {}
         if self.running or not fresh:
