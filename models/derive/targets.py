@@ -47,6 +47,7 @@ from edge_sdk.models.passes.plane_matrices import use_plane_matrices
 from edge_sdk.models.passes.precise import write_precise_units
 from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
+from edge_sdk.models.passes.smooth_units import write_smooth_units
 from edge_sdk.models.passes.winograd import MOST_BESIDE_BLOCKED, MOST_BESIDE_PORTABLE, use_winograd
 
 
@@ -141,6 +142,7 @@ class Source:
         if self.blocked:
             use_blocked_layout(g)
         use_plane_matrices(g)
+        write_smooth_units(g, self._kept)
         fresh = use_batch_statistics(g, biases, self.renorm) if self.momentum else {}
         if self.running or not fresh:
             return TrainingGraph(g, {k: (v, find_momentum(self.momentum, k)) for k, v in fresh.items()})
