@@ -175,7 +175,10 @@ def write_sliced_columns(g: OnnxGraph, x: str, window: Window, out: Sizes) -> st
             cols = g.transpose(cols, [0, 1, 2, 3 + i, *(3 + j for j in range(len(spatial)) if j != i)])
         cols = g.reshape(cols, (batch, channels, taps * sizes[i], *sizes[:i], *sizes[i + 1 :]))
         index = index_rows(window, i, taps, sizes[i], out[i])
-        cols = g.op("Gather", cols, g.constant(index), axis=2, shape=(batch, channels, len(index), *g.shape(cols)[3:]))
+        if len(index) != taps * sizes[i] or (np.diff(index) != 1).any():  # else all rows as they are: one tap
+            cols = g.op(
+                "Gather", cols, g.constant(index), axis=2, shape=(batch, channels, len(index), *g.shape(cols)[3:])
+            )
         taps *= window.kernel[i]
         cols = g.reshape(cols, (batch, channels, taps, out[i], *sizes[:i], *sizes[i + 1 :]))
         if i:
