@@ -66,8 +66,11 @@ optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr
 given = {k: torch.from_numpy(v) for k, v in np.load(sys.argv[1] + "/feeds.npz").items()}
 inputs = {i.argument: given[i.name] for i in found.spec.list_inputs()}
 y, loss = given["y"], {"cross_entropy": torch.nn.functional.cross_entropy}.get(found.spec.loss, torch.nn.functional.mse_loss)
+kept = [m for m in net.modules() if hasattr(m, "attention_bias_cache")]
 def step_for(batch):
     def step():
+        for layer in kept:  # LeViT keeps biases in evaluation, which can be differentiated once only
+            layer.attention_bias_cache = {}
         optimizer.zero_grad()
         z = net(inputs[""]) if "" in inputs else net(**inputs)
         loss(next(iter(z.values())) if isinstance(z, dict) else z, y).backward()
