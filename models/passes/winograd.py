@@ -132,9 +132,9 @@ def write_layer(g: OnnxGraph, n: OnnxNode, window: Window) -> None:
         sw=g.numbers(w),
         sy=g.shape(y),
         tiles=count_tiles(after),
-        into=g.constant(spread_inputs(before, after, window.before)),
+        into=spread_inputs(g, before, after, window.before),
         taps=g.constant(np.kron(TAPS, TAPS)),
-        out=g.constant(spread_outputs(after)),
+        out=spread_outputs(g, after),
     )
     products = g.matmul(transform_inputs(g, layer, x), g.swap_last(transform_taps(g, layer, w)))
     made = g.gemm(as_rows(g, layer, products), layer.out, ta=True)
@@ -197,17 +197,15 @@ def as_rows(g: OnnxGraph, layer: Layer, entries: str) -> str:
     return g.reshape(entries, (ENTRIES * layer.tiles, multiply((layer.batch, as_number(g.shape(entries)[2])))))
 
 
-def spread_inputs(before: Sizes, after: Sizes, pads: Sizes) -> Matrix:
+def spread_inputs(g: OnnxGraph, before: Sizes, after: Sizes, pads: Sizes) -> str:
     """S (16 T, P): the entries of each tile from all positions of a plane; padding has none."""
-    axes = [
-        spread_axis(INPUTS, size, -(-made // TILE), pad) for size, made, pad in zip(before, after, pads, strict=True)
-    ]
-    return join_axes(*axes)
+    counts = [-(-size // TILE) for size in after]
+    return join_axes(g, *(spread_axis(INPUTS, *axis) for axis in zip(before, counts, pads, strict=True)))
 
 
-def spread_outputs(after: Sizes) -> Matrix:
+def spread_outputs(g: OnnxGraph, after: Sizes) -> str:
     """R (16 T, Q): what each entry of each tile adds to each position; of tiles that reach beyond the plane, a part."""
-    return join_axes(*(spread_axis(OUTPUTS.T, size, -(-size // TILE), 0) for size in after))
+    return join_axes(g, *(spread_axis(OUTPUTS.T, size, -(-size // TILE), 0) for size in after))
 
 
 def spread_axis(matrix: Matrix, size: int, tiles: int, pad: int) -> Matrix:
@@ -221,7 +219,9 @@ def spread_axis(matrix: Matrix, size: int, tiles: int, pad: int) -> Matrix:
     return found
 
 
-def join_axes(tall: Matrix, wide: Matrix) -> Matrix:
-    """(16 T, P) from the matrices of both axes."""
-    found: Matrix = np.einsum("fti,guj->fgtuij", tall, wide)
-    return found.reshape(prod(found.shape[:4]), -1)
+def join_axes(g: OnnxGraph, tall: Matrix, wide: Matrix) -> str:
+    """(16 T, P) from the matrices of both axes: multiplied when a graph is loaded, so a file has the short ones."""
+    (entries, high, height), (_, across, width) = tall.shape, wide.shape
+    rows = g.constant(tall.reshape(entries, 1, high, 1, height, 1))
+    columns = g.constant(wide.reshape(1, entries, 1, across, 1, width))
+    return g.reshape(g.mul(rows, columns), (entries * entries * high * across, height * width))
