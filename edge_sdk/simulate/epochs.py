@@ -114,7 +114,7 @@ class EpochGraphs:
             used = self.model.kernels == "blocked" and blocked in self.model.bundle.manifest["graphs"]
             name = blocked if used else "loss_grad"
             data = self.write(bytes(self.model.bundle.parts[f"{name}.onnx"]), terms)
-            self.sessions[terms] = OnnxSession(f"epochs of {name}", data, self.model.threads)
+            self.sessions[terms] = OnnxSession(f"epochs of {name}", data, self.model.threads, planned=True)
         return self.sessions[terms]
 
 

@@ -115,7 +115,9 @@ class SimulatedNetwork:
         node, found = self.nodes[mail.to], [(first, mail)]
         if rounds.may_close(node.record.below):
             return False
-        while (following := self.next_answer) is not None and self.queue[0].time == self.now and following.to == mail.to:
+        while (
+            (following := self.next_answer) is not None and self.queue[0].time == self.now and following.to == mail.to
+        ):
             found.append((heapq.heappop(self.queue), following))
         done, taken = nodes.arrive_together(node, [e for _, e in found], self.now)
         for what, _ in found[max(taken, 1) :]:

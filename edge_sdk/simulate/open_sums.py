@@ -106,15 +106,15 @@ def add_in_place(vectors: Vectors, high: Integers, low: Integers) -> None:
 
 def is_small(x: npt.NDArray[np.floating]) -> bool:
     """True for float32 numbers of which `add_small` may take the multiples of 2**-HIGH."""
-    return x.dtype == np.float32 and -SMALL < x.min(initial=0.0) and x.max(initial=0.0) < SMALL
+    return x.dtype == np.float32 and x.min(initial=0.0) > -SMALL and x.max(initial=0.0) < SMALL
 
 
 def add_small(blocks: Vectors, high: Integers, low: Integers) -> None:
     """Adds blocks (b,) of float32 numbers below SMALL to integers (b,).
 
-    As `add_near`, but with a float32 number whose last bit is worth 2**-HIGH. What is left of x then is exact in float32
-    as well. Half as wide, the numbers go through the processor twice as fast. Multiples are below 2**22, so those of
-    TOGETHER blocks add up in int32.
+    As `add_near`, but with a float32 number whose last bit is worth 2**-HIGH. What is left of x then is exact in
+    float32 as well. Half as wide, the numbers go through the processor twice as fast. Multiples are below 2**22, so
+    those of TOGETHER blocks add up in int32.
     """
     if not blocks:
         return
