@@ -292,6 +292,8 @@ def split_number(x: float) -> Exact:
     if not abs(x) <= LARGEST:
         high, low = split(np.array([x], np.float64))
         return int(high[0]), int(low[0])
+    if float(x).is_integer():  # as most weights and counts
+        return int(x) << HIGH, 0
     whole = round(x * 2.0**HIGH)
     return whole, round((x - whole * 2.0**-HIGH) * 2.0**LOW)
 

@@ -108,7 +108,7 @@ def norm(x: Vector) -> float:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         square = sum([float(np.dot(part, part)) for part in [x[piece] for piece in pieces(x.size)]])
-    return sqrt(square) if TINY <= square < inf else length(x)
+        return sqrt(square) if TINY <= square < inf else length(x)
 
 
 @dataclass(frozen=True)
