@@ -48,7 +48,11 @@ def check_same(out: Path, tmp_path: Path) -> None:
 def test_ranks_exchange_what_each_gives(count: str) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count]
     command += ["-m", "tests.simulate.exchanging"]
-    finish(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=path_here()))
+    finish(
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=path_here(), cwd=ROOT
+        )
+    )
 
 
 def test_two_processes(tmp_path: Path) -> None:
