@@ -199,7 +199,14 @@ class NodeEnv:
 
     def random(self, round: int, *purpose: int) -> np.random.Generator:
         """The generator of this node for one purpose in one round: equal wherever and whenever it is made."""
-        return np.random.default_rng([self.seed, round, crc32(self.me.encode()), *purpose])
+        return np.random.default_rng(as_words([self.seed, round, crc32(self.me.encode()), *purpose]))
+
+
+def as_words(numbers: Sequence[int]) -> Sequence[int] | npt.NDArray[np.uint32]:
+    """Numbers for the seed of a generator, as the words that numpy makes of them: one by one that takes it longer than
+    to seed. A number of more than one word stays for numpy to cut."""
+    fits = min(numbers) >= 0 and max(numbers) < 2**32
+    return np.array(numbers, np.uint32) if fits else numbers
 
 
 def barriers(

@@ -123,6 +123,31 @@ def arrive(node: Node, e: Envelope, now: float) -> Effects:
     return done.then(tick(done.node, now)) if now >= rounds.next_look(done.node.record.below) else done
 
 
+def arrive_together(node: Node, answers: Sequence[Envelope], now: float) -> tuple[Effects, int]:
+    """Children's answers that arrive at one time, as `arrive` takes them one after the other, and how many it took.
+
+    It stops before one that may end the round, and behind one after which the node sends something: what comes next may
+    find another round. As nobody sees the node between two answers, it is made once for all of them.
+    """
+    record, env, told = node.record, env_of(node), list[Any]()
+    below, state, taken = record.below, record.state, 0
+    if now >= rounds.next_look(below):
+        return Effects(node), 0
+    for e in answers:
+        if rounds.may_close(below):
+            break
+        taken += 1
+        below, why = rounds.hear(below, e.sender, e.number, now)
+        if why:
+            continue
+        state, sends = node.role.receive(env, state, e.sender, e.message)
+        if any(send.to != OUT for send in sends):
+            done = Effects(with_record(node, below=below, state=state), told=tuple(told))
+            return done.then(post(done.node, sends, now)), taken
+        told += [send.message for send in sends]
+    return Effects(with_record(node, below=below, state=state), told=tuple(told)), taken
+
+
 def excused(node: Node, child: str, number: int, now: float, why: str = "") -> Effects:
     """The answer of a child has come and is of no use. It will not come again, so it is not waited for any longer.
 

@@ -188,6 +188,11 @@ def is_over(r: Round, now: float) -> bool:
     return (enough and not r.owed) or (now >= r.deadline and (enough or not r.owed))
 
 
+def may_close(r: Round) -> bool:
+    """True if the next answer may end the round."""
+    return len(r.owed) <= 1 or r.policy.need is not None
+
+
 def next_look(r: Round) -> float:
     """The time from which `is_over` or `is_stuck` is true, if nothing else happens."""
     return -inf if is_over(r, -inf) else r.deadline

@@ -19,15 +19,19 @@ class OnnxSession:
     Options, as measured on small devices: extended optimisation (needed by convolutions; "all" adds nothing), arena on
     (35 % slower without) and one for all sessions of the process (each would keep what it once needed), memory pattern
     off (a third of the memory), no spinning (a device has other things to do).
+
+    Args:
+        planned: memory pattern on: what a run needs is taken at once, as an earlier run with inputs of these shapes has
+            shown. A twelfth faster, where a workstation has the memory.
     """
 
-    def __init__(self, graph: str, data: bytes, threads: int) -> None:
+    def __init__(self, graph: str, data: bytes, threads: int, planned: bool = False) -> None:
         import onnxruntime as ort  # after check_version: the import itself crashes on some versions and boards
 
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        options.enable_cpu_mem_arena, options.enable_mem_pattern = True, False
+        options.enable_cpu_mem_arena, options.enable_mem_pattern = True, planned
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.use_env_allocators", "1")
@@ -38,10 +42,14 @@ class OnnxSession:
         except Exception as error:  # onnxruntime's exceptions have no common base
             raise BundleError(f"onnxruntime {ort.__version__} refuses graph {graph!r}: {first_line(error)}") from error
         self.inputs: list[str] = [i.name for i in self._session.get_inputs()]
+        self.outputs: list[str] = [o.name for o in self._session.get_outputs()]
+        self._inner: Any = getattr(self._session, "_sess", self._session)
 
     def run(self, feeds: dict[str, Array]) -> list[Any]:
+        """All outputs. It calls what onnxruntime wraps in checks of names, which take as long as a small graph's nodes;
+        what is wrong with the names is said there as well."""
         try:
-            found: list[Any] = self._session.run(None, feeds)
+            found: list[Any] = self._inner.run(self.outputs, feeds, None)
             return found
         except Exception as error:  # likewise
             raise BundleError(f"onnxruntime failed in graph {self.graph!r}: {first_line(error)}") from error

@@ -114,7 +114,7 @@ class EpochGraphs:
             used = self.model.kernels == "blocked" and blocked in self.model.bundle.manifest["graphs"]
             name = blocked if used else "loss_grad"
             data = self.write(bytes(self.model.bundle.parts[f"{name}.onnx"]), terms)
-            self.sessions[terms] = OnnxSession(f"epochs of {name}", data, self.model.threads)
+            self.sessions[terms] = OnnxSession(f"epochs of {name}", data, self.model.threads, planned=True)
         return self.sessions[terms]
 
 
@@ -142,7 +142,8 @@ class EpochGradient:
     ) -> list[float]:
         """Makes steps of SGD on v (n,) in place, as `methods.shared.local.descend` has them; returns their losses."""
         rows = [np.arange(self.count) if indices is None else indices for indices in steps]
-        size, least = max(map(len, rows), default=0), min(map(len, rows), default=2)
+        sizes = [len(some) for some in rows] or [0]
+        size, least = max(sizes), min(sizes)
         given = {"damp": damp, "push": pull is not None, "base": base is not None}
         terms = frozenset(name for name, there in given.items() if there)
         enough = least >= find_least(self.graphs.model.bundle.manifest)  # else a single step says so
@@ -178,9 +179,8 @@ class EpochGradient:
         """A call for each stretch of steps with equally many samples."""
         losses, session = list[float](), self.graphs.session(terms)
         for size, some in groupby(rows, len):
-            order = np.array(list(some), np.int64)
-            more = {"start": v, "order": order, "weights": even_weights(size)}
-            v[...], found = session.run({**feeds, **more})
+            feeds |= {"start": v, "order": np.array(list(some), np.int64), "weights": even_weights(size)}
+            v[...], found = session.run(feeds)
             losses += found.tolist()
         return losses
 

@@ -127,7 +127,9 @@ class Exchange:
         lights = gather_lights([(o.at, o.kept, o.answers[0]) for o in added])
         rest = tuple(o for o in mine.values() if not is_light(o.answers))
         own = RankOutcomes(rest, lights, checksum([e.message for e in batch]), self.wants_save)
-        every = [self.codec.decode(data, RankOutcomes) for data in self.ranks.gather(self.codec.encode(own))]
+        told = enumerate(self.ranks.gather(self.codec.encode(own)))
+        number = self.ranks.number
+        every = [own if rank == number else self.codec.decode(data, RankOutcomes) for rank, data in told]
         for rank, other in enumerate(every):
             if other.asked != own.asked:
                 raise AuscultError(

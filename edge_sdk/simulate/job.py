@@ -147,7 +147,7 @@ class Course:
                     with pace.working():
                         going_on = self.network.step()
                     continue
-                if exchange.saves and not self.network.has_answers:  # their vectors have gone into the sums
+                if exchange.saves and self.network.next_answer is None:  # their vectors have gone into the sums
                     exchange.saves = False
                     with pace.saving():
                         self.checkpoints.save(self.network, len(self.lines), self.judges.written)

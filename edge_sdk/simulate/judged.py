@@ -33,6 +33,8 @@ class Judges:
 
     def note(self, name: str, hospital: str, worked: Worked) -> None:
         """Takes what a client has told its application, if that are its last scores and models."""
+        if not worked.told:
+            return
         scores = next((m for m in worked.told if isinstance(m, Scores)), None)
         models = next((m for m in worked.told if isinstance(m, Models)), None)
         if scores is not None and models is not None:

@@ -146,7 +146,8 @@ def ready_to_add(message: Any) -> Any:
     make = HERE.get(type(message))
     if make is None:
         return message
-    made = make(message.total, message.weight, message.count, message.scores)
+    made = object.__new__(make)
+    vars(made).update(vars(message))  # with its measure, where it has been taken
     measure_of(made)
     return made
 

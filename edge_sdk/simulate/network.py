@@ -15,6 +15,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from edge_sdk.contract import node as nodes
+from edge_sdk.contract import round as rounds
 from edge_sdk.contract.records import changed
 from edge_sdk.errors import AuscultError
 from edge_sdk.methods.shared.evaluation import Evaluate, Finished
@@ -102,9 +103,27 @@ class SimulatedNetwork:
         self.now = what.time
         if what.mail is None:
             self.commit(what.name, nodes.tick(self.with_present(self.nodes[what.name], None), self.now))
+        elif what.mail.sender not in self.nodes and self.take_answers(what, what.mail):
+            return
         elif not self.waits_for_clients(what.mail):
             node = self.with_present(self.nodes[what.mail.to], what.mail)
             self.commit(what.mail.to, nodes.arrive(node, what.mail, self.now))
+
+    def take_answers(self, first: Happening, mail: nodes.Envelope) -> bool:
+        """Has a hospital take answers of clients that arrive at one time, as many as cannot end its round; False: the
+        first may. Answers that it does not take go back to where they were."""
+        node, found = self.nodes[mail.to], [(first, mail)]
+        if rounds.may_close(node.record.below):
+            return False
+        while (
+            (following := self.next_answer) is not None and self.queue[0].time == self.now and following.to == mail.to
+        ):
+            found.append((heapq.heappop(self.queue), following))
+        done, taken = nodes.arrive_together(node, [e for _, e in found], self.now)
+        for what, _ in found[max(taken, 1) :]:
+            heapq.heappush(self.queue, what)
+        self.commit(mail.to, done)
+        return taken > 0
 
     # Hospitals and their clients ----------------------------------------------------------------------------------
     def with_present(self, node: nodes.Node, mail: nodes.Envelope | None) -> nodes.Node:
@@ -113,15 +132,15 @@ class SimulatedNetwork:
             return node
         if mail is not None and isinstance(mail.message, Evaluate):
             return changed(node, here=self.crowd.judges[node.name])
-        if mail is not None and mail.sender not in self.nodes and not may_close(node):
+        if mail is not None and mail.sender not in self.nodes and not rounds.may_close(node.record.below):
             return node  # who is there matters where somebody is asked
         return changed(node, here=self.crowd.present(node.name, self.now, self.round))
 
     @property
-    def has_answers(self) -> bool:
-        """True if what happens next is that a client's answer arrives."""
+    def next_answer(self) -> nodes.Envelope | None:
+        """What happens next, if that is that a client's answer arrives."""
         mail = self.queue[0].mail if self.queue else None
-        return mail is not None and mail.sender not in self.nodes
+        return None if mail is None or mail.sender in self.nodes else mail
 
     @property
     def round(self) -> int:
@@ -181,12 +200,6 @@ class SimulatedNetwork:
     def push(self, time: float, mail: nodes.Envelope | None = None, name: str = "") -> None:
         self.ticket += 1
         heapq.heappush(self.queue, Happening(time, self.ticket, mail, name))
-
-
-def may_close(node: nodes.Node) -> bool:
-    """True if the next answer may end the node's round."""
-    below = node.record.below
-    return len(below.owed) <= 1 or below.policy.need is not None
 
 
 def once_each(waiting: list[nodes.Envelope]) -> tuple[list[nodes.Envelope], list[nodes.Envelope]]:

@@ -18,12 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.errors import AuscultError
-from edge_sdk.methods.shared.gather import HIGH_ONES, LOW_ONES, MANY, NEAR, ONE_BITS, Integers, is_within, split
+from edge_sdk.methods.shared.gather import HIGH, HIGH_ONES, LOW_ONES, MANY, NEAR, ONE_BITS, Integers, is_within, split
 
 TOGETHER, MOST_BYTES = 16, 8 * 2**20
 """Vectors that wait before they are added, and their bytes."""
 BLOCK = 16384
 """Numbers that are added at once: their integers, and what is in between, stay in the cache."""
+SMALL = 2.0 ** (22 - HIGH)
+"""Float32 numbers below this leave the exponent of SMALL_ONES as it is when they are added to it."""
+SMALL_ONES = np.float32(1.5 * 2.0 ** (23 - HIGH))
+"""The float32 number whose last bit is worth 2**-HIGH."""
+SMALL_BITS = int(SMALL_ONES.view(np.int32))
+"""Its bits, read as an integer."""
 Vectors = list[npt.NDArray[np.floating]]
 
 
@@ -84,33 +90,71 @@ def open_sum(size: int) -> OpenSum:
 
 
 def add_in_place(vectors: Vectors, high: Integers, low: Integers) -> None:
-    """Adds vectors (n,) to integers (n,), as `gather.add_split` does it one by one.
-
-    There, the bits of a large number are taken off after each addition; here, all of them at the end. In between, sums
-    may leave the range of int64 and come back: they are computed modulo 2**64.
-    """
-    small = [x for x in vectors if is_within(x, NEAR)]
-    left, moved = np.empty(min(BLOCK, len(high))), np.empty(min(BLOCK, len(high)))
-    for start in range(0, len(high) if small else 0, BLOCK):
-        part = slice(start, start + BLOCK)
-        sums = high[part], low[part]
-        a, b = left[: len(sums[0])], moved[: len(sums[0])]
-        for x in small:
-            a[...] = x[part]
-            np.add(a, HIGH_ONES, out=b)
-            np.add(sums[0], b.view(np.int64), out=sums[0])
-            b -= HIGH_ONES
-            a -= b
-            a += LOW_ONES
-            np.add(sums[1], a.view(np.int64), out=sums[1])
-        for one, bits in zip(sums, ONE_BITS, strict=True):
-            one -= modulo(len(small) * bits)
+    """Adds vectors (n,) to integers (n,), as `gather.add_split` does it one by one: those of small float32 numbers in
+    float32, others in float64, and what is too large for that by `gather.split`."""
+    kinds: tuple[Vectors, Vectors, Vectors] = ([], [], [])
     for x in vectors:
-        if not any(x is other for other in small):
-            for whole, more in zip((high, low), split(x), strict=True):
-                whole += more
+        kinds[0 if is_small(x) else 1 if is_within(x, NEAR) else 2].append(x)
+    for start in range(0, len(high), BLOCK):
+        part = slice(start, start + BLOCK)
+        add_small([x[part] for x in kinds[0]], high[part], low[part])
+        add_near([x[part] for x in kinds[1]], high[part], low[part])
+    for x in kinds[2]:
+        for sums, more in zip((high, low), split(x), strict=True):
+            sums += more
 
 
-def modulo(number: int) -> np.int64:
-    """The int64 that is equal to a number modulo 2**64."""
-    return np.int64((number + 2**63) % 2**64 - 2**63)
+def is_small(x: npt.NDArray[np.floating]) -> bool:
+    """True for float32 numbers of which `add_small` may take the multiples of 2**-HIGH."""
+    return x.dtype == np.float32 and x.min(initial=0.0) > -SMALL and x.max(initial=0.0) < SMALL
+
+
+def add_small(blocks: Vectors, high: Integers, low: Integers) -> None:
+    """Adds blocks (b,) of float32 numbers below SMALL to integers (b,).
+
+    As `add_near`, but with a float32 number whose last bit is worth 2**-HIGH. What is left of x then is exact in
+    float32 as well. Half as wide, the numbers go through the processor twice as fast. Multiples are below 2**22, so
+    those of TOGETHER blocks add up in int32.
+    """
+    if not blocks:
+        return
+    cut, left = np.empty(len(high), np.float32), np.empty(len(high))
+    cut_bits, left_bits, multiples = cut.view(np.int32), left.view(np.int64), np.zeros(len(high), np.int32)
+    for x in blocks:
+        np.add(x, SMALL_ONES, out=cut)
+        np.add(multiples, cut_bits, out=multiples)
+        np.subtract(cut, SMALL_ONES, out=cut)
+        np.subtract(x, cut, out=cut)
+        left[...] = cut
+        np.add(left, LOW_ONES, out=left)
+        np.add(low, left_bits, out=low)
+    multiples -= np.int32(modulo(len(blocks) * SMALL_BITS, 32))
+    high += multiples
+    low -= np.int64(modulo(len(blocks) * ONE_BITS[1], 64))
+
+
+def add_near(blocks: Vectors, high: Integers, low: Integers) -> None:
+    """Adds blocks (b,) of numbers up to NEAR to integers (b,).
+
+    In `gather.add_split`, the bits of a large number are taken off after each addition; here, all of them at the end.
+    In between, sums may leave the range of int64 and come back: they are computed modulo 2**64.
+    """
+    if not blocks:
+        return
+    left, moved = np.empty(len(high)), np.empty(len(high))
+    for x in blocks:
+        left[...] = x
+        np.add(left, HIGH_ONES, out=moved)
+        np.add(high, moved.view(np.int64), out=high)
+        moved -= HIGH_ONES
+        left -= moved
+        left += LOW_ONES
+        np.add(low, left.view(np.int64), out=low)
+    for sums, bits in zip((high, low), ONE_BITS, strict=True):
+        sums -= np.int64(modulo(len(blocks) * bits, 64))
+
+
+def modulo(number: int, bits: int) -> int:
+    """The integer of so many bits, with a sign, that is equal to a number modulo 2**bits."""
+    half = 1 << (bits - 1)
+    return (number + half) % (2 * half) - half

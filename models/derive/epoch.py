@@ -1,7 +1,7 @@
 """A graph that makes many steps of SGD in one call, from the gradient graph of a bundle.
 
 Calls of onnxruntime from Python, and the few operations of numpy between two of them, are a good part of what training
-a small model costs. Here the gradient graph is the body of a Loop, in which each step's mini-batch is gathered and the
+a small model costs. Here the gradient graph is the body of a Scan, in which each step's mini-batch is gathered and the
 step applied:
 
     v <- keep * v - eta * grad(base + v; batch) + push
@@ -10,15 +10,18 @@ The operators are the same, and each rounds by itself; so the result is that of 
 uses it compares the two once on the machine at hand (edge_sdk/simulate/epochs.py).
 
 A gradient graph cuts theta into its parameters and joins their gradients. Where that is all it does with theta, as the
-compiler writes it, the loop carries the parameters one by one, and nothing is cut or joined between two steps. What
-does not change from step to step is computed once, before the loop.
+compiler writes it, steps hand on the parameters one by one, in the shapes in which they are used: nothing is cut,
+joined or reshaped between two steps. What does not change from step to step is computed once, before the first, and so
+is what a step takes of its labels alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
@@ -28,25 +31,23 @@ DAMP, BASE, PUSH = "damp", "base", "push"
 """Terms of a step that a graph has or has not: `keep` is 1 without DAMP, `base` and `push` are zero without these."""
 DATA = "data."
 """Before the name of an input of which a step gathers its rows."""
+Shape = tuple[int, ...]
+Constants = Mapping[str, onnx.TensorProto]
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """What a loop carries of theta.
+class Part:
+    """A part of theta.
 
     Attributes:
-        names: of the values that the gradient graph takes it as.
-        gradients: names of their gradients.
-        sizes: of each.
-        nodes: the gradient graph without what cuts theta and joins the gradients.
-        cut: initializer that has the sizes; "": there is one part, theta.
+        name: of the value that the gradient graph takes it as.
+        gradient: name of its gradient.
+        shape: of both.
     """
 
-    names: tuple[str, ...]
-    gradients: tuple[str, ...]
-    sizes: tuple[int, ...]
-    nodes: tuple[onnx.NodeProto, ...]
-    cut: str = ""
+    name: str
+    gradient: str
+    shape: Shape
 
 
 def write_epoch(gradient: bytes, terms: Collection[str] = ()) -> bytes:
@@ -66,32 +67,33 @@ def write_epoch(gradient: bytes, terms: Collection[str] = ()) -> bytes:
     inputs = {i.name: i for i in model.graph.input}
     if other := sorted(inputs.keys() & {"buffers", "masks"}):
         raise ValueError(f"the gradient graph takes {', '.join(other)}, which change from step to step")
-    gathered = [name for name in inputs if name not in ("theta", "weights")]
-    parts = find_parameters(model.graph)
-    once, steps = set_apart(model.graph, parts.nodes, gathered)
-    body = make_body(parts, steps, gathered, terms)
+    samples = [name for name in inputs if name not in ("theta", "weights")]
+    parts, nodes = find_parts(model)
+    once, steps = set_apart(model.graph, nodes, samples)
+    marks, steps = labels_apart(model.graph, steps)
+    rows = [name for name in (*samples, *(node.output[0] for node in marks)) if is_used(name, steps)]
     size, value = inputs["theta"].type.tensor_type.shape.dim[0].dim_value, helper.make_tensor_value_info
     given = [
         value("start", TensorProto.FLOAT, [size]),
-        *(all_samples(inputs[name]) for name in gathered),
+        *(all_samples(inputs[name]) for name in samples),
         value("order", TensorProto.INT64, ["S", "B"]),
         *([inputs["weights"]] if "weights" in inputs else []),
         value("eta", TensorProto.FLOAT, []),
         *([value("keep", TensorProto.FLOAT, [])] if DAMP in terms else []),
         *(value(name, TensorProto.FLOAT, [size]) for name in (BASE, PUSH) if name in terms),
     ]
-    carried, ended = [f"start.{name}" for name in parts.names], [f"end.{name}" for name in parts.names]
+    started, ended = ([f"{name}.{k}" for k in range(len(parts))] for name in ("start", "end"))
+    body = make_body(parts, steps, rows, terms)
     nodes = [
-        *cut(parts, "start"),
-        *(node for name in (BASE, PUSH) if name in terms for node in cut(parts, name)),
+        *(node for name in ("start", BASE, PUSH) if name == "start" or name in terms for node in cut(parts, name)),
         *once,
-        helper.make_node("Shape", ["order"], ["order.shape"], start=0, end=1),
-        helper.make_node("Squeeze", ["order.shape"], ["steps"]),
-        helper.make_node("Loop", ["steps", "", *carried], [*ended, "losses"], body=body),
-        helper.make_node("Concat", ended, ["end"], axis=0),
+        *(of_all_samples(node) for node in marks),
+        helper.make_node("Scan", [*started, "order"], [*ended, "losses"], body=body, num_scan_inputs=1),
+        *join(parts, "end"),
     ]
     made = [value("end", TensorProto.FLOAT, [size]), value("losses", TensorProto.FLOAT, ["S"])]
-    graph = helper.make_graph(nodes, "epoch", given, made, initializer=list(model.graph.initializer))
+    constants = [*model.graph.initializer, *shape_constants(parts)]
+    graph = helper.make_graph(nodes, "epoch", given, made, initializer=constants)
     found = helper.make_model(
         graph, opset_imports=list(model.opset_import), ir_version=IR_VERSION, producer_name="auscult"
     )
@@ -99,10 +101,12 @@ def write_epoch(gradient: bytes, terms: Collection[str] = ()) -> bytes:
     return bytes(found.SerializeToString(deterministic=True))
 
 
-def find_parameters(graph: onnx.GraphProto) -> Parameters:
-    """The parts of theta that a loop can carry: its parameters, or theta as a whole."""
+def find_parts(model: onnx.ModelProto) -> tuple[list[Part], list[onnx.NodeProto]]:
+    """The parts of theta that steps can take: its parameters, or theta as a whole; and the gradient graph without what
+    cuts theta and joins the gradients."""
+    graph = model.graph
     size = graph.output[1].type.tensor_type.shape.dim[0].dim_value
-    whole = Parameters(("theta",), ("grad",), (size,), tuple(graph.node))
+    whole = [Part("theta", "grad", (size,))], list(graph.node)
     made_by = {name: node for node in graph.node for name in node.output}
     cuts = [node for node in graph.node if "theta" in node.input]
     tail = [made_by["grad"]]
@@ -111,20 +115,75 @@ def find_parameters(graph: onnx.GraphProto) -> Parameters:
     if len(cuts) != 1 or cuts[0].op_type != "Split" or tail[-1].op_type != "Concat":
         return whole
     values = {one.name: one for one in graph.initializer}
-    sizes = tuple(numpy_helper.to_array(values[cuts[0].input[1]]).tolist()) if cuts[0].input[1] in values else ()
-    gradients = tuple(tail[-1].input)
-    if sizes != tuple(length_of(made_by[name], values) for name in gradients):
+    sizes = numpy_helper.to_array(values[cuts[0].input[1]]).tolist() if cuts[0].input[1] in values else []
+    gradients = list(tail[-1].input)
+    if [(size,) for size in sizes] != [reshaped(made_by[name], values) for name in gradients]:
         return whole
-    kept = tuple(node for node in graph.node if node is not cuts[0] and not any(node is one for one in tail))
-    return Parameters(tuple(cuts[0].output), gradients, sizes, kept, cuts[0].input[1])
+    nodes = [node for node in graph.node if node is not cuts[0] and not any(node is one for one in tail)]
+    parts = [Part(*one) for one in zip(cuts[0].output, gradients, [(size,) for size in sizes], strict=True)]
+    return in_their_shapes(parts, nodes, shapes_in(model), values)
 
 
-def length_of(node: onnx.NodeProto, values: dict[str, onnx.TensorProto]) -> int:
-    """Length of the vector that a node makes of a gradient; 0: the graph does not say it."""
+def in_their_shapes(
+    parts: Sequence[Part], nodes: list[onnx.NodeProto], known: Mapping[str, Shape], values: Constants
+) -> tuple[list[Part], list[onnx.NodeProto]]:
+    """The parts as the graph uses them, where it only reshapes them first, and their gradients last; and the other
+    nodes. `known`: shapes of values, as far as they are known."""
+    found, left_out = list[Part](), set[str]()
+    for part in parts:
+        (first, *others), last = [node for node in nodes if part.name in node.input], maker(part.gradient, nodes)
+        shape = reshaped(first, values)
+        if shape and not others and known.get(last.input[0]) == shape:
+            part = Part(first.output[0], last.input[0], shape)
+            left_out |= {first.output[0], last.output[0]}
+        found.append(part)
+    return found, [node for node in nodes if node.output[0] not in left_out]
+
+
+def maker(name: str, nodes: Iterable[onnx.NodeProto]) -> onnx.NodeProto:
+    """The node that makes a value."""
+    return next(node for node in nodes if name in node.output)
+
+
+def reshaped(node: onnx.NodeProto, values: Constants) -> Shape:
+    """The shape that a node gives a value, if that is all it does and the graph says it; else ()."""
     if node.op_type != "Reshape" or node.input[1] not in values:
-        return 0
-    shape = numpy_helper.to_array(values[node.input[1]]).tolist()
-    return int(shape[0]) if len(shape) == 1 else 0
+        return ()
+    shape = tuple(numpy_helper.to_array(values[node.input[1]]).tolist())
+    return shape if min(shape, default=0) > 0 else ()
+
+
+def shapes_in(model: onnx.ModelProto) -> dict[str, Shape]:
+    """Shapes of values that do not depend on the number of samples."""
+    inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
+    found = {one.name: tuple(dim.dim_value for dim in one.type.tensor_type.shape.dim) for one in inferred}
+    return {name: shape for name, shape in found.items() if min(shape, default=0) > 0}
+
+
+def labels_apart(
+    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]
+) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
+    """Nodes that write labels as zeros and a one, sample by sample, and the others: the former are done for all samples
+    at once, and a step gathers their rows."""
+    given, known = {i.name for i in graph.input}, {one.name for one in graph.initializer}
+    marks, others = list[onnx.NodeProto](), list[onnx.NodeProto]()
+    for node in nodes:
+        by_sample = node.op_type == "OneHot" and node.input[0] in given and known.issuperset(node.input[1:])
+        axis = next((one.i for one in node.attribute if one.name == "axis"), -1)
+        (marks if by_sample and axis in (1, -1) else others).append(node)
+    return marks, others
+
+
+def of_all_samples(node: onnx.NodeProto) -> onnx.NodeProto:
+    """A node of `labels_apart`, for all samples."""
+    found = onnx.NodeProto()
+    found.CopyFrom(node)
+    found.input[0], found.output[0] = DATA + node.input[0], DATA + node.output[0]
+    return found
+
+
+def is_used(name: str, nodes: Iterable[onnx.NodeProto]) -> bool:
+    return any(name in node.input for node in nodes)
 
 
 def set_apart(
@@ -150,46 +209,55 @@ def first_only(node: onnx.NodeProto) -> bool:
     return found.get("start", 0) == 0 and found.get("end") == 1
 
 
-def cut(parts: Parameters, name: str) -> list[onnx.NodeProto]:
-    """What cuts a vector of theta's size into parts `NAME.PART`."""
-    found = [f"{name}.{part}" for part in parts.names]
-    if not parts.cut:
-        return [helper.make_node("Identity", [name], found)]
-    return [helper.make_node("Split", [name, parts.cut], found, axis=0)]
-
-
 def make_body(
-    parts: Parameters, steps: Sequence[onnx.NodeProto], gathered: Sequence[str], terms: Collection[str]
+    parts: Sequence[Part], steps: Sequence[onnx.NodeProto], gathered: Sequence[str], terms: Collection[str]
 ) -> onnx.GraphProto:
     """One step: the gradient graph between the gathering of its samples and the change of each part."""
-    nodes = [helper.make_node("Gather", ["order", "step"], ["rows"], axis=0)]
-    nodes += [helper.make_node("Gather", [DATA + name, "rows"], [name], axis=0) for name in gathered]
-    carried = [f"v.{name}" if BASE in terms else name for name in parts.names]
+    nodes = [helper.make_node("Gather", [DATA + name, "rows"], [name], axis=0) for name in gathered]
+    carried = [f"v.{part.name}" if BASE in terms else part.name for part in parts]
     if BASE in terms:
-        nodes += [helper.make_node("Add", [f"{BASE}.{name}", f"v.{name}"], [name]) for name in parts.names]
+        added = zip(parts, carried, strict=True)
+        nodes += [helper.make_node("Add", [f"{BASE}.{k}", at], [part.name]) for k, (part, at) in enumerate(added)]
     nodes += steps
-    for name, at, gradient in zip(parts.names, carried, parts.gradients, strict=True):
-        nodes += change(name, at, gradient, terms)
-    nodes.append(helper.make_node("Identity", ["go"], ["go.on"]))
+    for k, (part, at) in enumerate(zip(parts, carried, strict=True)):
+        nodes += change(k, at, part.gradient, terms)
     value = helper.make_tensor_value_info
-    given = [value("step", TensorProto.INT64, []), value("go", TensorProto.BOOL, [])]
-    given += [value(at, TensorProto.FLOAT, [size]) for at, size in zip(carried, parts.sizes, strict=True)]
-    after = [
-        value(f"after.{name}", TensorProto.FLOAT, [size]) for name, size in zip(parts.names, parts.sizes, strict=True)
-    ]
-    made = [value("go.on", TensorProto.BOOL, []), *after, value("loss", TensorProto.FLOAT, [])]
-    return helper.make_graph(nodes, "step", given, made)
+    given = [value(at, TensorProto.FLOAT, part.shape) for part, at in zip(parts, carried, strict=True)]
+    given.append(value("rows", TensorProto.INT64, ["B"]))
+    after = [value(f"after.{k}", TensorProto.FLOAT, part.shape) for k, part in enumerate(parts)]
+    return helper.make_graph(nodes, "step", given, [*after, value("loss", TensorProto.FLOAT, [])])
 
 
-def change(name: str, at: str, gradient: str, terms: Collection[str]) -> list[onnx.NodeProto]:
-    """The change of a part by one step: `after.NAME`, from its value `at`."""
-    kept, moved, after = f"kept.{name}" if DAMP in terms else at, f"moved.{name}", f"after.{name}"
+def change(k: int, at: str, gradient: str, terms: Collection[str]) -> list[onnx.NodeProto]:
+    """The change of the k-th part by one step: `after.K`, from its value `at`."""
+    kept, moved, after = f"kept.{k}" if DAMP in terms else at, f"moved.{k}", f"after.{k}"
     nodes = [helper.make_node("Mul", [at, "keep"], [kept])] if DAMP in terms else []
-    nodes.append(helper.make_node("Mul", [gradient, "eta"], [f"change.{name}"]))
-    nodes.append(helper.make_node("Sub", [kept, f"change.{name}"], [moved if PUSH in terms else after]))
+    nodes.append(helper.make_node("Mul", [gradient, "eta"], [f"change.{k}"]))
+    nodes.append(helper.make_node("Sub", [kept, f"change.{k}"], [moved if PUSH in terms else after]))
     if PUSH in terms:
-        nodes.append(helper.make_node("Add", [moved, f"{PUSH}.{name}"], [after]))
+        nodes.append(helper.make_node("Add", [moved, f"{PUSH}.{k}"], [after]))
     return nodes
+
+
+def cut(parts: Sequence[Part], name: str) -> list[onnx.NodeProto]:
+    """What cuts a vector of theta's size into parts `NAME.0`, `NAME.1` ..."""
+    flat = [f"{name}.flat.{k}" for k in range(len(parts))]
+    nodes = [helper.make_node("Split", [name, "sizes"], flat, axis=0)]
+    return nodes + [helper.make_node("Reshape", [at, f"shape.{k}"], [f"{name}.{k}"]) for k, at in enumerate(flat)]
+
+
+def join(parts: Sequence[Part], name: str) -> list[onnx.NodeProto]:
+    """What makes such a vector of its parts."""
+    flat = [f"{name}.flat.{k}" for k in range(len(parts))]
+    nodes = [helper.make_node("Reshape", [f"{name}.{k}", "flat"], [at]) for k, at in enumerate(flat)]
+    return [*nodes, helper.make_node("Concat", flat, [name], axis=0)]
+
+
+def shape_constants(parts: Sequence[Part]) -> list[onnx.TensorProto]:
+    """What `cut` and `join` take: the parts' sizes and shapes, and the shape of any vector."""
+    shapes = {f"shape.{k}": part.shape for k, part in enumerate(parts)}
+    values = {"sizes": tuple(prod(part.shape) for part in parts), "flat": (-1,), **shapes}
+    return [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in values.items()]
 
 
 def all_samples(one: onnx.ValueInfoProto) -> onnx.ValueInfoProto:

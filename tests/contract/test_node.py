@@ -176,3 +176,39 @@ def test_an_answer_of_no_use_is_not_waited_for():
     done = nodes.arrive(done.node, answer("b", 1), 0.0)
     assert [(e.to, e.number) for e in done.out] == [("root", 7)]
     assert lines(done) == ("asked q", "b r", "closed")
+
+
+def telling(env, s, sender, m):
+    """As `receiving`, but some answers are told to the application, and some make the hospital send something."""
+    s, sends = receiving(env, s, sender, m)
+    words = {"tell": [Send(OUT, sender)], "send": [Send(OUT, sender), Send(UP, "first")]}
+    return s, [*sends, *words.get(m, [])]
+
+
+def one_by_one(node, answers, now):
+    done = nodes.Effects(node)
+    for e in answers:
+        done = done.then(nodes.arrive(done.node, e, now))
+    return done
+
+
+@pytest.mark.parametrize(
+    "policy, answers, taken",
+    [
+        (Policy(), [("a", 1, "r"), ("b", 1, "tell"), ("a", 1, "r"), ("x", 1, "r"), ("b", 9, "r"), ("c", 1, "r")], 6),
+        (Policy(), [("a", 1, "r"), ("b", 1, "send"), ("c", 1, "r")], 2),
+        (Policy(), [(name, 1, "r") for name in "abcd"], 3),
+        (Policy(need=2), [("a", 1, "r"), ("b", 1, "r")], 0),
+        (Policy(deadline=3.0), [("a", 1, "r"), ("b", 1, "r")], 2),
+        (Policy(deadline=2.0), [("a", 1, "r"), ("b", 1, "r")], 0),
+    ],
+)
+def test_answers_that_arrive_together_are_those_one_after_the_other(policy, answers, taken):
+    """It stops before an answer that may end the round, and behind one after which something is sent."""
+    role = Role(starting, telling, closing, Log)
+    node = nodes.arrive(hospital(policy, here=("a", "b", "c", "d"), role=role), question(1), 0.0).node
+    mails = [answer(*one) for one in answers]
+    done, count = nodes.arrive_together(node, mails, 2.0)
+    expected = one_by_one(node, mails[:taken], 2.0)
+    assert count == taken
+    assert (done.node.record, done.out, done.told) == (expected.node.record, expected.out, expected.told)

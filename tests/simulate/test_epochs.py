@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import prod
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import onnx
 from edge_sdk import cli
 from edge_sdk.methods.shared.local import batches, descend
 from edge_sdk.model.model import Model
-from edge_sdk.models.derive.epoch import find_parameters
+from edge_sdk.models.derive.epoch import find_parts
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
 from edge_sdk.simulate.epochs import EpochGradient, EpochGraphs, TrainingCalls
 from tests.simulate.jobs import job_of, play
@@ -64,14 +65,16 @@ def test_an_epoch_in_one_call_is_its_steps_to_the_bit(model, batch):
     assert (trained.epoch, trained.step, trained.why) == (4 * steps, 4 * steps, [])
 
 
-def test_a_loop_carries_each_parameter_by_itself(model):
+def test_steps_take_each_parameter_by_itself_and_as_it_is_used(model):
     """And theta as a whole, where a gradient graph does more with it than to cut it."""
-    graph = onnx.load_from_string(bytes(model.bundle.parts["loss_grad.onnx"])).graph
-    found = find_parameters(graph)
-    assert found.sizes == tuple(slot.size for slot in model.layout.slots) and "theta" not in found.names
-    graph.node.append(onnx.helper.make_node("Identity", ["theta"], ["again"]))
-    whole = find_parameters(graph)
-    assert whole.names == ("theta",) and whole.sizes == (model.layout.size,) and len(whole.nodes) == len(graph.node)
+    graph = onnx.load_from_string(bytes(model.bundle.parts["loss_grad.onnx"]))
+    parts, nodes = find_parts(graph)
+    assert [prod(part.shape) for part in parts] == [slot.size for slot in model.layout.slots]
+    weights = [(slot.shape, part.shape) for slot, part in zip(model.layout.slots, parts, strict=True)]
+    assert all(found == shape for shape, found in weights if len(shape) == 2) and len(nodes) < len(graph.graph.node)
+    graph.graph.node.append(onnx.helper.make_node("Identity", ["theta"], ["again"]))
+    (whole,), nodes = find_parts(graph)
+    assert (whole.name, whole.shape) == ("theta", (model.layout.size,)) and len(nodes) == len(graph.graph.node)
 
 
 def test_a_graph_that_does_more_with_theta_makes_the_same_steps(model, monkeypatch):

@@ -44,6 +44,17 @@ def check_same(out: Path, tmp_path: Path) -> None:
     assert model_of(out) == model_of(tmp_path / "one") and found["simulation"]["ranks"] == 2
 
 
+@pytest.mark.parametrize("count", ["2", "3"])
+def test_ranks_exchange_what_each_gives(count: str) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count]
+    command += ["-m", "tests.simulate.exchanging"]
+    finish(
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=path_here(), cwd=ROOT
+        )
+    )
+
+
 def test_two_processes(tmp_path: Path) -> None:
     finish(launch(tmp_path / "two", "--standalone", "--nproc-per-node", "2"))
     check_same(tmp_path / "two", tmp_path)

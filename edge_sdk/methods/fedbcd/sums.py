@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edge_sdk.algebra.vectors import Vector
+from edge_sdk.algebra.vectors import Vector, length
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedbcd.equations import project
 from edge_sdk.methods.fedbcd.settings import Env, OfflineSettings
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.consensus import Ready
 from edge_sdk.methods.shared.gather import Sum, Tally
-from edge_sdk.methods.shared.guard import norm
 
 ROUNDING = 1e-5  # of float32: a sum of gamma_i x_i is divided by the sum of gamma_i
 
@@ -55,4 +54,4 @@ def distance(feasible: str, x: Vector) -> float:
     """Length of x in the norm of the set: the largest parameter for a box, the Euclidean norm for a ball."""
     if feasible == "box":
         return float(np.abs(x).max(initial=0.0))
-    return norm(x) if feasible == "ball" else 0.0
+    return length(x) if feasible == "ball" else 0.0

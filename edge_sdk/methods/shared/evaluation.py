@@ -187,11 +187,11 @@ def guarded(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any, no
     if why:
         return refused(env, s, sender, why, told)
     try:
-        s, sends = inside(inner, env, s, sender, message)
+        state, sends = inner.receive(without_suspended(env, guard), s.inner, sender, message)
     except PeerError as error:
         return refused(env, s, sender, str(error), told)
-    guard = note_upload(note_claim(env, s.guard, sender, message), sender, message)
-    return changed(s, guard=guard), [*told, *sends]
+    guard = note_upload(note_claim(env, guard, sender, message), sender, message)
+    return changed(s, inner=state, guard=guard), [*told, *sends]
 
 
 def refused(env: NodeEnv, s: Watched, sender: str, why: str, told: list[Send]) -> Step:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.arrays import ANY, Tensor, Theta
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.records import record
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.guard import Measure, norm
 from edge_sdk.methods.shared.scores import check_scores
@@ -124,7 +125,7 @@ class Nobody:
 
 
 # Adding up ------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
+@record
 class Tally:
     """A running sum of `Sum`s. `heard`: whose, by name."""
 
@@ -140,15 +141,21 @@ def add(tally: Tally | None, sender: str, m: Summand) -> Tally:
     weight, scores = split_number(m.weight), {name: split_number(m.scores[name]) for name in sorted(m.scores)}
     if tally is None:
         return Tally(*m.onto(None, None), weight, m.count, scores, (sender,))
-    names = sorted({*tally.scores, *scores})
     tally = Tally(
         *m.onto(tally.high, tally.low),
         plus(tally.weight, weight),
         tally.count + m.count,
-        {n: plus(tally.scores.get(n, (0, 0)), scores.get(n, (0, 0))) for n in names},
+        plus_scores(tally.scores, scores),
         with_name(tally.heard, sender),
     )
     return tally if len(tally.heard) < MANY else carried(tally, sender)
+
+
+def plus_scores(a: Mapping[str, Exact], b: Mapping[str, Exact]) -> dict[str, Exact]:
+    """The sums of scores, by their names in order."""
+    if a.keys() == b.keys():  # as nearly always
+        return {name: plus(value, b[name]) for name, value in a.items()}
+    return {name: plus(a.get(name, (0, 0)), b.get(name, (0, 0))) for name in sorted({*a, *b})}
 
 
 def with_name(names: tuple[str, ...], name: str) -> tuple[str, ...]:
@@ -285,6 +292,8 @@ def split_number(x: float) -> Exact:
     if not abs(x) <= LARGEST:
         high, low = split(np.array([x], np.float64))
         return int(high[0]), int(low[0])
+    if float(x).is_integer():  # as most weights and counts
+        return int(x) << HIGH, 0
     whole = round(x * 2.0**HIGH)
     return whole, round((x - whole * 2.0**-HIGH) * 2.0**LOW)
 

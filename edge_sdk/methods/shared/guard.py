@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import nan
+from math import inf, nan, sqrt
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from edge_sdk.algebra.vectors import Vector, length
+from edge_sdk.algebra.vectors import Vector, length, pieces
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.records import changed
 
@@ -96,8 +96,19 @@ def measure_of(message: Any) -> Measure | None:
     return found
 
 
+TINY = 1e-20
+"""A squared length from which on squares that were too small for float32 do not count."""
+
+
 def norm(x: Vector) -> float:
-    return length(x)
+    """Euclidean norm of a vector (k,) to some six digits, which is enough for a bound.
+
+    Squares are added up in the vector's own precision, which saves a copy in another; a piece at a time, as the sum of
+    a long vector would depend on the number of threads. What is too large or too small for that is added up exactly.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = sum([float(np.dot(part, part)) for part in [x[piece] for piece in pieces(x.size)]])
+        return sqrt(square) if TINY <= square < inf else length(x)
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,21 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract.method import OUT, UP, NodeEnv, Role, Send, Step
-from edge_sdk.methods.shared.gather import Nobody, has_diverged
+from edge_sdk.methods.shared.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.guard import measure_of
 from edge_sdk.methods.shared.reports import Diverged
+from edge_sdk.methods.shared.uploads import VectorSum
 
 DROPPED = "training diverged; its round is dropped, and the device goes on from the state before"
 RESET = "training diverged, and so had the private state; the device begins as on the first day"
 
 PLAIN = frozenset({type(None), bool, int, float, str})
 """Types of what holds no array, as most of what there is."""
+
+UPLOADS = frozenset({Sum, VectorSum})
+"""Types of messages that hold one vector, of which `measure` tells the length per unit of weight."""
+SHORT = 2.0**20
+"""A length far below gather.LARGEST, however it is rounded."""
 
 
 def is_sound(value: Any) -> bool:
@@ -32,12 +39,21 @@ def is_sound(value: Any) -> bool:
         return True
     if isinstance(value, np.ndarray):
         return value.dtype.kind != "f" or not has_diverged(value)
+    if type(value) in UPLOADS and is_short(value):
+        return True
     if isinstance(value, dict) or is_dataclass(value):
         held = value if isinstance(value, dict) else vars(value)
         return all([is_sound(item) for item in held.values() if type(item) not in PLAIN])
     if isinstance(value, Mapping):
         return all(map(is_sound, value.values()))
     return not isinstance(value, (tuple, list)) or all(map(is_sound, value))
+
+
+def is_short(upload: Sum) -> bool:
+    """True if an upload's vector is shorter than any number that may not travel: it is measured once, for this and for
+    what is looked at later."""
+    found = measure_of(upload)
+    return found is not None and found.length * upload.weight <= SHORT
 
 
 def heal(role: Role, env: NodeEnv, before: Any, step: Step, round: int) -> Step:
