@@ -100,7 +100,8 @@ def rewrite_norm(g: OnnxGraph, n: OnnxNode, bias: str = "", renorm: bool = False
     half of the adjoint.
     """
     x, scale, shift, mean, variance = n.inputs
-    shape, zero, one = g.shape(x), *(g.constant(np.full(g.shape(scale), v)) for v in (0.0, 1.0))
+    shape, axes = g.shape(x), [0, *range(2, g.rank(x))]
+    zero, one = (g.constant(np.full(g.shape(scale), v)) for v in (0.0, 1.0))
     epsilon = n.attributes.get("epsilon", 1e-5)
     mu = average_channels(g, x)
     d = g.op("BatchNormalization", x, one, zero, mu, one, epsilon=0.0, shape=shape)
@@ -114,19 +115,20 @@ def rewrite_norm(g: OnnxGraph, n: OnnxNode, bias: str = "", renorm: bool = False
 
     def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str]:
         """With the means m0 of gy and m1 of gy d: gx = scale rstd (gy - m0 - d rstd^2 m1)."""
-        slopes = g.mul(gy, d)
+        slopes, count = g.mul(gy, d), count_values(g, x, axes)
         slope = g.mul(slope0, rstd)
-        m0, m1 = (average_channels(g, v) for v in (gy, slopes))
+        s0, s1 = (add_up_channels(g, v) for v in (gy, slopes))
+        m0, m1 = g.div(s0, count), g.div(s1, count)  # not as means: each of these would be one more pass
         by_d = g.neg(g.mul(slope, g.mul(g.mul(rstd, rstd), m1)))
         rest = g.op("BatchNormalization", d, by_d, g.neg(g.mul(slope, m0)), zero, one, epsilon=0.0, shape=shape)
         gx = g.add(g.mul(gy, g.reshape(slope, (*g.shape(slope), *(1 for _ in shape[2:])))), rest)
-        by_scale, by_shift = g.mul(add_up_channels(g, slopes), rstd), add_up_channels(g, gy)
+        by_scale = g.mul(s1, rstd)
         if renorm:
-            by_scale = g.add(g.mul(by_scale, factor), g.mul(by_shift, offset))
-        return [gx, by_scale, by_shift]
+            by_scale = g.add(g.mul(by_scale, factor), g.mul(s0, offset))
+        return [gx, by_scale, s0]
 
     g.custom_gradients[n.outputs[0]] = CustomGradient((x, scale, shift), backward)
-    return {mean: mean_there, variance: g.mul(v, correct_bias(g, x, [0, *range(2, len(shape))]))}
+    return {mean: mean_there, variance: g.mul(v, correct_bias(g, count_values(g, x, axes)))}
 
 
 def correct(g: OnnxGraph, mu: str, v: str, n: OnnxNode) -> tuple[str, str]:
@@ -153,10 +155,14 @@ def add_up_channels(g: OnnxGraph, x: str) -> str:
     return g.sum(g.sum(x, range(2, g.rank(x))), [0])
 
 
-def correct_bias(g: OnnxGraph, x: str, axes: Sequence[int]) -> str:
-    """N / (N - 1) with N = batch times positions, which is known when the graph runs; 1 for a single value."""
+def count_values(g: OnnxGraph, x: str, axes: Sequence[int]) -> str:
+    """N, the values of a channel: batch times positions, which is known when the graph runs."""
     dims = g.op("Gather", g.op("Shape", x, shape=(g.rank(x),)), g.ints(axes), axis=0, shape=(len(axes),))
-    count = g.op("Cast", g.op("ReduceProd", dims, keepdims=0, shape=()), to="float", shape=())
+    return g.op("Cast", g.op("ReduceProd", dims, keepdims=0, shape=()), to="float", shape=())
+
+
+def correct_bias(g: OnnxGraph, count: str) -> str:
+    """N / (N - 1); 1 for a single value."""
     return g.div(count, g.op("Max", g.sub(count, g.scalar(1)), g.scalar(1), shape=()))
 
 

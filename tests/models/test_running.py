@@ -112,7 +112,7 @@ def test_the_caller_keeps_no_statistics(model):
     [
         ("write_pull", lambda original: lambda g, old, new, m: original(g, new, old, m)),
         ("write_pull", lambda original: lambda g, old, new, m: original(g, old, new, 2 * m)),
-        ("correct_bias", lambda original: lambda g, x, axes: g.scalar(1)),
+        ("correct_bias", lambda original: lambda g, count: g.scalar(1)),
     ],
 )
 def test_a_wrong_step_of_statistics_is_caught(monkeypatch, name, broken):
