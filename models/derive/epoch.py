@@ -36,7 +36,7 @@ Constants = Mapping[str, onnx.TensorProto]
 
 
 @dataclass(frozen=True)
-class Part:
+class ThetaPart:
     """A part of theta.
 
     Attributes:
@@ -101,12 +101,12 @@ def write_epoch(gradient: bytes, terms: Collection[str] = ()) -> bytes:
     return bytes(found.SerializeToString(deterministic=True))
 
 
-def find_parts(model: onnx.ModelProto) -> tuple[list[Part], list[onnx.NodeProto]]:
+def find_parts(model: onnx.ModelProto) -> tuple[list[ThetaPart], list[onnx.NodeProto]]:
     """The parts of theta that steps can take: its parameters, or theta as a whole; and the gradient graph without what
     cuts theta and joins the gradients."""
     graph = model.graph
     size = graph.output[1].type.tensor_type.shape.dim[0].dim_value
-    whole = [Part("theta", "grad", (size,))], list(graph.node)
+    whole = [ThetaPart("theta", "grad", (size,))], list(graph.node)
     made_by = {name: node for node in graph.node for name in node.output}
     cuts = [node for node in graph.node if "theta" in node.input]
     tail = [made_by["grad"]]
@@ -120,21 +120,21 @@ def find_parts(model: onnx.ModelProto) -> tuple[list[Part], list[onnx.NodeProto]
     if [(size,) for size in sizes] != [reshaped(made_by[name], values) for name in gradients]:
         return whole
     nodes = [node for node in graph.node if node is not cuts[0] and not any(node is one for one in tail)]
-    parts = [Part(*one) for one in zip(cuts[0].output, gradients, [(size,) for size in sizes], strict=True)]
+    parts = [ThetaPart(*one) for one in zip(cuts[0].output, gradients, [(size,) for size in sizes], strict=True)]
     return in_their_shapes(parts, nodes, shapes_in(model), values)
 
 
 def in_their_shapes(
-    parts: Sequence[Part], nodes: list[onnx.NodeProto], known: Mapping[str, Shape], values: Constants
-) -> tuple[list[Part], list[onnx.NodeProto]]:
+    parts: Sequence[ThetaPart], nodes: list[onnx.NodeProto], known: Mapping[str, Shape], values: Constants
+) -> tuple[list[ThetaPart], list[onnx.NodeProto]]:
     """The parts as the graph uses them, where it only reshapes them first, and their gradients last; and the other
     nodes. `known`: shapes of values, as far as they are known."""
-    found, left_out = list[Part](), set[str]()
+    found, left_out = list[ThetaPart](), set[str]()
     for part in parts:
         (first, *others), last = [node for node in nodes if part.name in node.input], maker(part.gradient, nodes)
         shape = reshaped(first, values)
         if shape and not others and known.get(last.input[0]) == shape:
-            part = Part(first.output[0], last.input[0], shape)
+            part = ThetaPart(first.output[0], last.input[0], shape)
             left_out |= {first.output[0], last.output[0]}
         found.append(part)
     return found, [node for node in nodes if node.output[0] not in left_out]
@@ -210,7 +210,7 @@ def first_only(node: onnx.NodeProto) -> bool:
 
 
 def make_body(
-    parts: Sequence[Part], steps: Sequence[onnx.NodeProto], gathered: Sequence[str], terms: Collection[str]
+    parts: Sequence[ThetaPart], steps: Sequence[onnx.NodeProto], gathered: Sequence[str], terms: Collection[str]
 ) -> onnx.GraphProto:
     """One step: the gradient graph between the gathering of its samples and the change of each part."""
     nodes = [helper.make_node("Gather", [DATA + name, "rows"], [name], axis=0) for name in gathered]
@@ -239,21 +239,21 @@ def change(k: int, at: str, gradient: str, terms: Collection[str]) -> list[onnx.
     return nodes
 
 
-def cut(parts: Sequence[Part], name: str) -> list[onnx.NodeProto]:
+def cut(parts: Sequence[ThetaPart], name: str) -> list[onnx.NodeProto]:
     """What cuts a vector of theta's size into parts `NAME.0`, `NAME.1` ..."""
     flat = [f"{name}.flat.{k}" for k in range(len(parts))]
     nodes = [helper.make_node("Split", [name, "sizes"], flat, axis=0)]
     return nodes + [helper.make_node("Reshape", [at, f"shape.{k}"], [f"{name}.{k}"]) for k, at in enumerate(flat)]
 
 
-def join(parts: Sequence[Part], name: str) -> list[onnx.NodeProto]:
+def join(parts: Sequence[ThetaPart], name: str) -> list[onnx.NodeProto]:
     """What makes such a vector of its parts."""
     flat = [f"{name}.flat.{k}" for k in range(len(parts))]
     nodes = [helper.make_node("Reshape", [f"{name}.{k}", "flat"], [at]) for k, at in enumerate(flat)]
     return [*nodes, helper.make_node("Concat", flat, [name], axis=0)]
 
 
-def shape_constants(parts: Sequence[Part]) -> list[onnx.TensorProto]:
+def shape_constants(parts: Sequence[ThetaPart]) -> list[onnx.TensorProto]:
     """What `cut` and `join` take: the parts' sizes and shapes, and the shape of any vector."""
     shapes = {f"shape.{k}": part.shape for k, part in enumerate(parts)}
     values = {"sizes": tuple(prod(part.shape) for part in parts), "flat": (-1,), **shapes}

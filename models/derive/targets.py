@@ -138,7 +138,7 @@ class Source:
         """A copy of the graph for training, with the statistics of the batch if it has momenta."""
         g = copy.deepcopy(self._graph)
         biases = drop_idle_biases(g, self._kept, is_running) if self.momentum else {}
-        use_winograd(g, MOST_BESIDE_BLOCKED if self.blocked else MOST_BESIDE_PORTABLE)
+        use_winograd(g, MOST_BESIDE_BLOCKED if self.blocked else MOST_BESIDE_PORTABLE, bool(self.momentum))
         if self.blocked:
             use_blocked_layout(g)
         use_plane_matrices(g)

@@ -14,8 +14,10 @@ S (16 T, P), R (16 T, Q), K (16, 9):
     y = M' R     (B O, Q), of M read as (16 T, B O)              gM = R gy'
 
 The matrices have the entries 0, 1, 1/2 and 1/4 up to their signs, so that transforms round little: in float32 the error
-is about that of the convolution. And an output that sees zeros alone is exactly 0, as a ReLU behind it needs: the
-entries that it is the sum of are made of what it sees, and of no other position of its tile.
+is about that of the convolution. But it is that of the largest values around: where each product is 0, because a tap or
+what it sees is, the convolution is exactly 0 and the sum of these products is 0 but for rounding, and a ReLU behind it
+would let through what it stops at 0. So only convolutions are rewritten whose results go straight into a norm that
+takes the mean of whole planes away: behind it 0 is a number like any other, and rounding counts beside a whole plane.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ import numpy.typing as npt
 
 from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.proto import list_reads
 from edge_sdk.models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply
+from edge_sdk.models.passes.batch_norm import is_running
 from edge_sdk.models.rules.convolution import sum_channels
 from edge_sdk.models.rules.weight_gradient import wait_for
 from edge_sdk.models.rules.window import Window, read_window
@@ -76,14 +80,17 @@ class Layer:
         return self.sx[0]
 
 
-def use_winograd(g: OnnxGraph, most: float) -> None:
+def use_winograd(g: OnnxGraph, most: float, batch_statistics: bool) -> None:
     """Rewrite all convolutions that gain by it, in place.
 
     Args:
         most: what the products may cost, as a share of the convolutions.
+        batch_statistics: batch normalisations will use the statistics of the batch.
     """
-    for n in g.take_nodes():
-        window = read_window(g, n, g.numbers(n.inputs[1])[2:]) if n.op == "Conv" and not n.domain else None
+    nodes = g.take_nodes()
+    centred = find_centred(g, nodes, batch_statistics)
+    for n in nodes:
+        window = read_window(g, n, g.numbers(n.inputs[1])[2:]) if n.outputs[0] in centred else None
         if window is not None and can_use(window) and compare_costs(g.numbers(n.inputs[1]), *planes_of(g, n)) <= most:
             g.where = n.where
             write_layer(g, n, window)
@@ -91,6 +98,31 @@ def use_winograd(g: OnnxGraph, most: float) -> None:
             g.nodes.append(n)
             g.makers.update(dict.fromkeys(n.outputs, n))
     g.where = ""
+
+
+def find_centred(g: OnnxGraph, nodes: Sequence[OnnxNode], batch_statistics: bool) -> set[str]:
+    """The results of convolutions that nobody reads, perhaps reshaped, but norms that take means of planes away."""
+    readers: dict[str, list[OnnxNode]] = {}
+    for n in nodes:
+        for name in list_reads(n) if n.op != "Shape" else ():
+            readers.setdefault(name, []).append(n)
+
+    def is_centred(value: str, positions: int) -> bool:
+        read = readers.get(value, [])
+        return bool(read) and all(
+            takes_mean(g, n, positions, batch_statistics) or (n.op == "Reshape" and is_centred(n.outputs[0], positions))
+            for n in read
+        )
+
+    made = [n.outputs[0] for n in nodes if n.op == "Conv" and not n.domain]
+    return {y for y in made if is_centred(y, prod(g.sample_shape(y)[1:]))}
+
+
+def takes_mean(g: OnnxGraph, n: OnnxNode, positions: int, batch_statistics: bool) -> bool:
+    """True for a norm that takes a mean over all of so many positions, or more, from its first input."""
+    if n.op == "LayerNormalization":
+        return prod(g.numbers(n.inputs[1])) >= positions
+    return n.op == "InstanceNormalization" or (batch_statistics and is_running(n))
 
 
 def can_use(window: Window) -> bool:

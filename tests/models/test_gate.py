@@ -198,7 +198,7 @@ def test_the_unbroken_rules_pass(name):
 
 def test_broken_running_statistics_are_caught(monkeypatch):
     net = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(24, 3))
-    monkeypatch.setattr(batch_norm, "correct_bias", lambda g, x, axes: g.scalar(1.0))
+    monkeypatch.setattr(batch_norm, "correct_bias", lambda g, count: g.scalar(1.0))
     with pytest.raises(ParityError, match="running statistics"):
         compile_module(net.eval(), Spec("m", (2, 8), norm="batch"))
 

@@ -1,18 +1,21 @@
-"""Winograd's products in the place of convolutions: the same values and gradients, and the same zeros."""
+"""Winograd's products in the place of convolutions: the same values and gradients, where a 0 need not be exactly 0."""
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from edge_sdk.model.bundle import parse
+from edge_sdk.model.model import Model
+from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import targets
 from edge_sdk.models.frontend.forward import read_forward
-from edge_sdk.models.gate.runnable import RunnableGraph
-from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.reference import run
+from edge_sdk.models.ir.spec import Spec
 from edge_sdk.models.passes import winograd
-from tests.models.module_check import export_net, measure_exported
+from tests.models.module_check import export_net, measure_error, measure_exported
 from tests.models.rule_check import append_gradients, make_forward, make_node
 
 # (height, width), paddings before and after
@@ -25,9 +28,11 @@ PLANES = [
 
 
 def make_graph(plane, pads, bias=True):
-    """A convolution, and the shapes of its inputs."""
+    """A convolution and the norm behind it, and the shapes of their inputs."""
     shapes = {"x": ("B", 3, *plane), "w": (4, 3, 3, 3)} | ({"b": (4,)} if bias else {})
-    return read_forward(make_forward([make_node("Conv", list(shapes), pads=pads)], shapes, {})), shapes
+    nodes = [make_node("Conv", list(shapes), ["c"], pads=pads), make_node("InstanceNormalization", ["c", "s", "t"])]
+    shapes |= {"s": (4,), "t": (4,)}
+    return read_forward(make_forward(nodes, shapes, {})), shapes
 
 
 def draw(shapes, batch):
@@ -42,7 +47,7 @@ def everywhere(monkeypatch):
 
 
 def use(g):
-    winograd.use_winograd(g, 1.0)
+    winograd.use_winograd(g, 1.0, False)
     return [n.op for n in g.nodes]
 
 
@@ -84,24 +89,79 @@ def test_the_matrices_are_those_of_the_definition():
 )
 def test_other_convolutions_stay(attributes, everywhere):
     kernel = attributes.pop("kernel", (3, 3))
-    shapes = {"x": ("B", 3, 6, 6), "w": (3, 3 // attributes.get("group", 1), *kernel)}
-    assert use(read_forward(make_forward([make_node("Conv", ["x", "w"], **attributes)], shapes, {}))) == ["Conv"]
+    shapes = {"x": ("B", 3, 6, 6), "w": (3, 3 // attributes.get("group", 1), *kernel), "s": (3,), "t": (3,)}
+    nodes = [make_node("Conv", ["x", "w"], ["c"], **attributes), make_node("InstanceNormalization", ["c", "s", "t"])]
+    assert "Conv" in use(read_forward(make_forward(nodes, shapes, {})))
 
 
-@pytest.mark.parametrize("lit", [(0, 0), (1, 2), (3, 3), (2, 0)])
-def test_an_output_that_sees_zeros_alone_is_exactly_zero(lit, everywhere):
-    """Else a ReLU would let through what torch stops at 0: all that is dark, in a network with fresh biases."""
-    g, shapes = make_graph((4, 4), [1, 1, 1, 1], bias=False)
-    at = draw(shapes, 2)
-    dark = np.ones((4, 4), bool)
-    dark[lit] = False
-    at["x"] *= ~dark
-    want = run(write_model(g, ["y"], double=True), at)["y"]
-    assert (want == 0).any()
-    use(g)
-    single = {k: v.astype(np.float32) for k, v in at.items()}
-    for got in (run(write_model(g, ["y"], double=True), at)["y"], RunnableGraph(write_model(g, ["y"]))(single)["y"]):
-        np.testing.assert_array_equal(got == 0, want == 0)
+# Zeros ------------------------------------------------------------------------------------------------------------
+class Plain(nn.Module):
+    """Convolutions with ReLUs behind them, or with a norm in between."""
+
+    def __init__(self, norm):
+        super().__init__()
+        torch.manual_seed(1)
+        self.a, self.one = nn.Conv2d(4, 6, 3, padding=1, bias=False), norm(6)
+        self.b, self.two = nn.Conv2d(6, 6, 3, padding=1, bias=False), norm(6)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        h = torch.relu(self.one(self.a(x)))
+        return self.head(torch.relu(self.two(self.b(h))).mean((2, 3)))
+
+
+def shift(weight):
+    """Taps that are 0 but for one: most of what a ReLU behind it sees is exactly 0."""
+    nn.init.dirac_(weight)
+
+
+def prune(weight):
+    keep = torch.rand(weight.shape, generator=torch.Generator().manual_seed(3)) < 0.1
+    with torch.no_grad():
+        weight.mul_(keep)
+
+
+@pytest.mark.parametrize("make_zeros", [shift, prune])
+@pytest.mark.parametrize("norm", [lambda n: nn.Identity(), lambda n: nn.GroupNorm(2, n), nn.BatchNorm2d])
+def test_taps_that_are_0_give_torchs_gradient(norm, make_zeros, everywhere):
+    """0 but for rounding in front of a ReLU: 36 % of the gradient was wrong with one tap in a hundred."""
+    net = Plain(norm)
+    make_zeros(net.b.weight)
+    assert measure_error(net, (4, 6, 6)) < 1e-7
+
+
+def test_and_those_that_become_0_when_the_bundle_is_made(everywhere):
+    """Nobody can refuse these: the gate has not seen them."""
+    net = Plain(lambda n: nn.Identity()).eval()
+    model = Model(parse(compile_module(net, Spec("m", (4, 6, 6))).data))
+    shift(net.b.weight)
+    theta = torch.cat([p.detach().reshape(-1) for p in net.parameters()]).numpy()
+    x, y = np.random.default_rng(0).standard_normal((5, 4, 6, 6)).astype(np.float32), np.arange(5) % 3
+    loss = nn.functional.cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y))
+    want = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(net.parameters()))]).numpy()
+    np.testing.assert_allclose(model.loss_grad(theta, x, y)[1], want, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("norm", "batch_statistics", "rewritten"),
+    [
+        (nn.GroupNorm(2, 4), False, True),
+        (nn.InstanceNorm2d(4, affine=True), False, True),
+        (nn.LayerNorm([4, 4, 4]), False, True),
+        (nn.LayerNorm(4), False, False),  # a row may be 0 throughout
+        (nn.BatchNorm2d(4), False, False),  # fixed statistics leave a 0 where it is, if they are fresh
+        (nn.BatchNorm2d(4), True, True),
+        (nn.Identity(), False, False),
+    ],
+)
+def test_only_norms_of_whole_planes_take_zeros_away(norm, batch_statistics, rewritten, everywhere):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3, padding=1), norm, nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)
+    net, _, forward = export_net(nn.Sequential(*layers), (3, 4, 4))
+    momentum = {"1": 0.1} if batch_statistics else None
+    source = targets.Source(forward, {"theta": lay_out_parameters(net)}, lay_out_buffers(net), momentum)
+    ops = [n.op for n in targets.write_loss_grad(source, "cross_entropy").graph.nodes]
+    assert ("ConvTranspose" not in ops and "Conv" not in ops) == rewritten
 
 
 # Whole networks ---------------------------------------------------------------------------------------------------
