@@ -26,7 +26,7 @@ from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.gate.cases import Case
 from edge_sdk.models.gate.gate import Truth
 from edge_sdk.models.gate.measure import NOISE_FACTOR, SEMANTIC_LIMIT, measure_slot, measure_slots
-from edge_sdk.models.gate.parameters import AS_GIVEN, PLACES, ZERO, place_parameters
+from edge_sdk.models.gate.parameters import AS_GIVEN, FACTORS, PLACES, ZERO, place_parameters
 from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import ParityError
 
@@ -71,6 +71,10 @@ class Recipe:
 
 
 ORDINARY = Recipe(SEED, 3, 1.0, 0.0, "different", 0.0, "uneven", "drawn", "drawn")
+ENLARGED = 100
+"""Where parameters are large, so are adjoints between layers: 1e13 times the gradient in BIOT, whose softmax takes the
+difference of two. What float64 rounds off there is seen in tensors that are next to nothing beside the whole gradient
+(4e-12 of it), and does not move with the last bits of parameters; so these are measured against so much more of it."""
 ALWAYS = tuple(replace(ORDINARY, parameters=place) for place in ("times 30", "times 1e3", ZERO))
 """Recipes that every search begins with."""
 
@@ -183,6 +187,8 @@ class Comparison:
         moved = np.abs(self.truth.loss_grad(shifted)[2] - want) + np.abs(self.truth.find_noise(data, want))
         # where all samples are as sure as a float can say, a gradient of 1 - 1 is no scale: other targets have one
         scale = float(np.abs(self.truth.loss_grad(turn_targets(data))[2]).max(initial=0))
+        if recipe.parameters in FACTORS:
+            scale = max(scale, ENLARGED * float(np.abs(want).max(initial=0)))
         rounding = partial(self.truth.find_rounding, data, want)
         errors = measure_slots(got, want, self.slots, rounding, lambda: moved, scale if np.isfinite(scale) else 0.0)
         if not np.isfinite(moved).all():

@@ -1,5 +1,7 @@
 """The gate's search: it finds broken rules that no fixed case shows, and no fault in rules that are right."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,15 @@ from edge_sdk.models.bundle.compile import read_vectors
 from edge_sdk.models.cli import main
 from edge_sdk.models.derive import targets
 from edge_sdk.models.gate.gate import Truth
-from edge_sdk.models.gate.search import CHOICES, Comparison, Recipe, draw_recipe, make_data, search_inputs
+from edge_sdk.models.gate.search import (
+    CHOICES,
+    ORDINARY,
+    Comparison,
+    Recipe,
+    draw_recipe,
+    make_data,
+    search_inputs,
+)
 from edge_sdk.models.ir.errors import ParityError
 from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.losses import LOSSES, require_matrix
@@ -157,3 +167,36 @@ class Versioned(nn.Linear):
 def test_a_module_that_asks_for_its_version_is_searched():
     net = nn.Sequential(Versioned(8, 4), nn.ReLU(), nn.Linear(4, 3))
     assert search_inputs(compare(*export_net(net, (8,))), 12) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("off", "place", "counts"),
+    [
+        (5e-12, "as given", True),
+        (
+            5e-12,
+            "times 1e3",
+            False,
+        ),  # of adjoints between layers that are 1e13 times the gradient, float64 loses as much
+        (5e-10, "times 1e3", True),
+    ],
+)
+def test_what_float64_rounds_off_large_adjoints_does_not_count(off, place, counts):
+    """In a tensor that is next to nothing beside the whole gradient, and does not move with the last bits of anything."""
+    torch.manual_seed(4)
+    net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    comparison = compare(*export_net(net, (6,)))
+    recipe = replace(ORDINARY, parameters=place)
+    data = make_data(recipe, comparison.truth, comparison.y_shape)
+    small = comparison.slots[0].span
+    with comparison.place(recipe):
+        want = comparison.truth.loss_grad(data)[2]
+        want[small] *= 1e-12
+        comparison.truth.loss_grad = lambda *_: (0.0, None, want)  # torch's own stands still
+        got = want.copy()
+        got[small] += off * np.abs(want).max()
+        if counts:
+            with pytest.raises(ParityError, match="searched"):
+                comparison.confirm(recipe, data, got, want)
+        else:
+            comparison.confirm(recipe, data, got, want)
