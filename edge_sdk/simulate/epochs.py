@@ -166,20 +166,20 @@ class EpochGradient:
     def feeds(
         self, terms: Terms, eta: float, damp: float, pull: Vector | None, base: Vector | None
     ) -> dict[str, Array]:
-        found = {**self.data, "eta": np.array(eta, np.float32)}
+        found = {**self.data, "epoch.eta": np.array(eta, np.float32)}
         if "damp" in terms:
-            found["keep"] = np.array(1 - eta * damp, np.float32)
+            found["epoch.keep"] = np.array(1 - eta * damp, np.float32)
         if pull is not None:
-            found["push"] = eta * pull
+            found["epoch.push"] = eta * pull
         if base is not None:
-            found["base"] = base
+            found["epoch.base"] = base
         return found
 
     def run(self, terms: Terms, feeds: dict[str, Array], v: Vector, rows: Sequence[Array]) -> list[float]:
         """A call for each stretch of steps with equally many samples."""
         losses, session = list[float](), self.graphs.session(terms)
         for size, some in groupby(rows, len):
-            feeds |= {"start": v, "order": np.array(list(some), np.int64), "weights": even_weights(size)}
+            feeds |= {"epoch.start": v, "epoch.order": np.array(list(some), np.int64), "weights": even_weights(size)}
             v[...], found = session.run(feeds)
             losses += found.tolist()
         return losses

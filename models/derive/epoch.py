@@ -53,8 +53,9 @@ class ThetaPart:
 def write_epoch(gradient: bytes, terms: Collection[str] = ()) -> bytes:
     """The graph of many steps.
 
-    Inputs: `start` (n,); `data.x` ... and `data.y`, all samples; `order` int64 (S, B), rows of each step; `weights`
-    (B,); `eta`, and by `terms` `keep` (both scalars), `base` (n,) and `push` (n,). Outputs: `end` (n,), `losses` (S,).
+    Inputs: `epoch.start` (n,); `data.x` ... and `data.y`, all samples; `epoch.order` int64 (S, B), rows of each step;
+    `weights` (B,); `epoch.eta`, and by `terms` `epoch.keep` (both scalars), `epoch.base` (n,) and `epoch.push` (n,).
+    Outputs: `epoch.end` (n,), `epoch.losses` (S,). A model's own inputs have names without a dot.
 
     Args:
         gradient: a bundle's `loss_grad.onnx`.
@@ -74,13 +75,13 @@ def write_epoch(gradient: bytes, terms: Collection[str] = ()) -> bytes:
     rows = [name for name in (*samples, *(node.output[0] for node in marks)) if is_used(name, steps)]
     size, value = inputs["theta"].type.tensor_type.shape.dim[0].dim_value, helper.make_tensor_value_info
     given = [
-        value("start", TensorProto.FLOAT, [size]),
+        value("epoch.start", TensorProto.FLOAT, [size]),
         *(all_samples(inputs[name]) for name in samples),
-        value("order", TensorProto.INT64, ["S", "B"]),
+        value("epoch.order", TensorProto.INT64, ["S", "B"]),
         *([inputs["weights"]] if "weights" in inputs else []),
-        value("eta", TensorProto.FLOAT, []),
-        *([value("keep", TensorProto.FLOAT, [])] if DAMP in terms else []),
-        *(value(name, TensorProto.FLOAT, [size]) for name in (BASE, PUSH) if name in terms),
+        value("epoch.eta", TensorProto.FLOAT, []),
+        *([value("epoch.keep", TensorProto.FLOAT, [])] if DAMP in terms else []),
+        *(value(f"epoch.{name}", TensorProto.FLOAT, [size]) for name in (BASE, PUSH) if name in terms),
     ]
     started, ended = ([f"{name}.{k}" for k in range(len(parts))] for name in ("start", "end"))
     body = make_body(parts, steps, rows, terms)
@@ -88,10 +89,10 @@ def write_epoch(gradient: bytes, terms: Collection[str] = ()) -> bytes:
         *(node for name in ("start", BASE, PUSH) if name == "start" or name in terms for node in cut(parts, name)),
         *once,
         *(of_all_samples(node) for node in marks),
-        helper.make_node("Scan", [*started, "order"], [*ended, "losses"], body=body, num_scan_inputs=1),
+        helper.make_node("Scan", [*started, "epoch.order"], [*ended, "epoch.losses"], body=body, num_scan_inputs=1),
         *join(parts, "end"),
     ]
-    made = [value("end", TensorProto.FLOAT, [size]), value("losses", TensorProto.FLOAT, ["S"])]
+    made = [value("epoch.end", TensorProto.FLOAT, [size]), value("epoch.losses", TensorProto.FLOAT, ["S"])]
     constants = [*model.graph.initializer, *shape_constants(parts)]
     graph = helper.make_graph(nodes, "epoch", given, made, initializer=constants)
     found = helper.make_model(
@@ -213,7 +214,7 @@ def make_body(
     parts: Sequence[ThetaPart], steps: Sequence[onnx.NodeProto], gathered: Sequence[str], terms: Collection[str]
 ) -> onnx.GraphProto:
     """One step: the gradient graph between the gathering of its samples and the change of each part."""
-    nodes = [helper.make_node("Gather", [DATA + name, "rows"], [name], axis=0) for name in gathered]
+    nodes = [helper.make_node("Gather", [DATA + name, "epoch.rows"], [name], axis=0) for name in gathered]
     carried = [f"v.{part.name}" if BASE in terms else part.name for part in parts]
     if BASE in terms:
         added = zip(parts, carried, strict=True)
@@ -223,7 +224,7 @@ def make_body(
         nodes += change(k, at, part.gradient, terms)
     value = helper.make_tensor_value_info
     given = [value(at, TensorProto.FLOAT, part.shape) for part, at in zip(parts, carried, strict=True)]
-    given.append(value("rows", TensorProto.INT64, ["B"]))
+    given.append(value("epoch.rows", TensorProto.INT64, ["B"]))
     after = [value(f"after.{k}", TensorProto.FLOAT, part.shape) for k, part in enumerate(parts)]
     return helper.make_graph(nodes, "step", given, [*after, value("loss", TensorProto.FLOAT, [])])
 
@@ -231,8 +232,8 @@ def make_body(
 def change(k: int, at: str, gradient: str, terms: Collection[str]) -> list[onnx.NodeProto]:
     """The change of the k-th part by one step: `after.K`, from its value `at`."""
     kept, moved, after = f"kept.{k}" if DAMP in terms else at, f"moved.{k}", f"after.{k}"
-    nodes = [helper.make_node("Mul", [at, "keep"], [kept])] if DAMP in terms else []
-    nodes.append(helper.make_node("Mul", [gradient, "eta"], [f"change.{k}"]))
+    nodes = [helper.make_node("Mul", [at, "epoch.keep"], [kept])] if DAMP in terms else []
+    nodes.append(helper.make_node("Mul", [gradient, "epoch.eta"], [f"change.{k}"]))
     nodes.append(helper.make_node("Sub", [kept, f"change.{k}"], [moved if PUSH in terms else after]))
     if PUSH in terms:
         nodes.append(helper.make_node("Add", [moved, f"{PUSH}.{k}"], [after]))
@@ -240,23 +241,23 @@ def change(k: int, at: str, gradient: str, terms: Collection[str]) -> list[onnx.
 
 
 def cut(parts: Sequence[ThetaPart], name: str) -> list[onnx.NodeProto]:
-    """What cuts a vector of theta's size into parts `NAME.0`, `NAME.1` ..."""
+    """What cuts the vector `epoch.NAME` of theta's size into parts `NAME.0`, `NAME.1` ..."""
     flat = [f"{name}.flat.{k}" for k in range(len(parts))]
-    nodes = [helper.make_node("Split", [name, "sizes"], flat, axis=0)]
+    nodes = [helper.make_node("Split", [f"epoch.{name}", "epoch.sizes"], flat, axis=0)]
     return nodes + [helper.make_node("Reshape", [at, f"shape.{k}"], [f"{name}.{k}"]) for k, at in enumerate(flat)]
 
 
 def join(parts: Sequence[ThetaPart], name: str) -> list[onnx.NodeProto]:
     """What makes such a vector of its parts."""
     flat = [f"{name}.flat.{k}" for k in range(len(parts))]
-    nodes = [helper.make_node("Reshape", [f"{name}.{k}", "flat"], [at]) for k, at in enumerate(flat)]
-    return [*nodes, helper.make_node("Concat", flat, [name], axis=0)]
+    nodes = [helper.make_node("Reshape", [f"{name}.{k}", "epoch.flat"], [at]) for k, at in enumerate(flat)]
+    return [*nodes, helper.make_node("Concat", flat, [f"epoch.{name}"], axis=0)]
 
 
 def shape_constants(parts: Sequence[ThetaPart]) -> list[onnx.TensorProto]:
     """What `cut` and `join` take: the parts' sizes and shapes, and the shape of any vector."""
     shapes = {f"shape.{k}": part.shape for k, part in enumerate(parts)}
-    values = {"sizes": tuple(prod(part.shape) for part in parts), "flat": (-1,), **shapes}
+    values = {"epoch.sizes": tuple(prod(part.shape) for part in parts), "epoch.flat": (-1,), **shapes}
     return [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in values.items()]
 
 

@@ -182,7 +182,7 @@ def test_a_module_that_asks_for_its_version_is_searched():
     ],
 )
 def test_what_float64_rounds_off_large_adjoints_does_not_count(off, place, counts):
-    """In a tensor that is next to nothing beside the whole gradient, and does not move with the last bits of anything."""
+    """In a tensor that is next to nothing beside the whole gradient; it moves with the last bits of nothing."""
     torch.manual_seed(4)
     net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
     comparison = compare(*export_net(net, (6,)))

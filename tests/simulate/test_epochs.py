@@ -137,3 +137,34 @@ def test_the_command_takes_a_way_to_train(tmp_path, capsys):
     words = "simulate breast-cancer --method fedavg --clients 30 --cohort 5 --rounds 2 --samples 20 --judges 5 --seed 7"
     cli.main([*words.split(), "--calls", "step", "--json", "--out", str(tmp_path)])
     assert json.loads(capsys.readouterr().out)["simulation"]["training"]["epoch"] == 0
+
+
+def test_inputs_of_a_model_may_have_any_name():
+    """An input named as something of the graph of an epoch ended a simulation with an error of onnx."""
+    import torch
+
+    from edge_sdk.model.bundle import parse
+    from edge_sdk.models.bundle.compile import compile_module
+    from edge_sdk.models.ir.spec import Spec
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(7, 3)
+
+        def forward(self, start, rows, order, eta):
+            return self.layer(torch.cat([start, rows, order, eta], 1))
+
+    torch.manual_seed(0)
+    sizes = {"start": (2,), "rows": (2,), "order": (2,), "eta": (1,)}
+    model = Model(parse(compile_module(Net().eval(), Spec("m", sizes)).data))
+    random, trained = np.random.default_rng(5), TrainingCalls()
+    x = {name: random.standard_normal((SAMPLES, *size)).astype(np.float32) for name, size in sizes.items()}
+    y = np.arange(SAMPLES) % 3
+    step = model.grad_fn(x, y)
+    many = EpochGradient(step, EpochGraphs(model, trained), x, y)
+    for terms in terms_of(model):
+        for _ in range(2):
+            assert after(model, many, 5, **terms) == after(model, step, 5, **terms)
+    assert trained.epoch
+    assert not trained.why
