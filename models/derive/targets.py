@@ -43,6 +43,7 @@ from edge_sdk.models.passes.broadcast import spread_numbers
 from edge_sdk.models.passes.fold_norm import fold_norms
 from edge_sdk.models.passes.idle_bias import drop_idle_biases, is_instance_norm
 from edge_sdk.models.passes.merge_samples import merge_samples
+from edge_sdk.models.passes.padded_weights import keep_padded_weights
 from edge_sdk.models.passes.plane_matrices import use_plane_matrices
 from edge_sdk.models.passes.precise import write_precise_units
 from edge_sdk.models.passes.rewrite import rewrite
@@ -104,6 +105,7 @@ class Source:
         g = copy.deepcopy(self._exported)
         named = {prefix + s.name for s in (*self.parameters, *self.buffers) for prefix in ("p.", "b.")}
         keep = named | {self.output, *values}
+        keep_padded_weights(g)
         drop_idle_biases(g, keep, is_instance_norm)
         rewrite(g, keep)
         if not self.momentum:
