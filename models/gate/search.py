@@ -187,7 +187,7 @@ class Comparison:
         moved = np.abs(self.truth.loss_grad(shifted)[2] - want) + np.abs(self.truth.find_noise(data, want))
         # where all samples are as sure as a float can say, a gradient of 1 - 1 is no scale: other targets have one
         scale = float(np.abs(self.truth.loss_grad(turn_targets(data))[2]).max(initial=0))
-        if recipe.parameters in FACTORS:
+        if FACTORS.get(recipe.parameters, 0) > 1:
             scale = max(scale, ENLARGED * float(np.abs(want).max(initial=0)))
         rounding = partial(self.truth.find_rounding, data, want)
         errors = measure_slots(got, want, self.slots, rounding, lambda: moved, scale if np.isfinite(scale) else 0.0)

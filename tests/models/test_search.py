@@ -173,6 +173,7 @@ def test_a_module_that_asks_for_its_version_is_searched():
     ("off", "place", "counts"),
     [
         (5e-12, "as given", True),
+        (5e-12, "times 1e-3", True),
         (
             5e-12,
             "times 1e3",

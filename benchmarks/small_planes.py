@@ -1,0 +1,117 @@
+"""A training step of convolutions on small planes: with Winograd's products, as convolutions, and torch eager.
+
+    python benchmarks/small_planes.py [CHANNELSxSIDExBATCH ...]
+
+Three layers of 3 x 3 taps, each with a group norm and a ReLU behind it, and a linear head; forward and backward, one
+thread, processor time, the least of several blocks in which all take turns. Before that, a product of each kind that a
+linear layer trains with, (ROWS, IN) by (OUT, IN), in GFLOP/s of onnxruntime and of torch. Graphs are not checked here:
+the gate does that.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.models.bundle import compile as compiler
+from edge_sdk.models.derive import targets
+from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.passes import winograd
+
+CASES = ("512x4x32", "256x8x32", "512x4x8", "512x4x1")
+PRODUCTS = ((136, 192, 768), (32, 768, 3072), (8, 576, 512), (960, 576, 512))
+BLOCKS, SECONDS = 5, 0.05
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print("rows, in, out    forward, input's and weight's adjoint: onnxruntime | torch, GFLOP/s")
+    for sizes in PRODUCTS:
+        print(*sizes, "  ", *compare_products(*sizes), flush=True)
+    print(f"{'channels x side x batch':24} {'products':>9} {'portable':>9} {'blocked':>9} {'torch ms':>9}")
+    for case in sys.argv[1:] or CASES:
+        took = compare_layers(*map(int, case.split("x")))
+        print(f"{case:24}", *(f"{took[k]:9.2f}" for k in ("products", "portable", "blocked", "torch")), flush=True)
+
+
+def take_turns(steps: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Milliseconds of each step."""
+    found: dict[str, list[float]] = {k: [] for k in steps}
+    for _ in range(BLOCKS):
+        for name, step in steps.items():
+            step()
+            count, start = 0, time.process_time()
+            while (passed := time.process_time() - start) < SECONDS:
+                step()
+                count += 1
+            found[name].append(passed / count * 1e3)
+    return {k: min(v) for k, v in found.items()}
+
+
+def compare_products(rows: int, inputs: int, outputs: int) -> list[str]:
+    random = np.random.default_rng(0)
+    shapes = {"x": (rows, inputs), "w": (outputs, inputs), "g": (rows, outputs)}
+    at = {k: random.standard_normal(v).astype(np.float32) for k, v in shapes.items()}
+    there = {k: torch.from_numpy(v) for k, v in at.items()}
+    steps: dict[str, Callable[[], object]] = {}
+    for kind, (a, b, ta, tb) in {"y": ("x", "w", 0, 1), "gx": ("g", "w", 0, 0), "gw": ("g", "x", 1, 0)}.items():
+        node = helper.make_node("Gemm", [a, b], ["made"], transA=ta, transB=tb)
+        info = [helper.make_tensor_value_info(k, TensorProto.FLOAT, shapes[k]) for k in (a, b)]
+        made = helper.make_tensor_value_info("made", TensorProto.FLOAT, None)
+        model = helper.make_model(
+            helper.make_graph([node], kind, info, [made]), opset_imports=[helper.make_opsetid("", 18)], ir_version=9
+        )
+        session, feeds = OnnxSession(kind, model.SerializeToString(), 1), {a: at[a], b: at[b]}
+        left, right = (there[a].T if ta else there[a]), (there[b].T if tb else there[b])
+        steps[f"onnx {kind}"] = lambda session=session, feeds=feeds: session.run(feeds)
+        steps[f"torch {kind}"] = lambda left=left, right=right: left @ right
+    took, work = take_turns(steps), 2 * rows * inputs * outputs / 1e6
+    rates = {k: f"{work / ms:.0f}" for k, ms in took.items()}
+    return [*(rates[f"onnx {k}"] for k in ("y", "gx", "gw")), "|", *(rates[f"torch {k}"] for k in ("y", "gx", "gw"))]
+
+
+def compare_layers(channels: int, side: int, batch: int) -> dict[str, float]:
+    torch.manual_seed(0)
+    body: list[nn.Module] = []
+    for _ in range(3):
+        body += [nn.Conv2d(channels, channels, 3, 1, 1, bias=False), nn.GroupNorm(8, channels), nn.ReLU()]
+    net = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 4)).eval()
+    graphs = {"products": write(net, channels, side, True)[0]}
+    graphs["portable"], graphs["blocked"] = write(net, channels, side, False)
+    x, y = torch.randn(batch, channels, side, side), torch.arange(batch) % 4
+    theta = torch.cat([p.detach().reshape(-1) for p in net.parameters()]).numpy()
+    feeds = {"theta": theta, "x": x.numpy(), "y": y.numpy(), "weights": np.full(batch, 1 / batch, np.float32)}
+    sessions = {k: OnnxSession(k, data, 1) for k, data in graphs.items()}
+    steps: dict[str, Callable[[], object]] = {k: lambda s=s: s.run(feeds) for k, s in sessions.items()}
+
+    def step() -> None:
+        net.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()
+
+    return take_turns({**steps, "torch": step})
+
+
+def write(net: nn.Module, channels: int, side: int, products: bool) -> tuple[bytes, bytes]:
+    """The portable and the blocked training graph; with Winograd's products wherever they are possible, or without."""
+    kept = winograd.compare_costs
+    winograd.compare_costs = lambda *sizes: 0.0 if products else 1e9
+    try:
+        spec = Spec("net", (channels, side, side), 4)
+        state, examples = compiler.lay_out_state(net, spec), [compiler.make_example(i) for i in spec.list_inputs()]
+        source = compiler.write_source(net, spec, state, examples, "off")[1]
+        both = source, source.use_blocks() or source
+        portable, blocked = (targets.write_loss_grad(each, "cross_entropy").model() for each in both)
+        return portable.SerializeToString(), blocked.SerializeToString()
+    finally:
+        winograd.compare_costs = kept
+
+
+if __name__ == "__main__":
+    main()
