@@ -96,6 +96,7 @@ endif
 
 bench-compile: $(READY) $(FOREIGN)/.ready
 	$(BIN)/python benchmarks/compile.py
+	$(BIN)/python benchmarks/small_planes.py
 	$(FOREIGN)/bin/python benchmarks/foreign.py
 	$(FOREIGN)/bin/python benchmarks/speed.py
 
