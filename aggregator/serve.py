@@ -34,9 +34,6 @@ from edge_sdk.nodes.suspensions import SuspensionLog
 from edge_sdk.nodes.trust import signed_by
 from edge_sdk.simulate.ranks import Ranks, find_ranks
 
-PATIENCE = 1e8
-"""Seconds for which ranks that share the heavy steps wait for the next one: rounds may take days."""
-
 
 def serve_aggregator(path: Path, once: bool) -> None:
     """Serve one run; ends with it.
@@ -47,7 +44,7 @@ def serve_aggregator(path: Path, once: bool) -> None:
     watch = FileWatch(path)
     file = read_toml(path, AggregatorFile)
     torch.set_num_threads(file.threads)
-    ranks = find_ranks(PATIENCE)
+    ranks = find_ranks(patience=None)  # for the next heavy step, as rounds may take days
     if ranks.number > 0:
         assist(kernels_on(file.device, file.svt), ranks)
         ranks.close()

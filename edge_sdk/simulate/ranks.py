@@ -1,27 +1,23 @@
 """The processes of one simulation: each is a rank, and all play the same run, each with clients of its own.
 
-`torchrun` starts the processes, on one machine or on several, and starts them again where one has died. What they
-exchange goes through torch.distributed with gloo: bytes of messages, and sums of integers, which are the same in any
-order. A simulation in one process needs neither.
+`torchrun` starts the processes, on one machine or on several, starts them again where one has died, and lets them find
+each other. They exchange bytes of messages, and sums of integers, which are the same in any order (links.py). A
+simulation in one process needs none of it.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-from datetime import timedelta
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.errors import UsageError
+from edge_sdk.simulate.links import connect
 
 Counts = npt.NDArray[np.int64]
-LEAST_ROOM = 4096
-"""Bytes that each rank can give at first."""
-SIZE = 8
-"""Bytes of a size."""
 
 
 class Ranks(Protocol):
@@ -70,74 +66,42 @@ class TorchRanks:
     """The processes that torchrun has started, as its environment variables name them.
 
     Args:
-        patience: seconds that a rank waits for the others in one exchange; they may have much to do in between.
+        patience: seconds that a rank waits for the others in one exchange; they may have much to do in between. None:
+            as long as they live.
 
     Raises:
         UsageError: torch is not installed.
+        AuscultError: of the others not all have come.
     """
 
-    def __init__(self, patience: float = 1800.0) -> None:
+    def __init__(self, patience: float | None = 1800.0) -> None:
         try:
-            self.torch: Any = importlib.import_module("torch")
-            self.distributed: Any = importlib.import_module("torch.distributed")
+            distributed: Any = importlib.import_module("torch.distributed")
         except ModuleNotFoundError as error:
             raise UsageError(f"{error.name} is missing here: pip install 'auscult[aggregator]'") from error
-        store, rank, count = next(self.distributed.rendezvous("env://"))
-        store = self.distributed.PrefixStore(attempt(), store)
-        wait = timedelta(seconds=patience)
-        self.distributed.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=wait)
-        self.number, self.count = int(self.distributed.get_rank()), int(self.distributed.get_world_size())
-        self.room = LEAST_ROOM
+        self.store, self.number, self.count = next(distributed.rendezvous("env://"))  # as long as this one: it may be
+        board = distributed.PrefixStore(attempt(), self.store)  # the one to which the others are connected
+        self.links = connect(board, self.number, self.count, patience)
 
     def gather(self, data: bytes) -> list[bytes]:
-        """One exchange, in which each rank gives its size and as much as there was room for before; a second one, with
-        more room, only where that was too little for one of them. All ranks see the same sizes, so they agree."""
-        while True:
-            own = np.zeros(SIZE + self.room, np.uint8)
-            own[:SIZE] = np.frombuffer(len(data).to_bytes(SIZE, "little"), np.uint8)
-            own[SIZE : SIZE + len(data)] = np.frombuffer(data[: self.room], np.uint8)
-            found = [part.numpy() for part in self.exchange(self.torch.from_numpy(own))]
-            sizes = [int.from_bytes(part[:SIZE].tobytes(), "little") for part in found]
-            if max(sizes) <= self.room:
-                return [part[SIZE : SIZE + size].tobytes() for part, size in zip(found, sizes, strict=True)]
-            self.room = 1 << (max(sizes) - 1).bit_length()
+        """What each rank gives, in their order."""
+        return [bytes(found) for found in self.links.swap([data] * self.count)]
 
     def tell(self, data: bytes) -> bytes:
         """What rank 0 gives, on all ranks."""
-        size = self.torch.tensor([len(data)])
-        self.distributed.broadcast(size, 0)
-        found = np.zeros(int(size), np.uint8)
-        if self.number == 0:
-            found[:] = np.frombuffer(data, np.uint8)
-        self.distributed.broadcast(self.torch.from_numpy(found), 0)
-        return found.tobytes()
-
-    def exchange(self, own: Any) -> list[Any]:
-        """The tensors of all ranks, in their order; all are of one size and type. Each rank sends its own straight to
-        each other: as many bytes as gloo's all_gather takes, in a fifth of its time where there are few."""
-        found = [own if rank == self.number else self.torch.empty_like(own) for rank in range(self.count)]
-        others = [rank for rank in range(self.count) if rank != self.number]
-        works = [self.distributed.isend(own, rank) for rank in others]
-        works += [self.distributed.irecv(found[rank], rank) for rank in others]
-        for work in works:
-            work.wait()
-        return found
+        return self.gather(data if self.number == 0 else b"")[0]
 
     def add(self, values: Counts) -> Counts:
-        """The sum over all ranks. Two exchange their values, which is quicker than gloo's all_reduce and sends no more;
-        of several, each would get more than it does from that."""
-        own = self.torch.from_numpy(values)
-        if self.count == 2:
-            total = self.torch.add(*self.exchange(own))
-        else:
-            total = own.clone()
-            self.distributed.all_reduce(total)
-        found: Counts = total.numpy()
-        return found
+        """The sum over all ranks. Each adds up one part of it, which it is sent by all, and sends that to all."""
+        parts = np.array_split(values, self.count)
+        given = self.links.swap([part.data.cast("B") for part in parts])
+        own = sum((np.frombuffer(part, np.int64) for part in given), np.zeros_like(parts[self.number]))
+        sums = self.links.swap([own.data.cast("B")] * self.count)
+        return np.concatenate([np.frombuffer(part, np.int64) for part in sums])
 
     def close(self) -> None:
-        self.distributed.barrier()
-        self.distributed.destroy_process_group()
+        self.gather(b"")  # nobody leaves before all are done
+        self.links.close()
 
 
 def attempt() -> str:
@@ -151,6 +115,6 @@ def attempt() -> str:
     return f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0') if together else 'any'}"
 
 
-def find_ranks(patience: float = 1800.0) -> Ranks:
+def find_ranks(patience: float | None = 1800.0) -> Ranks:
     """The processes that torchrun has started, or this one alone. `patience`: as of `TorchRanks`."""
     return TorchRanks(patience) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else OneRank()

@@ -95,7 +95,7 @@ def test_arrays_travel_without_pickles():
 
 
 @pytest.mark.long
-def test_two_processes_over_gloo():
+def test_two_processes():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
