@@ -23,6 +23,8 @@ HELLO = struct.Struct(f"<{KEY_BYTES}sI")
 """What a process says first: the key of the run, and its rank."""
 HELLO_SECONDS = 30.0
 """A stranger that connects and does not say it is sent away after that."""
+FEW = 16384
+"""Bytes that are copied behind their size, so that one call sends both."""
 STRANGERS = 100
 """Those who may wait at the door before a rank that comes finds no place."""
 SIZE = struct.Struct("<q")
@@ -86,7 +88,12 @@ class Links:
 
 
 def send(link: socket.socket, data: Bytes) -> None:
-    link.sendall(b"".join((SIZE.pack(len(data)), data)))
+    head = SIZE.pack(len(data))
+    if len(data) > FEW:  # a copy would take longer than another call
+        link.sendall(head)
+        link.sendall(data)
+    else:
+        link.sendall(b"".join((head, data)))
 
 
 def receive(link: socket.socket) -> bytearray:

@@ -94,8 +94,10 @@ class TorchRanks:
     def add(self, values: Counts) -> Counts:
         """The sum over all ranks. Each adds up one part of it, which it is sent by all, and sends that to all."""
         parts = np.array_split(values, self.count)
-        given = self.links.swap([part.data.cast("B") for part in parts])
-        own = sum((np.frombuffer(part, np.int64) for part in given), np.zeros_like(parts[self.number]))
+        own = parts[self.number].copy()
+        for rank, given in enumerate(self.links.swap([part.data.cast("B") for part in parts])):
+            if rank != self.number:
+                own += np.frombuffer(given, np.int64)
         sums = self.links.swap([own.data.cast("B")] * self.count)
         return np.concatenate([np.frombuffer(part, np.int64) for part in sums])
 
