@@ -90,11 +90,11 @@ class FastSvt:
         if base is None:
             return None
         found = converge(x, widened(base, base.shape[1] + max(8, short // 48)), threshold)
-        if found is None or not rest_vanishes(x, found[0], threshold):
+        if found is None or not rest_vanishes(x, found[0][0], threshold, found[1]):
             self.counts["given up"] += 1
             return None
         self.counts["subspace"] += 1
-        a, s, b = found
+        a, s, b = found[0]
         return a, s - threshold, b
 
     def by_gram(self, x: Tensor, threshold: float) -> Triplets | None:
@@ -147,8 +147,9 @@ def widened(base: Tensor, width: int) -> Tensor:
     return torch.cat([base, random_directions(base.shape[0], width - base.shape[1], base.device)], 1)
 
 
-def converge(x: Tensor, base: Tensor, threshold: float) -> Triplets | None:
-    """Triplets above the threshold whose residuals together are small enough; None: they do not become so in time.
+def converge(x: Tensor, base: Tensor, threshold: float) -> tuple[Triplets, float] | None:
+    """Triplets above the threshold whose residuals together are small enough, and the largest value that was found
+    below it; None: they do not become so in time.
 
     Args:
         base: (columns, k), directions to begin with.
@@ -161,7 +162,7 @@ def converge(x: Tensor, base: Tensor, threshold: float) -> Triplets | None:
         if not 0 < kept < len(s):
             return None  # there may be more above the threshold than directions
         if exactly and error <= allowed:
-            return a, s[:kept], right
+            return (a, s[:kept], right), float(s[kept])
         cut = float(s[kept])
         pace = acosh(max(2 * (float(s[kept - 1]) / cut) ** 2, 2 + 1e-9) - 1)
         degree = max(1, ceil(log(2 * error / allowed) / pace))
@@ -199,13 +200,16 @@ def filtered(x: Tensor, base: Tensor, degree: int, cut: float) -> Tensor:
     return found
 
 
-def rest_vanishes(x: Tensor, left: Tensor, threshold: float) -> bool:
+def rest_vanishes(x: Tensor, left: Tensor, threshold: float, expected: float = 0.0) -> bool:
     """True if R = (I - A A^T) x is shown to have no singular value above the threshold.
 
+    Args:
+        expected: its largest value, as far as is known: what is too near for float32 is not tried in it.
+
     The bounds on rounding are those of worst cases, for any order of additions: a product of matrices is off by at most
-    size * unit * |R|_F^2, and a matrix of which a Cholesky factorisation exists is positive but for size * unit times
-    its trace (Rump, "Verification of positive definiteness", BIT 2006). R is float32; where the trace is too much for
-    it, the factorisation is made in float64.
+    size * unit * |R|_F^2, and a matrix D of which a Cholesky factorisation exists is positive but for sum of
+    unit * (j + 2) * D_jj, j from 1 on (Rump, "Verification of positive definiteness", BIT 2006, theorem 2.3). R is
+    float32; where that sum is too much for it, the factorisation is made in float64.
     """
     unit, size, a = 2.0**-24, 1.01 * (max(x.shape) + 2), left.float()
     rest = x - a @ (a.T @ x)
@@ -213,10 +217,15 @@ def rest_vanishes(x: Tensor, left: Tensor, threshold: float) -> bool:
     room = (threshold - off) ** 2 - size * unit * float(rest.norm()) ** 2
     if threshold <= off or room <= 0:
         return False
-    squares, trace = gram(rest), x.shape[1] * room
+    squares = gram(rest)
+    diagonal = room - squares.diagonal().double()
+    places = torch.arange(3, len(diagonal) + 3, dtype=torch.float64, device=x.device)
     for kind, last in ((torch.float32, 2.0**-24), (torch.float64, 2.0**-53)):
+        shift = 1.01 * last * float(places @ diagonal.abs())
+        if room - shift <= expected**2:
+            continue
         below = -squares.to(kind)
-        below.diagonal().add_(room - size * last * trace)
+        below.diagonal().copy_(diagonal - shift)
         if int(torch.linalg.cholesky_ex(below)[1]) == 0:
             return True
     return False

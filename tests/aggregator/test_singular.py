@@ -69,13 +69,29 @@ def test_a_value_that_is_hidden_from_the_iterations_is_found_out(monkeypatch):
     iterate = singular.converge
 
     def forgetful(x, base, threshold):
-        a, s, b = iterate(x, base, threshold)
-        return a[:, 1:], s[1:], b[:, 1:]
+        (a, s, b), cut = iterate(x, base, threshold)
+        return (a[:, 1:], s[1:], b[:, 1:]), cut
 
     monkeypatch.setattr(singular, "converge", forgetful)
     svt = FastSvt()
     check(svt, x, near, 0.5)
     assert svt.counts["given up"] == 1 == svt.counts["full"]
+
+
+def test_a_rest_too_near_for_float32_is_shown_in_float64_and_not_tried_before(monkeypatch):
+    x, kinds = 0.1 * torch.eye(1500), []
+    x[7, 7] = 0.4999
+    factorise = torch.linalg.cholesky_ex
+
+    def noting(matrix):
+        kinds.append(matrix.dtype)
+        return factorise(matrix)
+
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", noting)
+    left = torch.zeros(1500, 0)
+    assert singular.rest_vanishes(x, left, 0.55) and kinds == [torch.float32]
+    assert singular.rest_vanishes(x, left, 0.51, 0.4999) and kinds[1:] == [torch.float64]
+    assert not singular.rest_vanishes(x, left, 0.4998) and not singular.rest_vanishes(x, left, 0.4998, 0.4999)
 
 
 def test_the_certificate_holds_to_the_threshold_and_not_beyond():
