@@ -49,6 +49,7 @@ from edge_sdk.models.passes.precise import write_precise_units
 from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
 from edge_sdk.models.passes.smooth_units import write_smooth_units
+from edge_sdk.models.passes.weights_first import put_weights_first
 from edge_sdk.models.passes.winograd import MOST_BESIDE_BLOCKED, MOST_BESIDE_PORTABLE, use_winograd
 
 
@@ -246,6 +247,7 @@ def write_loss_grad(
 def finish(g: OnnxGraph, outputs: list[str], slots: list[Slot]) -> Target:
     """The target of a graph that has its gradient, in the form in which a device runs it fast."""
     arrange(g, outputs)
+    put_weights_first(g)
     spread_numbers(g)
     move_gradients_last(g)
     return Target(g, outputs, slots)
