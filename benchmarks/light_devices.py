@@ -229,7 +229,7 @@ def main() -> None:
     port, first, count, bundle, run, hospital = sys.argv[1:]
     names = [name_of(hospital, int(first) + i) for i in range(int(count))]
     told = json.loads(run)
-    described = Run(**{**told, "classes": tuple(told["classes"])})
+    described = Run(**{name: tuple(value) if isinstance(value, list) else value for name, value in told.items()})
     Crowd(int(port), names, hospital, described, read_bundle(bundle)).play()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from logging import Logger
 from typing import Any
 
@@ -11,6 +12,7 @@ from edge_sdk.delivery.session import Session
 from edge_sdk.live.presence import Presence
 
 FIRST, AGAIN = 30.0, 600.0  # seconds of waiting until it is said, and until it is said once more
+LISTED = 10  # children that a line of the log names
 SHOWN = 5.0  # seconds of waiting from which a child is named among the gauges
 
 
@@ -45,8 +47,8 @@ class WaitingLog:
         if idle != self.idle:
             self.idle, self.idle_since = idle, now
         if self.what and now >= self.due:
-            seconds, who = now - self.since, ", ".join(self.about[name] for name in missing)
-            self.log.warning("%s: %s since %.0f s: %s", self.name, what, seconds, who or "nobody is left to answer")
+            who = list_some([self.about[name] for name in missing]) or "nobody is left to answer"
+            self.log.warning("%s: %s since %.0f s: %s", self.name, what, now - self.since, who)
             self.due = now + AGAIN
 
     def find_idle(self, session: Session | None, presence: Presence) -> str:
@@ -90,6 +92,12 @@ def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ..
     if below.open and len(below.heard) < (needed := rounds.quorum(below)):
         return f"question {number} has {len(below.heard)} of {needed} answers that it needs", ()
     return "", ()
+
+
+def list_some(who: Sequence[str]) -> str:
+    """As many as a line of a log has room for, and how many more there are."""
+    more = len(who) - LISTED
+    return ", ".join(who[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def describe(name: str, presence: Presence) -> str:

@@ -15,6 +15,7 @@ from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import PeerError
 from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.waiting_log import list_some
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Progress
 from edge_sdk.replay.broker import LocalBroker
@@ -41,6 +42,12 @@ def test_who_does_not_come_is_named(tmp_path: Path, quick: LocalBroker, caplog: 
         eventually(lambda: "b (not connected)" in caplog.text)
         eventually(lambda: "waiting for children to come (1 of 2 are here) since" in caplog.text)
         eventually(lambda: aggregator.gauges()["waiting_seconds"] > 0.2)
+
+
+def test_of_very_many_only_some_are_named() -> None:
+    names = [f"d{i}" for i in range(5000)]
+    assert list_some(names) == "d0, d1, d2, d3, d4, d5, d6, d7, d8, d9 and 4990 more"
+    assert list_some(names[:10]) == ", ".join(names[:10]) and list_some([]) == ""
 
 
 @pytest.mark.usefixtures("soon")

@@ -31,6 +31,7 @@ import numpy as np
 from edge_sdk.algebra.vectors import Vector, length, pieces
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.records import changed
+from edge_sdk.contract.versions import with_entry
 
 ENOUGH = 3
 """Children of whom something must be known before their median is a bound."""
@@ -155,7 +156,7 @@ class Guard:
 def begin_round(guard: Guard) -> Guard:
     """The guard when a question is about to go down: the uploads so far are what the next ones are compared with.
 
-    Each answer copies the newest ones, so these are of one round only, and are put to all others here.
+    Each answer adds to the newest ones, so these are of one round only, and are put to all others here.
     """
     lengths, weights = {**guard.lengths, **guard.newest_lengths}, {**guard.weights, **guard.newest_weights}
     return replace(guard, lengths=lengths, weights=weights, newest_lengths={}, newest_weights={}, round=guard.round + 1)
@@ -170,8 +171,8 @@ def judge_answer(env: NodeEnv, guard: Guard, sender: str, message: Any) -> tuple
         return guard, ""
     why = judge_length(env, guard, found) or judge_weight(guard, found)
     key = f"{found.kind}/{sender}" if found.kind else sender
-    lengths = {**guard.newest_lengths, key: found.length}
-    weights = {**guard.newest_weights, key: found.weight}
+    lengths = with_entry(guard.newest_lengths, key, found.length)
+    weights = with_entry(guard.newest_weights, key, found.weight)
     return changed(guard, newest_lengths=lengths, newest_weights=weights), why
 
 

@@ -6,7 +6,7 @@ interpretation. What a coder writes is what msgpack packs; what it reads is what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableSet, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -247,11 +247,11 @@ def mapping(item: Coder) -> Coder:
 
 
 def names() -> Coder:
-    """Coder of frozenset[str]: written in order, so that equal sets are equal bytes."""
+    """Coder of frozenset[str], also for Set[str]: written in order, so that equal sets are equal bytes."""
     text = "frozenset[str]"
 
     def encode(value: Any, writer: BodyWriter) -> list[str]:
-        if type(value) is not frozenset:
+        if not isinstance(value, Set) or isinstance(value, MutableSet):
             raise unexpected(text, value)
         return sorted(encode_str(v, writer) for v in value)
 
@@ -263,7 +263,7 @@ def names() -> Coder:
             raise Fault(f"expected {text} in ascending order, each name once")
         return frozenset(read)
 
-    return Coder(text, (frozenset,), tuple, encode, decode)
+    return Coder(text, (Set,), tuple, encode, decode)
 
 
 def tensor(spec: Tensor) -> Coder:

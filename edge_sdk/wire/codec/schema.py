@@ -6,7 +6,7 @@ checked on arrival is refused before anything is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -51,6 +51,7 @@ class Schema:
             tuple: self._tuple,
             Mapping: self._mapping,
             frozenset: self._frozenset,
+            Set: self._frozenset,
             Union: self._union,
             UnionType: self._union,
         }
