@@ -3,13 +3,13 @@
 States are values: a call makes a new one and leaves the old one as it is. To copy a table of 10,000 children for each
 of their answers costs more than all the rest of an answer. Here the versions of a table share what they have in common,
 and a version is made in constant time; only who goes on from a version that others have gone on from already, makes a
-copy. Of few entries copies are plain dicts and frozensets, which are faster then.
+copy. Of few entries copies are plain dicts and frozensets, which are faster then. A version may be read in one thread
+while another thread goes on from it: what is shared only grows, and is listed at once before anybody walks through it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from itertools import islice
 from typing import TypeVar
 
 MANY = 256
@@ -91,7 +91,7 @@ class Shrinking(Mapping[str, V]):
         if name not in self:
             raise KeyError(name)
         is_newest = len(self.taken) == self.count
-        taken = self.taken if is_newest else dict(islice(self.taken.items(), self.count))
+        taken = self.taken if is_newest else dict(list(self.taken.items())[: self.count])
         taken[name] = self.count
         return Shrinking(self.all, taken, self.count + 1)
 
@@ -116,7 +116,7 @@ class Growing(Mapping[str, V]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        return islice(self.entries, self.count)
+        return iter(list(self.entries)[: self.count])
 
     def __len__(self) -> int:
         return self.count
@@ -127,7 +127,7 @@ class Growing(Mapping[str, V]):
     def with_entry(self, name: str, value: V) -> Growing[V]:
         """With an entry that it has not."""
         is_newest = len(self.entries) == self.count
-        entries = self.entries if is_newest else dict(islice(self.entries.items(), self.count))
+        entries = self.entries if is_newest else dict(list(self.entries.items())[: self.count])
         entries[name] = (self.count, value)
         return Growing(entries, self.count + 1)
 
@@ -149,7 +149,7 @@ class Names(Set[str]):
         return isinstance(name, str) and self.places.get(name, self.count) < self.count
 
     def __iter__(self) -> Iterator[str]:
-        return islice(self.places, self.count)
+        return iter(list(self.places)[: self.count])
 
     def __len__(self) -> int:
         return self.count
@@ -160,6 +160,6 @@ class Names(Set[str]):
     def with_name(self, name: str) -> Names:
         """With a name that it has not."""
         is_newest = len(self.places) == self.count
-        places = self.places if is_newest else dict(islice(self.places.items(), self.count))
+        places = self.places if is_newest else dict(list(self.places.items())[: self.count])
         places[name] = self.count
         return Names(places, self.count + 1)

@@ -69,3 +69,14 @@ def test_of_many_entries_nothing_is_copied_for_each(monkeypatch):
     assert then[0].all is table.all if isinstance(table, Shrinking) else True
     assert then[1].entries is grown.entries and then[2].places is names.places
     assert (len(then[0]), len(then[1]), len(then[2])) == (499, 501, 501)
+
+
+def test_a_version_is_read_while_others_go_on_from_it(monkeypatch):
+    """As a record is written in one thread while a call in another makes the next one."""
+    monkeypatch.setattr(versions, "MANY", 0)
+    table, grown, names = {f"d{i}": i for i in range(20)}, with_entry({}, "d0", 0), with_name(frozenset(), "d0")
+    read = iter(without(table, "d0")), iter(grown), iter(names)
+    table = without(table, "d1")
+    for i in range(1, 20):
+        grown, names = with_entry(grown, f"d{i}", i), with_name(names, f"d{i}")
+    assert [len(list(each)) for each in read] == [19, 1, 1]
