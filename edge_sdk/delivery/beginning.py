@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from math import inf
 
 from edge_sdk.delivery.habits import Habits
+from edge_sdk.delivery.listing import list_some
 from edge_sdk.delivery.members import Members
 
 FOR_ANYBODY = 6.0  # times `Habits.settle` that is waited as long as nobody at all has come
-NAMED = 5  # of those who are missing, in the log
 
 
 @dataclass
@@ -55,4 +55,4 @@ class Beginning:
         missing = sorted({*children} - {*self.members.here})
         if len(self.members.here) >= self.habits.wait_for:
             return ""
-        return ", ".join(missing[:NAMED]) + (f" and {len(missing) - NAMED} more" if len(missing) > NAMED else "")
+        return list_some(missing)

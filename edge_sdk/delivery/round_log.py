@@ -11,6 +11,7 @@ from edge_sdk.contract.round import Round
 from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Task
+from edge_sdk.delivery.listing import list_some
 
 NEWS = 1.5  # a deadline that has changed by this factor is said again
 
@@ -45,7 +46,7 @@ class RoundLog:
         for child in late:
             self.counters.count(f"late.{child}")
         if late:
-            number, seconds, who = rounds.count_questions(before), rounds.patience(before), ", ".join(late)
+            number, seconds, who = rounds.count_questions(before), rounds.patience(before), list_some(late)
             self.log.warning("%s: question %d is over after %.0f s without %s", self.name, number, seconds, who)
 
     def say_deadline(self, r: Round) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from logging import Logger
 from typing import Any
 
 from edge_sdk.contract import round as rounds
+from edge_sdk.delivery.listing import list_some
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.presence import Presence
 
 FIRST, AGAIN = 30.0, 600.0  # seconds of waiting until it is said, and until it is said once more
-LISTED = 10  # children that a line of the log names
 SHOWN = 5.0  # seconds of waiting from which a child is named among the gauges
 
 
@@ -92,12 +91,6 @@ def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ..
     if below.open and len(below.heard) < (needed := rounds.quorum(below)):
         return f"question {number} has {len(below.heard)} of {needed} answers that it needs", ()
     return "", ()
-
-
-def list_some(who: Sequence[str]) -> str:
-    """As many as a line of a log has room for, and how many more there are."""
-    more = len(who) - LISTED
-    return ", ".join(who[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def describe(name: str, presence: Presence) -> str:

@@ -13,9 +13,9 @@ import pytest
 
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
+from edge_sdk.delivery.listing import list_some
 from edge_sdk.errors import PeerError
 from edge_sdk.live.runtime import Runtime
-from edge_sdk.live.waiting_log import list_some
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Progress
 from edge_sdk.replay.broker import LocalBroker
@@ -46,8 +46,8 @@ def test_who_does_not_come_is_named(tmp_path: Path, quick: LocalBroker, caplog: 
 
 def test_of_very_many_only_some_are_named() -> None:
     names = [f"d{i}" for i in range(5000)]
-    assert list_some(names) == "d0, d1, d2, d3, d4, d5, d6, d7, d8, d9 and 4990 more"
-    assert list_some(names[:10]) == ", ".join(names[:10]) and list_some([]) == ""
+    assert list_some(names) == "d0, d1, d2, d3, d4 and 4995 more"
+    assert list_some(names[:5]) == ", ".join(names[:5]) and list_some([]) == ""
 
 
 @pytest.mark.usefixtures("soon")
