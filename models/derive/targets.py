@@ -50,7 +50,7 @@ from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
 from edge_sdk.models.passes.smooth_units import write_smooth_units
 from edge_sdk.models.passes.weights_first import put_weights_first
-from edge_sdk.models.passes.winograd import MOST_BESIDE_BLOCKED, MOST_BESIDE_PORTABLE, use_winograd
+from edge_sdk.models.passes.winograd import MOST_BESIDE_BLOCKED, MOST_BESIDE_PORTABLE, SAMPLES, use_winograd
 
 
 @dataclass
@@ -81,6 +81,9 @@ class Source:
         momentum: path of a batch normalisation -> its momentum, if it trains with the statistics of the batch.
         running: names of the parameters that are running statistics.
         renorm: batch normalisation with the statistics of the batch corrects its output towards the running ones.
+
+    Attributes:
+        samples: of a step, for choices that depend on it.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class Source:
         running: Collection[str] = (),
         renorm: bool = False,
     ) -> None:
-        self.renorm, self.blocked = renorm, False
+        self.renorm, self.blocked, self.samples = renorm, False, SAMPLES
         self.parameters, self.running = [s for slots in vectors.values() for s in slots], frozenset(running)
         self.buffers, self.output, self.momentum = list(buffers), forward.output, momentum or {}
         self._graph = read_forward(forward)
@@ -141,7 +144,8 @@ class Source:
         """A copy of the graph for training, with the statistics of the batch if it has momenta."""
         g = copy.deepcopy(self._graph)
         biases = drop_idle_biases(g, self._kept, is_running) if self.momentum else {}
-        use_winograd(g, MOST_BESIDE_BLOCKED if self.blocked else MOST_BESIDE_PORTABLE, bool(self.momentum))
+        most = MOST_BESIDE_BLOCKED if self.blocked else MOST_BESIDE_PORTABLE
+        use_winograd(g, most, bool(self.momentum), self.samples)
         if self.blocked:
             use_blocked_layout(g)
         use_plane_matrices(g)

@@ -52,7 +52,7 @@ convolution and than that in the blocked layout."""
 FEWEST_POSITIONS = 9
 """Of planes that have fewer, convolutions are products over all samples (few_positions.py), which move no weights."""
 SAMPLES = 8
-"""Of a step, for which weights are transformed once."""
+"""Of a step, for which weights are transformed once, unless the bundle's steps are smaller."""
 CACHED, SLOWER = 1 << 18, 3
 """Entries of all weights above which their transform waits for memory, and the factor that this costs."""
 
@@ -80,18 +80,19 @@ class Layer:
         return self.sx[0]
 
 
-def use_winograd(g: OnnxGraph, most: float, batch_statistics: bool) -> None:
+def use_winograd(g: OnnxGraph, most: float, batch_statistics: bool, samples: int = SAMPLES) -> None:
     """Rewrite all convolutions that gain by it, in place.
 
     Args:
         most: what the products may cost, as a share of the convolutions.
         batch_statistics: batch normalisations will use the statistics of the batch.
+        samples: of a step.
     """
     nodes = g.take_nodes()
     centred = find_centred(g, nodes, batch_statistics)
     for n in nodes:
         window = read_window(g, n, g.numbers(n.inputs[1])[2:]) if n.outputs[0] in centred else None
-        if window is not None and can_use(window) and compare_costs(g.numbers(n.inputs[1]), *planes_of(g, n)) <= most:
+        if window is not None and can_use(window) and cost_of(g, n, samples) <= most:
             g.where = n.where
             write_layer(g, n, window)
         else:
@@ -134,12 +135,17 @@ def planes_of(g: OnnxGraph, n: OnnxNode) -> tuple[Sizes, Sizes]:
     return g.sample_shape(n.inputs[0])[1:], g.sample_shape(n.outputs[0])[1:]
 
 
-def compare_costs(sw: Sizes, before: Sizes, after: Sizes) -> float:
+def cost_of(g: OnnxGraph, n: OnnxNode, samples: int) -> float:
+    return compare_costs(g.numbers(n.inputs[1]), *planes_of(g, n), samples)
+
+
+def compare_costs(sw: Sizes, before: Sizes, after: Sizes, samples: int = SAMPLES) -> float:
     """Multiplications of a training step with the products, as a share of those of the convolution and its gradients.
 
     Args:
         sw: shape of w.
         before, after: spatial sizes of x and y.
+        samples: of a step.
     """
     (outputs, inputs, *taps), tiles = sw, count_tiles(after)
     if prod(after) < FEWEST_POSITIONS:
@@ -147,7 +153,7 @@ def compare_costs(sw: Sizes, before: Sizes, after: Sizes) -> float:
     plain = 3 * prod(taps) * outputs * inputs * prod(after)
     entries = 3 * ENTRIES * tiles * outputs * inputs
     transforms = ENTRIES * tiles * (3 * inputs * prod(before) + 2 * outputs * prod(after))
-    weights = 3 * ENTRIES * prod(taps) * outputs * inputs / SAMPLES
+    weights = 3 * ENTRIES * prod(taps) * outputs * inputs / samples
     return (entries + transforms + weights * (SLOWER if ENTRIES * outputs * inputs > CACHED else 1)) / plain
 
 

@@ -212,3 +212,14 @@ def test_the_backward_pass_computes_transforms_again(everywhere):
 def test_it_is_chosen_where_it_multiplies_less(channels, side, gains):
     share = winograd.compare_costs((channels, channels, 3, 3), (side, side), (side, side))
     assert (share <= winograd.MOST_BESIDE_BLOCKED) == gains
+
+
+@pytest.mark.parametrize(("max_batch", "samples"), [(1, 1), (64, winograd.SAMPLES)])
+def test_the_choice_knows_the_steps_of_the_bundle(monkeypatch, max_batch, samples):
+    """Weights are transformed once for each step: for one of a single sample that does not pay."""
+    seen = []
+    monkeypatch.setattr(winograd, "cost_of", lambda g, n, samples: seen.append(samples) or 2.0)
+    compile_module(make_net().eval(), Spec("m", (4, 6, 5), max_batch=max_batch))
+    assert seen and set(seen) == {samples}
+    shares = [winograd.compare_costs((512, 512, 3, 3), (4, 4), (4, 4), samples) for samples in (1, 8)]
+    assert shares[0] > 1 > shares[1]
