@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from edge_sdk.contract.patience import Times, measured_deadline, note_time, usual_time
 from edge_sdk.contract.records import changed
-from edge_sdk.contract.versions import with_name, without
+from edge_sdk.contract.versions import copied, with_name, without
 from edge_sdk.errors import UsageError
 
 
@@ -135,7 +135,7 @@ def ask(r: Round, children: Iterable[str], waits: bool, now: float, all: bool = 
         kind: of question; rounds of one kind take about the same time.
     """
     number, late = r.number + 1, r.policy.keep_late and not all
-    owed = (dict(r.owed) if late else {}) | {c: number for c in children}
+    owed = (copied(r.owed) if late else {}) | {c: number for c in children}
     wait = waits or bool(owed)
     heard = r.heard if late else frozenset()
     r = changed(r, number=number, owed=owed, heard=heard, open=wait, all=all, kind=kind, asked_at=now, slowest=0.0)

@@ -9,8 +9,8 @@ while another thread goes on from it: what is shared only grows, and is listed a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any, TypeVar
 
 MANY = 256
 """Entries from which on versions share them."""
@@ -32,6 +32,11 @@ def without(table: Mapping[str, V], name: str) -> Mapping[str, V]:
     found = dict(table)
     del found[name]
     return found
+
+
+def copied(table: Mapping[str, V]) -> dict[str, V]:
+    """A plain table with the same entries."""
+    return table.copied() if isinstance(table, Shrinking) else dict(table)
 
 
 def with_entry(table: Mapping[str, V], name: str, value: V) -> Mapping[str, V]:
@@ -86,6 +91,13 @@ class Shrinking(Mapping[str, V]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+    def copied(self) -> dict[str, V]:
+        """A plain table of this version."""
+        found = dict(self.all)
+        for name in list(self.taken)[: self.count]:
+            del found[name]
+        return found
 
     def without(self, name: str) -> Shrinking[V]:
         if name not in self:
@@ -156,6 +168,11 @@ class Names(Set[str]):
 
     def __repr__(self) -> str:
         return repr(frozenset(self))
+
+    @classmethod
+    def _from_iterable(cls, names: Iterable[Any]) -> Any:
+        """What set operators give: a plain set."""
+        return frozenset(names)
 
     def with_name(self, name: str) -> Names:
         """With a name that it has not."""

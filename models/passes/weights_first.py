@@ -37,10 +37,11 @@ def gains(g: OnnxGraph, n: OnnxNode) -> bool:
     """True for x weight' (+ bias) of few rows and many weights."""
     if n.op != "Gemm" or n.domain or {**PLAIN, **n.attributes} != {**PLAIN, "transB": 1}:
         return False
-    (rows, _), weights = g.shape(n.inputs[0]), g.shape(n.inputs[1])
+    (rows, _), weights, biases = g.shape(n.inputs[0]), g.shape(n.inputs[1]), [g.shape(b) for b in n.inputs[2:] if b]
     few = isinstance(rows, BatchDim) and rows.times * SAMPLES <= MOST_ROWS
     fixed = all(isinstance(size, int) for size in weights)
-    return few and fixed and prod(g.numbers(n.inputs[1])) >= MANY_WEIGHTS
+    one_each = all(shape in ((weights[0],), (1, weights[0])) for shape in biases)  # others spread over rows or units
+    return few and fixed and one_each and prod(g.numbers(n.inputs[1])) >= MANY_WEIGHTS
 
 
 def write_weights_first(g: OnnxGraph, n: OnnxNode) -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from edge_sdk.contract import versions
-from edge_sdk.contract.versions import Growing, Names, Shrinking, with_entry, with_name, without
+from edge_sdk.contract.versions import Growing, Names, Shrinking, copied, with_entry, with_name, without
 
 
 @pytest.fixture(params=[0, 5, 10**6], ids=["always shared", "shared from five on", "plain"])
@@ -35,11 +35,13 @@ def test_any_history_of_versions_is_that_of_plain_tables(many):
             sets.append((plain | {name}, with_name(some, name)))
         for plain, table in tables + grown:
             assert table == plain and plain == table and len(table) == len(plain)
+            assert copied(table) == plain and list(copied(table)) == list(plain)
             assert list(table) == list(plain) and list(table.items()) == list(plain.items())
             assert [n in table for n in names] == [n in plain for n in names]
             assert [table.get(n) for n in names] == [plain.get(n) for n in names]
         for plain, some in sets:
             assert some == plain and plain == some and len(some) == len(plain)
+            assert some | {"x"} == plain | {"x"} and some & {"d1"} == plain & {"d1"} and {"d1"} - some == {"d1"} - plain
             assert set(some) == plain and [n in some for n in names] == [n in plain for n in names]
 
 

@@ -67,6 +67,37 @@ def test_other_products_stay(net, shape):
     assert rows and all(not is_of_theta(makers, name) for name in rows)
 
 
+class Spread(nn.Module):
+    """A layer whose bias has another shape than one number for each unit."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(640, 512) / 20)
+        self.bias = None if shape == "rows" else nn.Parameter(torch.randn(shape))
+        self.other = nn.Linear(512, 640)
+        self.head = nn.Linear(640, 4)
+
+    def forward(self, x):
+        bias = self.other(x) if self.bias is None else self.bias
+        return self.head(torch.tanh(nn.functional.linear(x, self.weight, bias)))
+
+
+@pytest.mark.parametrize("shape", [(640,), (1, 640), (1,), (), "rows"])
+def test_a_bias_of_any_shape(shape):
+    torch.manual_seed(5)
+    net = Spread(shape)
+    model, rng = Model(parse(compile_module(net.eval(), Spec("m", (512,))).data)), np.random.default_rng(4)
+    x, y = rng.standard_normal((9, 512)).astype(np.float32), np.arange(9) % 4
+    _, gradient = model.loss_grad(model.theta0, x, y)
+    nn.functional.cross_entropy(net.double()(torch.from_numpy(x).double()), torch.from_numpy(y)).backward()
+    of = {name: p.grad for name, p in net.named_parameters()}
+    zeros = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
+    theirs = np.concatenate(
+        [(zeros[s.name] if of[s.name] is None else of[s.name]).numpy().ravel() for s in model.layout.slots]
+    )
+    assert np.linalg.norm(gradient - theirs) <= 1e-6 * np.linalg.norm(theirs)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_onnxruntime_does_not_turn_the_product_back(bias, tmp_path):
     """It makes a transposition part of the product before it; then the weights would be copied again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import socket
 import threading
@@ -104,6 +105,79 @@ def test_who_does_not_know_the_key_is_sent_away(linked):
         with pytest.raises((ConnectionError, AssertionError)):  # sent away: an end, or a reset where words were left
             assert stranger.recv(1)
         stranger.close()
+
+
+def test_who_stands_at_the_door_and_says_nothing_keeps_nobody_waiting(linked):
+    """Nor does one who says a part of it."""
+    silent = []
+
+    def knock(key: str, value: str) -> None:
+        if key == "rank 0":
+            for said in (b"", b"half", b""):
+                silent.append(socket.create_connection(("127.0.0.1", int(value.split()[1]))))
+                silent[-1].sendall(said)
+
+    each = linked(3, Board(knock), None)
+    assert in_threads(3, lambda number: each[number].swap([b"a"] * 3)) == [[b"a"] * 3] * 3
+    for one in silent:
+        assert one.recv(1) == b""  # sent away when all had come
+        one.close()
+
+
+def test_strangers_do_not_make_patience_longer():
+    board, over = Board(), threading.Event()
+
+    def keep_knocking(key: str, value: str) -> None:
+        def knock() -> None:
+            while not over.is_set():
+                try:
+                    socket.create_connection(("127.0.0.1", int(value.split()[1]))).close()
+                except OSError:
+                    return
+
+        if key == "rank 0":
+            threading.Thread(target=knock, daemon=True).start()
+
+    board.writes = keep_knocking
+    try:
+        with pytest.raises(AuscultError, match=r"only 1 of 2 ranks came within 0.2 s"):
+            connect(board, 0, 2, 0.2)
+    finally:
+        over.set()
+
+
+def test_a_connection_that_the_kernel_gives_up_is_gone_and_not_silent():
+    class GivenUp:
+        def settimeout(self, seconds: float | None) -> None:
+            self.seconds = seconds
+
+        def gettimeout(self) -> float | None:
+            return self.seconds
+
+        def recv_into(self, buffer: Any) -> int:
+            raise OSError(errno.ETIMEDOUT, "Connection timed out")
+
+    for patience in (None, 1800.0):
+        with pytest.raises(AuscultError, match=r"rank 0 is gone: .*Connection timed out"):
+            Links(1, {0: GivenUp()}, patience).swap([b"", b""])
+
+
+def test_a_failed_start_leaves_no_connection_open():
+    """pytest makes an error of a socket that is left open."""
+    board, closed = Board(), socket.create_server(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        board.set("key", "00" * links.KEY_BYTES)
+        board.set("rank 0", f"127.0.0.1 {first.getsockname()[1]}")
+        board.set("rank 1", f"127.0.0.1 {closed.getsockname()[1]}")
+        closed.close()
+        with pytest.raises(AuscultError, match="rank 1 cannot be reached"):
+            connect(board, 2, 3, 60.0)
+
+
+def test_a_place_without_an_address_is_named(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "no.such.host.invalid")
+    with pytest.raises(AuscultError, match=r"MASTER_ADDR = no\.such\.host\.invalid: there is no way to it from here"):
+        connect(Board(), 0, 2, 60.0)
 
 
 def test_who_comes_twice_has_one_link():
