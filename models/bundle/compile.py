@@ -98,7 +98,7 @@ def compile_module(
         show(exported.forward)
     shape = exported.source.output_shape
     spec = set_max_batch(set_classes(spec, shape), exported.trained)
-    exported.trained.samples = min(exported.trained.samples, spec.max_batch or MOST)
+    exported.trained.samples = spec.max_batch or MOST
     fixed, y_shape = read_vectors(net, state.slots, state.buffers), find_target_shape(spec, shape)
     truth = make_truth(net, spec, state, exported.drops, examples)
     graphs, models, runs = build_graphs(spec, exported, truth, fixed, y_shape, progress)

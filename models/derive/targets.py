@@ -83,7 +83,7 @@ class Source:
         renorm: batch normalisation with the statistics of the batch corrects its output towards the running ones.
 
     Attributes:
-        samples: of a step, for choices that depend on it.
+        samples: of the largest step, for choices that depend on it.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Source:
         g = copy.deepcopy(self._graph)
         biases = drop_idle_biases(g, self._kept, is_running) if self.momentum else {}
         most = MOST_BESIDE_BLOCKED if self.blocked else MOST_BESIDE_PORTABLE
-        use_winograd(g, most, bool(self.momentum), self.samples)
+        use_winograd(g, most, bool(self.momentum), min(SAMPLES, self.samples))
         if self.blocked:
             use_blocked_layout(g)
         use_plane_matrices(g)
@@ -245,13 +245,13 @@ def write_loss_grad(
         grad = g.concat([g.slice(grad, 0, s.offset, s.offset + s.size) for s in slots], 0)
     g.op("Identity", value, shape=(), output="loss")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
-    return finish(g, ["loss", "grad", *more], slots)
+    return finish(g, ["loss", "grad", *more], slots, source.samples)
 
 
-def finish(g: OnnxGraph, outputs: list[str], slots: list[Slot]) -> Target:
-    """The target of a graph that has its gradient, in the form in which a device runs it fast."""
+def finish(g: OnnxGraph, outputs: list[str], slots: list[Slot], samples: int) -> Target:
+    """The target of a graph that has its gradient, in the form in which a device runs it fast; `samples`: of a step."""
     arrange(g, outputs)
-    put_weights_first(g)
+    put_weights_first(g, samples)
     spread_numbers(g)
     move_gradients_last(g)
     return Target(g, outputs, slots)
@@ -264,7 +264,7 @@ def write_vjp(source: Source) -> Target:
     g.input("cotangent", g.shape(source.output))
     grad = write_flat_gradient(g, {source.output: "cotangent"}, source.parameters)
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
-    return finish(g, [source.output, "grad", *more], source.parameters)
+    return finish(g, [source.output, "grad", *more], source.parameters, source.samples)
 
 
 def write_features(source: Source, layer: str) -> Target:
@@ -284,7 +284,7 @@ def write_features_vjp(source: Source, layer: str) -> Target:
     grad = write_flat_gradient(g, {last: "cotangent"}, source.parameters)
     g.op("Identity", last, shape=g.shape(last), output="features")
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
-    return finish(g, ["features", "grad", *more], source.parameters)
+    return finish(g, ["features", "grad", *more], source.parameters, source.samples)
 
 
 def find_returned(g: OnnxGraph, layer: str) -> str:

@@ -16,16 +16,19 @@ from edge_sdk.models.ir.shapes import BatchDim
 
 MANY_WEIGHTS = 1 << 18
 MOST_ROWS = 64
-"""Of a step of so many samples:"""
-SAMPLES = 8
+"""Of a step: with 100 rows, the transposition costs what the panels did."""
 PLAIN = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
 """What a Gemm does where its attributes say nothing."""
 
 
-def put_weights_first(g: OnnxGraph) -> None:
-    """Rewrite all dense layers that gain by it, in place. For graphs that have their gradient."""
+def put_weights_first(g: OnnxGraph, samples: int) -> None:
+    """Rewrite all dense layers that gain by it, in place. For graphs that have their gradient.
+
+    Args:
+        samples: of the largest step.
+    """
     for n in g.take_nodes():
-        if gains(g, n):
+        if gains(g, n, samples):
             write_weights_first(g, n)
         else:
             g.nodes.append(n)
@@ -33,12 +36,12 @@ def put_weights_first(g: OnnxGraph) -> None:
     g.where = ""
 
 
-def gains(g: OnnxGraph, n: OnnxNode) -> bool:
+def gains(g: OnnxGraph, n: OnnxNode, samples: int) -> bool:
     """True for x weight' (+ bias) of few rows and many weights."""
     if n.op != "Gemm" or n.domain or {**PLAIN, **n.attributes} != {**PLAIN, "transB": 1}:
         return False
     (rows, _), weights, biases = g.shape(n.inputs[0]), g.shape(n.inputs[1]), [g.shape(b) for b in n.inputs[2:] if b]
-    few = isinstance(rows, BatchDim) and rows.times * SAMPLES <= MOST_ROWS
+    few = isinstance(rows, BatchDim) and rows.times * samples <= MOST_ROWS
     fixed = all(isinstance(size, int) for size in weights)
     one_each = all(shape in ((weights[0],), (1, weights[0])) for shape in biases)  # others spread over rows or units
     return few and fixed and one_each and prod(g.numbers(n.inputs[1])) >= MANY_WEIGHTS

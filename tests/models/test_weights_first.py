@@ -82,6 +82,16 @@ class Spread(nn.Module):
         return self.head(torch.tanh(nn.functional.linear(x, self.weight, bias)))
 
 
+@pytest.mark.parametrize(("most", "first"), [(8, True), (64, False)])
+def test_rows_are_those_of_the_largest_step(most, first):
+    """Five rows a sample: forty in a step of eight samples, and with 320 there would be nothing to gain."""
+    net = nn.Sequential(nn.Linear(512, 640), nn.Tanh(), nn.Flatten(), nn.Linear(640 * 5, 4))
+    graph = training_graph(parse(compile_module(net.eval(), Spec("m", (5, 512), max_batch=most)).data))
+    makers = {o: n for n in graph.node for o in n.output}
+    rows = [n.input[0] for n in graph.node if n.op_type == "Gemm" and {a.name: a.i for a in n.attribute}["transB"]]
+    assert any(is_of_theta(makers, name) for name in rows) == first
+
+
 @pytest.mark.parametrize("shape", [(640,), (1, 640), (1,), (), "rows"])
 def test_a_bias_of_any_shape(shape):
     torch.manual_seed(5)
