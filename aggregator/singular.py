@@ -90,12 +90,13 @@ class FastSvt:
         if base is None:
             return None
         found = converge(x, widened(base, base.shape[1] + max(8, short // 48)), threshold)
-        if found is None or not rest_vanishes(x, found[0][0], threshold, found[1]):
-            self.counts["given up"] += 1
-            return None
-        self.counts["subspace"] += 1
-        a, s, b = found[0]
-        return a, s - threshold, b
+        if found is not None:
+            (a, s, b), below = found
+            if rest_vanishes(x, a, threshold, below):
+                self.counts["subspace"] += 1
+                return a, s - threshold, b
+        self.counts["given up"] += 1
+        return None
 
     def by_gram(self, x: Tensor, threshold: float) -> Triplets | None:
         """The result from the eigenvectors of the smaller Gram matrix; None: it would not pay or not be exact."""
@@ -203,13 +204,13 @@ def filtered(x: Tensor, base: Tensor, degree: int, cut: float) -> Tensor:
 def rest_vanishes(x: Tensor, left: Tensor, threshold: float, expected: float = 0.0) -> bool:
     """True if R = (I - A A^T) x is shown to have no singular value above the threshold.
 
-    Args:
-        expected: its largest value, as far as is known: what is too near for float32 is not tried in it.
-
     The bounds on rounding are those of worst cases, for any order of additions: a product of matrices is off by at most
     size * unit * |R|_F^2, and a matrix D of which a Cholesky factorisation exists is positive but for sum of
     unit * (j + 2) * D_jj, j from 1 on (Rump, "Verification of positive definiteness", BIT 2006, theorem 2.3). R is
     float32; where that sum is too much for it, the factorisation is made in float64.
+
+    Args:
+        expected: its largest value, as far as is known: what is too near for float32 is not tried in it.
     """
     unit, size, a = 2.0**-24, 1.01 * (max(x.shape) + 2), left.float()
     rest = x - a @ (a.T @ x)

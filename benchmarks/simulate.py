@@ -32,6 +32,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ROUNDS = {"mlp": 200, "wrist": 40}
+"""Model -> rounds of a race that takes some minutes."""
 WARM = 2
 """Rounds before the clock starts."""
 
@@ -42,7 +44,7 @@ def main() -> None:
     parser.add_argument("--pfl", help="python of an environment with pfl[pytorch]")
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--cohort", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, help=f"({', '.join(f'{k}: {v}' for k, v in ROUNDS.items())})")
     parser.add_argument("--ranks", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--model", default="mlp,wrist", help="models to race with, with a comma between them")
     parser.add_argument("--json", action="store_true")
@@ -62,7 +64,14 @@ def main() -> None:
 # The race ---------------------------------------------------------------------------------------------------------
 def participants(args: argparse.Namespace, model: str) -> dict[str, list[str]]:
     """Name -> command, which prints an object with "rate" (clients per second) as its last line."""
-    sizes = ["--clients", str(args.clients), "--cohort", str(args.cohort), "--rounds", str(args.rounds)]
+    sizes = [
+        "--clients",
+        str(args.clients),
+        "--cohort",
+        str(args.cohort),
+        "--rounds",
+        str(args.rounds or ROUNDS[model]),
+    ]
     sizes += ["--model", model]
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks)]
     found = {"auscult simulate": [sys.executable, *launch, __file__, *sizes]}

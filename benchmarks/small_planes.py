@@ -28,11 +28,13 @@ from edge_sdk.models.passes import winograd
 CASES = ("512x4x32", "256x8x32", "512x4x8", "512x4x1")
 PRODUCTS = ((136, 192, 768), (32, 768, 3072), (8, 576, 512), (960, 576, 512))
 BLOCKS, SECONDS = 5, 0.05
+KINDS = ("y", "first", "gx", "gw")
+"""A layer's result, the same with the weights first, and the adjoints of its input and weights."""
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("rows, in, out    forward, input's and weight's adjoint: onnxruntime | torch, GFLOP/s")
+    print("rows, in, out    forward, weights first, input's and weight's adjoint: onnxruntime | torch, GFLOP/s")
     for sizes in PRODUCTS:
         print(*sizes, "  ", *compare_products(*sizes), flush=True)
     print(f"{'channels x side x batch':24} {'products':>9} {'portable':>9} {'blocked':>9} {'torch ms':>9}")
@@ -61,7 +63,12 @@ def compare_products(rows: int, inputs: int, outputs: int) -> list[str]:
     at = {k: random.standard_normal(v).astype(np.float32) for k, v in shapes.items()}
     there = {k: torch.from_numpy(v) for k, v in at.items()}
     steps: dict[str, Callable[[], object]] = {}
-    for kind, (a, b, ta, tb) in {"y": ("x", "w", 0, 1), "gx": ("g", "w", 0, 0), "gw": ("g", "x", 1, 0)}.items():
+    for kind, (a, b, ta, tb) in {
+        "y": ("x", "w", 0, 1),
+        "first": ("w", "x", 0, 1),
+        "gx": ("g", "w", 0, 0),
+        "gw": ("g", "x", 1, 0),
+    }.items():
         node = helper.make_node("Gemm", [a, b], ["made"], transA=ta, transB=tb)
         info = [helper.make_tensor_value_info(k, TensorProto.FLOAT, shapes[k]) for k in (a, b)]
         made = helper.make_tensor_value_info("made", TensorProto.FLOAT, None)
@@ -74,7 +81,7 @@ def compare_products(rows: int, inputs: int, outputs: int) -> list[str]:
         steps[f"torch {kind}"] = lambda left=left, right=right: left @ right
     took, work = take_turns(steps), 2 * rows * inputs * outputs / 1e6
     rates = {k: f"{work / ms:.0f}" for k, ms in took.items()}
-    return [*(rates[f"onnx {k}"] for k in ("y", "gx", "gw")), "|", *(rates[f"torch {k}"] for k in ("y", "gx", "gw"))]
+    return [*(rates[f"onnx {k}"] for k in KINDS), "|", *(rates[f"torch {k}"] for k in KINDS)]
 
 
 def compare_layers(channels: int, side: int, batch: int) -> dict[str, float]:
