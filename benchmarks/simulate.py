@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import importlib.util
 import json
 import math
 import os
@@ -49,9 +50,15 @@ def main() -> None:
     parser.add_argument("--model", default="mlp,wrist", help="models to race with, with a comma between them")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--play", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--by-ray", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.play is not None:
-        play(args)
+        if args.by_ray:
+            from edge_sdk.simulate.on_ray import play_on_ray
+
+            play_on_ray(play, args, args.ranks, gpus=False)
+        else:
+            play(args)
         return
     found = [
         {"model": model, **race(name, command, args)}
@@ -75,6 +82,9 @@ def participants(args: argparse.Namespace, model: str) -> dict[str, list[str]]:
     sizes += ["--model", model]
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks)]
     found = {"auscult simulate": [sys.executable, *launch, __file__, *sizes]}
+    if importlib.util.find_spec("ray"):
+        command = [sys.executable, __file__, *sizes, "--by-ray", "--ranks", str(args.ranks)]
+        found["the same, by Ray"] = command
     if model == "mlp":  # of the other network, plain numpy would be slower than torch
         found["plain numpy loop"] = [sys.executable, str(HERE / "simulate_loop.py"), *sizes, "--ranks", str(args.ranks)]
     if args.flower:

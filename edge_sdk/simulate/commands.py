@@ -23,7 +23,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 
 def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     """Adds `auscult simulate`."""
-    words = "simulate a run of up to a million clients on this machine, or on several (torchrun)"
+    words = "simulate a run of up to a million clients on this machine, or on several (torchrun, Ray)"
     command = commands.add_parser("simulate", help=words, description=words, parents=parents)
     command.add_argument("--method", help="(fedslr); a wrong name is answered with those there are")
     many = "how many; each draws its samples (--samples, 50) from the data set, or bootstraps its windows from a "
@@ -55,6 +55,8 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     command.add_argument("--calls", choices=("epoch", "step", "cohort"), default="epoch", help=calls)
     svt = "singular value thresholding: full decompositions, or fast where that is shown to be as exact (full)"
     command.add_argument("--svt", choices=("full", "fast"), default="full", help=svt)
+    ray = "start N ranks with Ray, on this machine or on the cluster at RAY_ADDRESS, in place of torchrun; needs --out"
+    command.add_argument("--ray", type=int, metavar="N", help=ray)
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_run_options(command)
@@ -64,10 +66,20 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
 def do_simulate(options: argparse.Namespace) -> None:
     """Runs a simulation, or a sweep of them; rank 0 writes files and prints tables."""
     restart_with_one_thread(options)
+    check_place(options)
+    if options.ray is None:
+        play_rank(options)
+    else:
+        from edge_sdk.simulate.on_ray import play_on_ray
+
+        play_on_ray(play_rank, options, options.ray, options.calls == "cohort")
+
+
+def play_rank(options: argparse.Namespace) -> None:
+    """Runs what this process has of a simulation: all of it, or a rank."""
     from edge_sdk.simulate.ranks import find_ranks
     from edge_sdk.simulate.sweep import read_sweep, sweep_runs
 
-    check_place(options)
     ranks = find_ranks()
     show = sys.stderr if options.json else sys.stdout
     printer = ClockPrinter(show if ranks.number == 0 else None)
@@ -96,7 +108,12 @@ def check_place(options: argparse.Namespace) -> None:
     """Raises UsageError if several ranks would name a directory each by its own clock, and none find it again."""
     from edge_sdk.errors import UsageError
 
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and options.out is None:
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if options.ray is not None and started > 1:
+        raise UsageError(f"--ray {options.ray}: torchrun has started {started} ranks already; one of the two does it")
+    if options.ray is not None and options.ray < 1:
+        raise UsageError(f"--ray {options.ray}: ranks, 1 or more")
+    if max(started, options.ray or 1) > 1 and options.out is None:
         raise UsageError("--out: name a directory, which all ranks know, and which a restart finds again")
 
 
@@ -132,7 +149,7 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
 
     completed = complete_settings(options, options.method)
     options.hospitals = options.hospitals or default_hospitals(options.clients)
-    began_before = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0  # torchrun has started it again
+    began_before = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0  # and this is a restart
     replay = Replay(
         **read_run_options(options, completed),
         out=options.out or Path("runs") / f"simulate-{completed.method}-{time.strftime('%Y%m%d-%H%M%S')}",

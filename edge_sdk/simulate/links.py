@@ -35,6 +35,10 @@ SIZE = struct.Struct("<q")
 Bytes = bytes | bytearray | memoryview
 
 
+class RankGone(AuscultError):
+    """Another process of the run has ended, or says nothing."""
+
+
 class Noticeboard(Protocol):
     """Where processes find each other: `torch.distributed.Store`."""
 
@@ -69,7 +73,7 @@ class Links:
             given: for each rank, in their order.
 
         Raises:
-            AuscultError: another is gone, or silent for longer than there is patience.
+            RankGone: another is gone, or silent for longer than there is patience.
         """
         found = list(given)
         for rank, link in self.others.items():
@@ -82,8 +86,8 @@ class Links:
             except OSError as error:
                 patience = link.gettimeout()
                 if isinstance(error, TimeoutError) and error.errno is None and patience is not None:  # not the kernel's
-                    raise AuscultError(f"rank {rank} is silent for {patience:g} s") from error
-                raise AuscultError(f"rank {rank} is gone: {error}") from error
+                    raise RankGone(f"rank {rank} is silent for {patience:g} s") from error
+                raise RankGone(f"rank {rank} is gone: {error}") from error
         return found
 
     def close(self) -> None:
@@ -120,7 +124,7 @@ def connect(board: Noticeboard, number: int, count: int, patience: float | None)
     Each listens, writes on the board where, and connects to those of lower rank.
 
     Raises:
-        AuscultError: another cannot be reached, or did not come in time.
+        RankGone: another cannot be reached, or did not come in time.
     """
     others: dict[int, socket.socket] = {}
     try:
@@ -162,7 +166,7 @@ def reach(rank: int, host: str, port: int, hello: bytes) -> socket.socket:
             link.close()
             raise
     except OSError as error:
-        raise AuscultError(f"rank {rank} cannot be reached at {host}, port {port}: {error}") from error
+        raise RankGone(f"rank {rank} cannot be reached at {host}, port {port}: {error}") from error
     return link
 
 
@@ -177,7 +181,7 @@ def answer_door(
         others: rank -> connection; gets theirs.
 
     Raises:
-        AuscultError: they did not come in time.
+        RankGone: they did not come in time.
     """
     ends = inf if patience is None else time.monotonic() + patience
     with selectors.DefaultSelector() as door:
@@ -187,7 +191,7 @@ def answer_door(
                 left = ends - time.monotonic()
                 if left <= 0:
                     count = wanted.stop
-                    raise AuscultError(f"only {len(others) + 1} of {count} ranks came within {patience:g} s")
+                    raise RankGone(f"only {len(others) + 1} of {count} ranks came within {patience:g} s")
                 for found, _ in door.select(None if left == inf else left):
                     if found.fileobj is server:
                         come_in(server, door)

@@ -1,7 +1,7 @@
 """The processes of one simulation: each is a rank, and all play the same run, each with clients of its own.
 
-`torchrun` starts the processes, on one machine or on several, starts them again where one has died, and lets them find
-each other. They exchange bytes of messages, and sums of integers, which are the same in any order (links.py). A
+`torchrun` starts the processes, on one machine or on several, and starts them again where one has died; or Ray does
+(on_ray.py). torch's store lets them find each other. They exchange bytes of messages, and sums of integers, which are the same in any order (links.py). A
 simulation in one process needs none of it.
 """
 
@@ -63,7 +63,7 @@ class OneRank:
 
 
 class TorchRanks:
-    """The processes that torchrun has started, as its environment variables name them.
+    """The processes that torchrun or Ray has started, as the environment variables of torchrun name them.
 
     Args:
         patience: seconds that a rank waits for the others in one exchange; they may have much to do in between. None:
@@ -118,5 +118,5 @@ def attempt() -> str:
 
 
 def find_ranks(patience: float | None = 1800.0) -> Ranks:
-    """The processes that torchrun has started, or this one alone. `patience`: as of `TorchRanks`."""
+    """The processes that torchrun or Ray has started, or this one alone. `patience`: as of `TorchRanks`."""
     return TorchRanks(patience) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else OneRank()

@@ -180,7 +180,7 @@ class Checkpoints:
                 f"{self.directory}: was begun with {noted['ranks']} ranks, and there are {self.ranks.count}"
             )
         self.number = int(noted["number"])
-        content = self.path(self.number).read_bytes()
+        content = self.read_own()
         data, crc = content[:-4], int.from_bytes(content[-4:], "little")
         if zlib.crc32(data) != crc:
             raise AuscultError(f"{self.path(self.number)}: damaged, its checksum is not that of what was written")
@@ -188,6 +188,14 @@ class Checkpoints:
         if found.format != FORMAT:
             raise UsageError(f"{self.path(self.number)}: of format {found.format}, this version reads {FORMAT}")
         return found
+
+    def read_own(self) -> bytes:
+        """This rank's file of the latest checkpoint."""
+        try:
+            return self.path(self.number).read_bytes()
+        except FileNotFoundError as error:
+            wanted = f"rank {self.ranks.number} must be on the machine on which it was before"
+            raise UsageError(f"{self.path(self.number)}: is not here; {wanted}") from error
 
     def restore(self, network: SimulatedNetwork, saved: SavedRun) -> None:
         """Puts a network that was made like the one of before where that was."""

@@ -1,6 +1,6 @@
 """`auscult`, of which one rank kills itself (SIGKILL) after some rounds of its first life: no test has to be in time.
 
-python -m tests.simulate.dying RANK ROUNDS simulate ...
+python -m tests.simulate.dying RANK ROUNDS simulate ...     started by torchrun; or, with --ray, by itself
 """
 
 from __future__ import annotations
@@ -8,8 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
+from typing import Any
 
 from edge_sdk.cli import main
+from edge_sdk.simulate import commands
+from edge_sdk.simulate.commands import play_rank
 from edge_sdk.simulate.job import Course
 
 
@@ -25,7 +29,13 @@ def die_after(rounds: int) -> None:
     Course.receive = receive_and_die  # type: ignore[method-assign]
 
 
+def play_and_die(number: str, rounds: int, options: Any) -> None:
+    """What a rank does, if it is not the one that dies."""
+    if os.environ["RANK"] == number and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        die_after(rounds)
+    play_rank(options)
+
+
 if __name__ == "__main__":
-    if os.environ["RANK"] == sys.argv[1] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        die_after(int(sys.argv[2]))
+    commands.play_rank = partial(play_and_die, sys.argv[1], int(sys.argv[2]))  # type: ignore[assignment]
     sys.exit(main(sys.argv[3:]))

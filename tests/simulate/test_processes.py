@@ -19,13 +19,13 @@ from tests.simulate.test_job import ROOT, model_of, path_here, without_times
 
 pytestmark = pytest.mark.long
 ROUNDS = 40
+OPTIONS = ["breast-cancer", "--method", "fedslr", "--clients", "40", "--cohort", "8", "--rounds", str(ROUNDS)]
+OPTIONS += ["--hospitals", "2", "--samples", "20", "--seed", "3", "--settings", "stated", "--save-every", "0"]
 
 
 def launch(out: Path, *options: str, module: tuple[str, ...] = ("edge_sdk.cli",)) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", *module, "simulate"]
-    command += ["breast-cancer", "--method", "fedslr", "--clients", "40", "--cohort", "8", "--rounds", str(ROUNDS)]
-    command += ["--hospitals", "2", "--samples", "20", "--seed", "3", "--settings", "stated", "--out", str(out)]
-    command += ["--save-every", "0"]
+    command += [*OPTIONS, "--out", str(out)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=path_here(), cwd=ROOT
     )
