@@ -1,8 +1,8 @@
 """The processes of one simulation: each is a rank, and all play the same run, each with clients of its own.
 
 `torchrun` starts the processes, on one machine or on several, and starts them again where one has died; or Ray does
-(on_ray.py). torch's store lets them find each other. They exchange bytes of messages, and sums of integers, which are the same in any order (links.py). A
-simulation in one process needs none of it.
+(on_ray.py). torch's store lets them find each other. They exchange bytes of messages, and sums of integers, which are
+the same in any order (links.py). A simulation in one process needs none of it.
 """
 
 from __future__ import annotations
