@@ -1,12 +1,14 @@
 """Optimisers on the flat vector: plain numpy, in place, in the vector's own type.
 
 `step` changes `theta` and the optimiser's own memory, never `grad`, and allocates nothing after the first call; theta
-must be an array that belongs to the caller (copy what came from a message). For a proximal method, follow `step` by the
+must be an array (n,) that belongs to the caller (copy what came from a message). A step goes through the vectors in
+pieces that stay in the processor's cache, so that a large model is read from memory once and written once. For a proximal method, follow `step` by the
 proximal operator with the same step size: `opt.step(theta, grad, rate); prox.shrink(theta, rate * weight, spare)`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import sqrt
 
@@ -16,6 +18,8 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.errors import UsageError
 
 NONE: Vector = np.zeros(0, np.float32)
+PIECE = 2**15
+"""Numbers that a step takes at once: what it works with are 128 kB of each vector."""
 
 
 def positive(name: str, value: float, zero: bool = False) -> None:
@@ -52,10 +56,12 @@ class SGD:
         """So many steps were made by another process; they leave no trace in this one."""
 
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
-        spare = self._spare = scratch(self._spare, theta)
-        decayed(theta, grad, self.decay, spare)
-        np.multiply(spare, self.rate if rate is None else rate, out=spare)
-        np.subtract(theta, spare, out=theta)
+        self._spare = scratch(self._spare, theta)
+        for part, slope in pieces(theta, grad):
+            spare = self._spare[: len(part)]
+            decayed(part, slope, self.decay, spare)
+            np.multiply(spare, self.rate if rate is None else rate, out=spare)
+            np.subtract(part, spare, out=part)
 
 
 @dataclass
@@ -78,13 +84,15 @@ class Momentum:
         fraction("momentum", self.momentum)
 
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
-        spare = self._spare = scratch(self._spare, theta)
+        self._spare = scratch(self._spare, theta)
         self.velocity = memory(self.velocity, theta)
-        decayed(theta, grad, self.decay, spare)
-        np.multiply(self.velocity, self.momentum, out=self.velocity)
-        np.add(self.velocity, spare, out=self.velocity)
-        np.multiply(self.velocity, self.rate if rate is None else rate, out=spare)
-        np.subtract(theta, spare, out=theta)
+        for part, slope, velocity in pieces(theta, grad, self.velocity):
+            spare = self._spare[: len(part)]
+            decayed(part, slope, self.decay, spare)
+            np.multiply(velocity, self.momentum, out=velocity)
+            np.add(velocity, spare, out=velocity)
+            np.multiply(velocity, self.rate if rate is None else rate, out=spare)
+            np.subtract(part, spare, out=part)
 
 
 @dataclass
@@ -125,29 +133,47 @@ class Adam:
         self.steps += steps
 
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
-        spare, other = scratch(self._spare, theta), scratch(self._other, theta)
-        self._spare, self._other = spare, other
+        self._spare, self._other = scratch(self._spare, theta), scratch(self._other, theta)
         self.mean, self.square = memory(self.mean, theta), memory(self.square, theta)
         self.steps += 1
+        for part, slope, mean, square in pieces(theta, grad, self.mean, self.square):
+            self.step_piece(part, slope, mean, square, self.rate if rate is None else rate)
+
+    def step_piece(self, theta: Vector, grad: Vector, mean: Vector, square: Vector, rate: float) -> None:
+        """`step` of some of the numbers."""
+        spare, other = self._spare[: len(theta)], self._other[: len(theta)]
         decayed(theta, grad, self.decay, spare)
-        blend(self.mean, spare, self.beta1, other)
+        blend(mean, spare, self.beta1, other)
         np.multiply(spare, spare, out=spare)
-        blend(self.square, spare, self.beta2, other)
-        np.sqrt(self.square, out=spare)
+        blend(square, spare, self.beta2, other)
+        np.sqrt(square, out=spare)
         np.multiply(spare, 1 / sqrt(1 - self.beta2**self.steps), out=spare)
         np.add(spare, self.epsilon, out=spare)
-        np.divide(self.mean, spare, out=spare)
-        np.multiply(spare, (self.rate if rate is None else rate) / (1 - self.beta1**self.steps), out=spare)
+        np.divide(mean, spare, out=spare)
+        np.multiply(spare, rate / (1 - self.beta1**self.steps), out=spare)
         np.subtract(theta, spare, out=theta)
 
 
 OPTIMISERS = {"sgd": SGD, "momentum": Momentum, "adam": Adam}
 
 
-def decayed(theta: Vector, grad: Vector, decay: float, out: Vector) -> None:
-    """out <- grad + decay theta."""
+def pieces(theta: Vector, grad: Vector, *others: Vector) -> Iterator[tuple[Vector, ...]]:
+    """Views of PIECE numbers of each vector, one after the other.
+
+    Raises:
+        UsageError: the gradient is not of theta's shape.
+    """
     if grad.shape != theta.shape:
         raise UsageError(f"optimiser: a gradient of shape {grad.shape} for theta of shape {theta.shape}")
+    if len(theta) <= PIECE:  # a small model's step is as short as a view takes to make
+        yield theta, grad, *others
+        return
+    for start in range(0, len(theta), PIECE):
+        yield tuple(vector[start : start + PIECE] for vector in (theta, grad, *others))
+
+
+def decayed(theta: Vector, grad: Vector, decay: float, out: Vector) -> None:
+    """out <- grad + decay theta."""
     np.multiply(theta, decay, out=out)
     np.add(out, grad, out=out)
 
@@ -160,8 +186,9 @@ def blend(old: Vector, new: Vector, keep: float, spare: Vector) -> None:
 
 
 def scratch(have: Vector, like: Vector) -> Vector:
-    """Memory to work in, of the shape and type of `like`."""
-    return have if have.shape == like.shape and have.dtype == like.dtype else np.empty_like(like)
+    """Memory to work in, for a piece of `like`."""
+    size = min(len(like), PIECE)
+    return have if len(have) == size and have.dtype == like.dtype else np.empty(size, like.dtype)
 
 
 def memory(have: Vector, like: Vector) -> Vector:

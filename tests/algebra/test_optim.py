@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra import prox
-from edge_sdk.algebra.optim import OPTIMISERS, SGD, Adam, Momentum
+from edge_sdk.algebra.optim import OPTIMISERS, PIECE, SGD, Adam, Momentum
 from edge_sdk.errors import UsageError
 
 
@@ -52,6 +52,29 @@ def test_in_place_in_the_type_of_theta_and_never_in_the_gradient(name, dtype):
     opt.step(theta, g, rate=0.5)
     assert theta is same and theta.dtype == dtype and (theta != 1).all()
     np.testing.assert_array_equal(g, kept)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("beyond", [-1, 0, 1, PIECE + 3])
+def test_a_large_step_is_that_of_each_number(name, beyond):
+    """Pieces are for speed: where one ends is to be seen in no bit."""
+    draws = np.random.default_rng(2)
+    theta, first, second = draws.standard_normal((3, PIECE + beyond), dtype=np.float32)
+    parts = [(theta[i::7].copy(), OPTIMISERS[name](rate=0.1, decay=0.01)) for i in range(7)]
+    whole = OPTIMISERS[name](rate=0.1, decay=0.01)
+    for grad in (first, second):
+        whole.step(theta, grad)
+        for i, (part, opt) in enumerate(parts):
+            opt.step(part, grad[i::7])
+    for i, (part, _) in enumerate(parts):
+        np.testing.assert_array_equal(theta[i::7], part)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_a_step_works_in_little_memory(name):
+    opt = OPTIMISERS[name](rate=0.1)
+    opt.step(np.ones(5 * PIECE), np.ones(5 * PIECE))
+    assert opt._spare.size == PIECE
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
