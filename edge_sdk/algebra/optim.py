@@ -2,8 +2,9 @@
 
 `step` changes `theta` and the optimiser's own memory, never `grad`, and allocates nothing after the first call; theta
 must be an array (n,) that belongs to the caller (copy what came from a message). A step goes through the vectors in
-pieces that stay in the processor's cache, so that a large model is read from memory once and written once. For a proximal method, follow `step` by the
-proximal operator with the same step size: `opt.step(theta, grad, rate); prox.shrink(theta, rate * weight, spare)`.
+pieces that stay in the processor's cache, so that a large model is read from memory once and written once. For a
+proximal method, follow `step` by the proximal operator with the same step size: `opt.step(theta, grad, rate);
+prox.shrink(theta, rate * weight, spare)`.
 """
 
 from __future__ import annotations
