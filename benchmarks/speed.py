@@ -180,7 +180,7 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
 
 
 def write_graph(path: Path, target: Any, slots: Sequence[Any]) -> None:
-    """Write a graph, in the form in which a device runs it: for one that takes theta's tensors, with where these lie."""
+    """Write a graph in the form in which a device runs it; of one with the tensors of theta, also where these lie."""
     from edge_sdk.models.bundle.pack import describe_tensors
     from edge_sdk.models.derive.tensors import is_worth_it, separate_tensors
 

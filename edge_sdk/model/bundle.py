@@ -29,7 +29,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model import onnx_scan
 from edge_sdk.model.dropout import DropSite, count_columns, read_sites
 from edge_sdk.model.signal_spec import SignalSpec, read_class_names, read_signal
-from edge_sdk.model.theta_tensors import TENSORS, read_tensors, tensor_part
+from edge_sdk.model.theta_tensors import list_forms
 
 MAGIC = b"AUSCULT\0"
 VERSION = 1
@@ -147,10 +147,8 @@ def parse(data: bytes) -> Bundle:
             read_layout(parts, "buffers.json", "buffers0", manifest["buffers"]) if manifest["buffers"] else Layout(())
         )
         for name, entry in manifest["graphs"].items():
-            check_graph(name, parts[f"{name}.onnx"])
-            if TENSORS in entry:
-                read_tensors(name, entry, layout)
-                check_graph(name, parts[tensor_part(name)])
+            for form in list_forms(name, entry, layout, parts):
+                check_graph(name, form)
         check_golden(manifest, parts["golden"])
     except BundleError:
         raise
@@ -255,8 +253,6 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
         if f"{name}.onnx" not in parts:
             raise BundleError(f"graph {name!r} has no part {name}.onnx")
         check_graph_entry(name, check_object(entry, f"graphs.{name}"))
-        if TENSORS in entry and tensor_part(name) not in parts:
-            raise BundleError(f"graph {name!r} has no part {tensor_part(name)}")
     if not {"theta0", "layout.json", "golden"} <= set(parts):
         raise BundleError("one of the parts theta0, layout.json, golden is missing")
     runtime = check_object(manifest.get("runtime"), "runtime")

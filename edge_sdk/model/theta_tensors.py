@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.errors import UsageError
 from edge_sdk.model.inputs import Floats
@@ -62,6 +60,23 @@ class ThetaTensors:
 def tensor_part(graph: str) -> str:
     """Name of the part that has a graph's second form."""
     return f"{graph}.{TENSORS}.onnx"
+
+
+def list_forms(
+    graph: str, entry: Mapping[str, Any], layout: Layout, parts: Mapping[str, memoryview]
+) -> list[memoryview]:
+    """The forms of a graph that a bundle has: with theta as a whole, and with its tensors if the entry lists them.
+
+    Raises:
+        UsageError: the second form is missing, or the list does not fit the layout.
+    """
+    whole = parts[f"{graph}.onnx"]
+    if TENSORS not in entry:
+        return [whole]
+    read_tensors(graph, entry, layout)
+    if tensor_part(graph) not in parts:
+        raise UsageError(f"graph {graph!r} has no part {tensor_part(graph)}")
+    return [whole, parts[tensor_part(graph)]]
 
 
 def read_tensors(graph: str, entry: Mapping[str, Any], layout: Layout) -> ThetaTensors:

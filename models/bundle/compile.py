@@ -15,9 +15,9 @@ from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import DropSite
 from edge_sdk.models.bundle import container
 from edge_sdk.models.bundle.pack import pack_bundle
+from edge_sdk.models.bundle.tensor_graphs import build_tensor_graphs
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
-from edge_sdk.models.derive.tensors import TensorGraph, is_worth_it, separate_tensors
 from edge_sdk.models.frontend.export import TRACE_BATCH, Forward, export_forward
 from edge_sdk.models.frontend.hooks import refuse_hooks
 from edge_sdk.models.frontend.lora import add_adapters, settle_adapters
@@ -39,7 +39,6 @@ from edge_sdk.models.gate.check import BLOCKED, YShape, check_graphs, draw_consi
 from edge_sdk.models.gate.gate import Drops, Truth
 from edge_sdk.models.gate.golden import make_golden
 from edge_sdk.models.gate.runnable import RunnableGraph
-from edge_sdk.models.gate.tensors import has_equal_bits
 from edge_sdk.models.gate.search import SEARCH, Comparison, search_inputs
 from edge_sdk.models.ir.errors import CompileError, UnsupportedPattern
 from edge_sdk.models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
@@ -296,27 +295,6 @@ def build_graphs(
         models[name] = graphs[name].model()
         runs[name] = RunnableGraph(models[name])
     return graphs, models, runs
-
-
-def build_tensor_graphs(
-    graphs: Mapping[str, Target],
-    runs: Mapping[str, RunnableGraph],
-    slots: Sequence[Slot],
-    fixed: Arrays,
-    data: Arrays,
-    progress: ShowProgress,
-) -> dict[str, TensorGraph]:
-    """Name -> second form of a graph, for those that gain by one and give the same bits in it."""
-    found = {}
-    for name, target in graphs.items():
-        graph = separate_tensors(target, slots) if is_worth_it(slots) and "theta" in target.graph.inputs else None
-        if graph is None:
-            continue
-        if has_equal_bits(runs[name], RunnableGraph(graph.target.model()), graph, slots, fixed, data):
-            found[name] = graph
-        else:
-            progress(f"{name}: is rounded differently with the tensors of theta one by one, so it takes theta as a whole")
-    return found
 
 
 def make_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:

@@ -19,7 +19,12 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def has_equal_bits(
-    whole: RunnableGraph, separate: RunnableGraph, graph: TensorGraph, slots: Sequence[Slot], fixed: Arrays, data: Arrays
+    whole: RunnableGraph,
+    separate: RunnableGraph,
+    graph: TensorGraph,
+    slots: Sequence[Slot],
+    fixed: Arrays,
+    data: Arrays,
 ) -> bool:
     """True if both give the same bits, wherever theta begins that devices leave it (`edge_sdk.model.theta_tensors`).
 
