@@ -156,7 +156,7 @@ def test_blocked_graphs_and_those_of_groups_have_one(always):
 
 
 def test_tensors_are_views_of_theta_and_of_a_copy_where_it_begins_elsewhere(dense):
-    """Some sums of onnxruntime depend on where a tensor begins: of all vectors, those begin as numpy's own arrays do."""
+    """Some sums of onnxruntime depend on where a tensor begins: those of all vectors begin as numpy's arrays do."""
     taken = read_tensors("loss_grad", dense.manifest["graphs"]["loss_grad"], dense.layout)
     memory = np.zeros(dense.theta0.size + 8, np.float32)
     first = -memory.ctypes.data % 16 // 4
