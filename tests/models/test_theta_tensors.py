@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.model import Model
 from edge_sdk.model.onnx_session import OnnxSession
@@ -18,7 +19,12 @@ from edge_sdk.model.theta_tensors import TENSORS, read_tensors, tensor_part
 from edge_sdk.models.bundle import tensor_graphs
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import tensors
+from edge_sdk.models.derive.targets import Target
+from edge_sdk.models.gate.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
+from edge_sdk.models.ir.shapes import BatchDim
 from edge_sdk.models.ir.spec import Spec
 from tests.model.bundle_files import repacked
 
@@ -27,7 +33,7 @@ LIMITS = {"LEAST": tensors.LEAST, "EACH": tensors.EACH}
 
 
 class Recurrent(nn.Module):
-    """An LSTM, whose backward pass is the body of a Scan that reads weights from outside."""
+    """An LSTM, whose steps are the body of a Scan that reads weights from outside."""
 
     def __init__(self):
         super().__init__()
@@ -155,15 +161,42 @@ def test_blocked_graphs_and_those_of_groups_have_one(always):
     assert {"loss_grad+blocked", "predict+blocked", "loss_grad@body", "loss_grad@head"} <= having
 
 
+def test_the_body_of_a_scan_reads_a_tensor_by_its_new_name_and_an_idle_one_is_no_input():
+    g = OnnxGraph()
+    g.input("theta", (6,))
+    g.input("x", (BatchDim(), 2))
+    _, piece = g.ops("Split", "theta", g.ints([2, 4]), shapes=[(2,), (4,)], axis=0)
+    weight = g.op("Reshape", piece, g.ints([2, 2]), shape=(2, 2))
+    product = OnnxNode("MatMul", ["row", weight], ["out"])
+    body = ScanBody((product,), (("row", (2,)),), (("out", (2,)),))
+    g.op("Scan", "x", shape=(BatchDim(), 2), output="y", body=body, num_scan_inputs=1)
+    target = Target(g, ["y"])
+    found = tensors.separate_tensors(target, [Slot("idle", (2,), 0), Slot("weight", (2, 2), 2)])
+    assert found.slots == {"theta.weight": "weight"}
+    x, theta = np.ones((3, 2), np.float32), np.arange(6, dtype=np.float32)
+    wanted = RunnableGraph(target.model())({"x": x, "theta": theta})["y"]
+    given = {"x": x, "theta.weight": theta[2:].reshape(2, 2)}
+    assert np.array_equal(RunnableGraph(found.target.model())(given)["y"], wanted)
+
+
+def test_a_graph_that_does_more_with_theta_has_no_second_form():
+    g = OnnxGraph()
+    g.input("theta", (6,))
+    parts = g.ops("Split", "theta", g.ints([2, 4]), shapes=[(2,), (4,)], axis=0)
+    g.op("Concat", *parts, "theta", shape=(12,), output="y", axis=0)
+    assert tensors.separate_tensors(Target(g, ["y"]), [Slot("a", (2,), 0), Slot("b", (4,), 2)]) is None
+
+
 def test_tensors_are_views_of_theta_and_of_a_copy_where_it_begins_elsewhere(dense):
     """Some sums of onnxruntime depend on where a tensor begins: those of all vectors begin as numpy's arrays do."""
     taken = read_tensors("loss_grad", dense.manifest["graphs"]["loss_grad"], dense.layout)
     memory = np.zeros(dense.theta0.size + 8, np.float32)
     first = -memory.ctypes.data % 16 // 4
-    for shift in range(4):
-        theta = memory[first + shift :][: dense.theta0.size]
+    vectors = [memory[first + shift :][: dense.theta0.size] for shift in range(4)]
+    vectors.append(np.zeros((dense.theta0.size, 2), np.float32)[:, 0])
+    for place, theta in enumerate(vectors):
         cut = taken.cut(theta)
-        assert all(np.shares_memory(theta, one) == (shift == 0) for one in cut.values())
+        assert all(np.shares_memory(theta, one) == (place == 0) for one in cut.values())
         starts = [one.ctypes.data - 4 * part.span.start for one, part in zip(cut.values(), taken.each, strict=True)]
         assert all(start % 16 == 0 for start in starts)
 
@@ -179,10 +212,9 @@ def test_theta_is_read_at_each_step_wherever_it_is(dense):
     seen.append(gradient(theta))
     wide = np.zeros((theta.size, 2), np.float32)
     wide[:, 1] = theta
-    for other in (theta.copy(), np.concatenate([[0], theta]).astype(np.float32)[1:], wide[:, 1], theta.tolist()):
-        if not isinstance(other, list):
-            wanted = plain.run({**feeds, **weights, "theta": np.ascontiguousarray(other)})
-            assert bits(gradient(other)[1:]) == bits(wanted[1:])
+    for other in (theta, theta.copy(), np.append(np.float32(0), theta)[1:], wide[:, 1]):
+        wanted = plain.run({**feeds, **weights, "theta": np.ascontiguousarray(other)})
+        assert bits(gradient(other)[1:]) == bits(wanted[1:])
     assert not np.array_equal(seen[0][1], seen[1][1])
 
 
