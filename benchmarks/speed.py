@@ -37,10 +37,20 @@ MEAN = 0.65
 DEVICE = """
 import numpy as np
 from pathlib import Path
+import json
+from edge_sdk.algebra.vectors import Layout, Slot
 from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.tensor_session import TensorSession
+from edge_sdk.model.theta_tensors import read_tensors
 folder, kind, most = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 given = dict(np.load(folder / "feeds.npz"))
-session = OnnxSession(kind, (folder / f"{kind}.onnx").read_bytes(), 1)
+graph, listed = (folder / f"{kind}.onnx").read_bytes(), folder / f"{kind}.json"
+if listed.exists():
+    entry, slots = json.loads(listed.read_text())
+    tensors = read_tensors(kind, entry, Layout(tuple(Slot(name, tuple(shape), at) for name, shape, at in slots)))
+    session = TensorSession(kind, graph, 1, tensors)
+else:
+    session = OnnxSession(kind, graph, 1)
 def step_for(batch):
     theta, whole = given["theta"], ("theta", "buffers")
     starts = range(0, batch, most)
@@ -161,13 +171,25 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
     kinds = {"portable": source, "blocked": source.use_blocks()}
     for kind, each in kinds.items():
         if each is not None:
-            model = targets.write_loss_grad(each, spec.loss).model()
-            (folder / f"{kind}.onnx").write_bytes(model.SerializeToString())
+            write_graph(folder / kind, targets.write_loss_grad(each, spec.loss), state.slots)
     fixed = compiler.read_vectors(net, state.slots, state.buffers)
     outputs = tuple(d for d in source.output_shape[1:])
     feeds = draw_batch(spec, found.batch, outputs) | {k: v.astype(np.float32) for k, v in fixed.items()}
     np.savez(folder / "feeds.npz", **feeds)
     return [k for k, each in kinds.items() if each is not None], min(spec.max_batch, found.batch)
+
+
+def write_graph(path: Path, target: Any, slots: Sequence[Any]) -> None:
+    """Write a graph in the form in which a device runs it; of one with the tensors of theta, also where these lie."""
+    from edge_sdk.models.bundle.pack import describe_tensors
+    from edge_sdk.models.derive.tensors import is_worth_it, separate_tensors
+
+    graph = separate_tensors(target, slots) if is_worth_it(slots) else None
+    model = (graph.target if graph else target).model()
+    path.with_suffix(".onnx").write_bytes(model.SerializeToString())
+    if graph:
+        told = describe_tensors(graph), [(slot.name, slot.shape, slot.offset) for slot in slots]
+        path.with_suffix(".json").write_text(json.dumps(told))
 
 
 def draw_batch(spec: Any, batch: int, outputs: Sequence[int]) -> dict[str, np.ndarray]:

@@ -29,6 +29,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model import onnx_scan
 from edge_sdk.model.dropout import DropSite, count_columns, read_sites
 from edge_sdk.model.signal_spec import SignalSpec, read_class_names, read_signal
+from edge_sdk.model.theta_tensors import list_forms
 
 MAGIC = b"AUSCULT\0"
 VERSION = 1
@@ -145,8 +146,9 @@ def parse(data: bytes) -> Bundle:
         buffers = (
             read_layout(parts, "buffers.json", "buffers0", manifest["buffers"]) if manifest["buffers"] else Layout(())
         )
-        for name in manifest["graphs"]:
-            check_graph(name, parts[f"{name}.onnx"])
+        for name, entry in manifest["graphs"].items():
+            for form in list_forms(name, entry, layout, parts):
+                check_graph(name, form)
         check_golden(manifest, parts["golden"])
     except BundleError:
         raise

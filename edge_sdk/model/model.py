@@ -22,6 +22,7 @@ from edge_sdk.model.dropout import MASKS, step_masks
 from edge_sdk.model.inputs import Array, Data, Floats, check_floats
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
+from edge_sdk.model.tensor_session import open_session
 from edge_sdk.model.whole_batches import check_chosen, check_step
 
 GradFn = Callable[..., tuple[float, Vector]]
@@ -344,5 +345,5 @@ class Model:
             if graph not in self._sessions:
                 if graph not in graphs:
                     raise UsageError(f"{self.name} has no graph {graph!r}; it has {', '.join(graphs)}")
-                self._sessions[graph] = OnnxSession(graph, bytes(self.bundle.parts[f"{graph}.onnx"]), self.threads)
+                self._sessions[graph] = open_session(self.bundle, graph, self.threads)
             return self._sessions[graph]

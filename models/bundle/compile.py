@@ -15,6 +15,7 @@ from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import DropSite
 from edge_sdk.models.bundle import container
 from edge_sdk.models.bundle.pack import pack_bundle
+from edge_sdk.models.bundle.tensor_graphs import build_tensor_graphs
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.export import TRACE_BATCH, Forward, export_forward
@@ -34,7 +35,7 @@ from edge_sdk.models.frontend.statistics import settle_statistics
 from edge_sdk.models.frontend.training import refuse_training_only
 from edge_sdk.models.frontend.wrappers import as_written, unwrap
 from edge_sdk.models.gate.calls import check_calls
-from edge_sdk.models.gate.check import BLOCKED, YShape, check_graphs, find_unequal_parts
+from edge_sdk.models.gate.check import BLOCKED, YShape, check_graphs, draw_consistency, find_unequal_parts
 from edge_sdk.models.gate.gate import Drops, Truth
 from edge_sdk.models.gate.golden import make_golden
 from edge_sdk.models.gate.runnable import RunnableGraph
@@ -112,11 +113,12 @@ def compile_module(
     progress(f"parity: {found}; {calls} calls on their own, {search} searched inputs")
     if truth.undefined:
         progress(f"torch has no finite gradient for: {', '.join(truth.undefined)}; nothing was compared there")
+    tensors = build_tensor_graphs(graphs, runs, state.slots, fixed, draw_consistency(truth, y_shape), progress)
     vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, state.slots, y_shape)
     least = find_least_batch(exported.trained.copy_graph()) if state.momenta else 1
     data = pack_bundle(
         spec, spec.list_inputs(), state.slots, state.buffers, graphs, models, fixed, vector, errors,
-        as_numbers(shape[1:]), tolerance, sites=exported.sites, least=least,
+        as_numbers(shape[1:]), tolerance, sites=exported.sites, least=least, tensors=tensors,
     )  # fmt: skip
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(spec, data, state.size, nodes, errors, truth)

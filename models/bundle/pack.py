@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import ceil, log10
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ import onnx
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import DropSite, write_sites
 from edge_sdk.model.signal_spec import write_signal
+from edge_sdk.model.theta_tensors import TENSORS, tensor_part
 from edge_sdk.models.bundle import container
 from edge_sdk.models.derive.targets import Target
+from edge_sdk.models.derive.tensors import TensorGraph
 from edge_sdk.models.gate.gate import FLOAT32_LIMIT
 from edge_sdk.models.gate.golden import pack_arrays
 from edge_sdk.models.gate.measure import SEMANTIC_LIMIT
@@ -47,6 +50,7 @@ def pack_bundle(
     split: Mapping[str, Any] | None = None,
     sites: Sequence[DropSite] = (),
     least: int = 1,
+    tensors: Mapping[str, TensorGraph] = MappingProxyType({}),
 ) -> bytes:
     """The bytes of a bundle file.
 
@@ -56,12 +60,15 @@ def pack_bundle(
         split: towers and parties, for split models.
         sites: places that drop values at random.
         least: samples that a training step needs at least.
+        tensors: second forms of graphs, that take the tensors of theta one by one.
     """
     index, golden_bytes = pack_arrays(dict(golden))
     parts = {"layout.json": write_layout(slots), "theta0": to_little_endian(fixed["theta"])}
     if buffers:
         parts |= {"buffers.json": write_layout(buffers), "buffers0": to_little_endian(fixed["buffers"])}
     parts |= {f"{name}.onnx": model.SerializeToString(deterministic=True) for name, model in models.items()}
+    for name, graph in tensors.items():
+        parts[tensor_part(name)] = graph.target.model().SerializeToString(deterministic=True)
     parts |= {"golden": golden_bytes, "report.json": container.write_json(write_report(errors, models))}
     manifest = {
         "name": spec.name,
@@ -74,7 +81,7 @@ def pack_bundle(
         "norm": spec.norm,
         "max_batch": spec.max_batch,
         "split": split,
-        "graphs": {k: describe_graph(graphs[k]) for k in graphs},
+        "graphs": {k: describe_graph(graphs[k]) | describe_tensors(tensors.get(k)) for k in graphs},
         "golden": {"arrays": index, "tolerance": dict(tolerance)},
         "runtime": RUNTIME,
     }
@@ -116,6 +123,14 @@ def describe_graph(target: Target) -> dict[str, Any]:
         "outputs": [{"name": o.name, "shape": list_dims(target, o.name)} for o in model.graph.output],
         "groups": sorted({s.group for s in target.slots}),
     }
+
+
+def describe_tensors(graph: TensorGraph | None) -> dict[str, Any]:
+    """What the entry of a graph says of its second form: the inputs that are tensors of theta, and the slot of each."""
+    if graph is None:
+        return {}
+    shapes = graph.target.graph.shapes
+    return {TENSORS: [{"name": k, "shape": list(shapes[k]), "slot": slot} for k, slot in graph.slots.items()]}
 
 
 def list_dims(target: Target, name: str) -> list[int | str]:

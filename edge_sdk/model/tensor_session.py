@@ -1,0 +1,52 @@
+"""A session whose graph reads theta where it lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edge_sdk.model.bundle import Bundle, BundleError
+from edge_sdk.model.inputs import Array
+from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.theta_tensors import TENSORS, ThetaTensors, read_tensors, tensor_part
+
+
+class TensorSession(OnnxSession):
+    """A graph that takes the tensors of theta one by one, called as one that takes theta.
+
+    Args:
+        graph: its name, in errors. data: the graph. tensors: its inputs that are tensors of theta.
+
+    Raises:
+        BundleError: onnxruntime refuses the graph, or it has no such inputs.
+    """
+
+    def __init__(self, graph: str, data: bytes, threads: int, tensors: ThetaTensors) -> None:
+        super().__init__(graph, data, threads)
+        self.tensors, names = tensors, {one.name for one in tensors.each}
+        if missing := names - {*self.inputs}:
+            raise BundleError(f"graph {graph!r} has no input {min(missing)!r}, which the manifest lists")
+        self.inputs = ["theta", *(name for name in self.inputs if name not in names)]
+
+    def run(self, feeds: dict[str, Array]) -> list[Any]:
+        """All outputs, for feeds with theta (n,) as a whole. Nothing of theta is kept.
+
+        Raises:
+            BundleError: theta has another size, or onnxruntime failed.
+        """
+        theta = feeds["theta"]
+        if theta.shape != (self.tensors.size,):
+            raise BundleError(f"graph {self.graph!r}: theta {theta.shape}, expected ({self.tensors.size},)")
+        return super().run({k: v for k, v in feeds.items() if k != "theta"} | self.tensors.cut(theta))
+
+
+def open_session(bundle: Bundle, graph: str, threads: int) -> OnnxSession:
+    """The session of a graph, in its faster form where the bundle has one.
+
+    Raises:
+        BundleError: onnxruntime refuses the graph, or it is not what the manifest says.
+    """
+    entry = bundle.manifest["graphs"][graph]
+    if TENSORS not in entry:
+        return OnnxSession(graph, bytes(bundle.parts[f"{graph}.onnx"]), threads)
+    tensors = read_tensors(graph, entry, bundle.layout)
+    return TensorSession(graph, bytes(bundle.parts[tensor_part(graph)]), threads, tensors)
