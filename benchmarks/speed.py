@@ -38,6 +38,7 @@ DEVICE = """
 import numpy as np
 from pathlib import Path
 import json
+from edge_sdk.algebra.optim import SGD
 from edge_sdk.algebra.vectors import Layout, Slot
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.model.tensor_session import TensorSession
@@ -52,15 +53,14 @@ if listed.exists():
 else:
     session = OnnxSession(kind, graph, 1)
 def step_for(batch):
-    theta, whole = given["theta"], ("theta", "buffers")
+    theta, whole, optimiser = given["theta"], ("theta", "buffers"), SGD(1e-4)
     starts = range(0, batch, most)
     parts = [{k: given[k] if k in whole else given[k][s : s + most] for k in session.inputs} for s in starts]
-    scratch = np.empty_like(theta)
     def step():
         grad = session.run(parts[0])[1]
         for part in parts[1:]:
             grad = grad + session.run(part)[1]
-        np.subtract(theta, np.multiply(grad, np.float32(1e-4), out=scratch), out=theta)
+        optimiser.step(theta, grad)
     return step
 serve(step_for)
 """
@@ -162,12 +162,14 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
     from edge_sdk.models.bundle import compile as compiler
     from edge_sdk.models.derive import targets
     from edge_sdk.models.frontend.statistics import settle_statistics
+    from edge_sdk.models.passes import steps
 
     net = settle_statistics(found.net, found.spec.norm)
     state = compiler.lay_out_state(net, found.spec)
     examples = [compiler.make_example(i) for i in found.spec.list_inputs()]
     _, source = compiler.write_source(net, found.spec, state, examples, "off")
     spec = compiler.set_max_batch(compiler.set_classes(found.spec, source.output_shape), source)
+    source.samples = spec.max_batch or steps.MOST
     kinds = {"portable": source, "blocked": source.use_blocks()}
     for kind, each in kinds.items():
         if each is not None:
