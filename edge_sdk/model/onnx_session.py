@@ -11,8 +11,8 @@ from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.inputs import Array
 from edge_sdk.model.onnx_write import write_domain
 
-NEED_OWN_PRODUCTS = ["GemmTransposeFusion"]
-"""Optimisations that ask for an attribute's default, which only onnxruntime's own description of an operator fills in."""
+NEED_OWN_PRODUCTS = ["GemmTransposeFusion", "MatMulScaleFusion"]
+"""Optimisations that ask for an attribute's default, which only onnxruntime's own description of an operator has."""
 
 log = logging.getLogger(__name__)
 

@@ -265,12 +265,59 @@ void multiply_dots(const Product& p, long first, long last) {
     }
 }
 
+// Outputs of a product with a vector that are summed up together.
+constexpr int SUMS = 4;
+
+// One row of numbers times a matrix whose columns lie along the depth: each output is a sum along it.
+void multiply_vector_along(const float* row, const Product& p, long first, long last) {
+  for (long j = first; j < last; j += SUMS) {
+    const float* b[SUMS];
+    for (int s = 0; s < SUMS; s++) b[s] = p.b + least(j + s, last - 1) * p.b_column;
+    Vector sum[SUMS] = {};
+    long k = 0;
+    for (; k + WIDTH <= p.depth; k += WIDTH)
+      for (int s = 0; s < SUMS; s++) sum[s] += *(const Vector*)(row + k) * *(const Vector*)(b[s] + k);
+    for (int s = 0; s < least(SUMS, last - j); s++) {
+      float found = 0;
+      for (int v = 0; v < WIDTH; v++) found += sum[s][v];
+      for (long rest = k; rest < p.depth; rest++) found += row[rest] * b[s][rest];
+      p.c[j + s] = p.alpha * found + (p.bias ? p.bias[j + s] : 0);
+    }
+  }
+}
+
+// One row of numbers times a matrix whose rows lie as they are: its rows are added up, SUMS of them at a time.
+void multiply_vector_across(const float* row, const Product& p, long first, long last) {
+  for (long j = first; j < last; j++) p.c[j] = p.bias ? p.bias[j] : 0;
+  for (long k = 0; k < p.depth; k += SUMS) {
+    const long count = least(SUMS, p.depth - k);
+    const float* b[SUMS];
+    float number[SUMS];
+    for (long s = 0; s < count; s++) number[s] = p.alpha * row[k + s], b[s] = p.b + (k + s) * p.b_row;
+    if (count == SUMS)
+      for (long j = first; j < last; j++)
+        p.c[j] += number[0] * b[0][j] + number[1] * b[1][j] + number[2] * b[2][j] + number[3] * b[3][j];
+    else
+      for (long s = 0; s < count; s++)
+        for (long j = first; j < last; j++) p.c[j] += number[s] * b[s][j];
+  }
+}
+
 }  // namespace
 
 // Columns that are a part of their own for a thread.
 extern const long part_columns = COLUMNS;
 
 void multiply(const Product& p, long first, long last) {
+  if (p.rows == 1 && (p.a_column == 1 || p.depth == 1)) {
+    if (p.b_column == 1) return multiply_vector_across(p.a, p, first, last);
+    if (p.b_row == 1) return multiply_vector_along(p.a, p, first, last);
+  }
+  if (p.columns == 1 && !p.bias && (p.b_row == 1 || p.depth == 1)) {  // the same, seen from the other side
+    const Product turned = {p.b, 0, 1, p.a, p.a_column, p.a_row, p.c, 1, p.rows, p.depth, p.alpha, nullptr};
+    if (p.a_column == 1) return multiply_vector_along(p.b, turned, 0, p.rows);
+    if (p.a_row == 1) return multiply_vector_across(p.b, turned, 0, p.rows);
+  }
   if (p.depth > 0 && p.b_column == 1 && p.rows <= READ_IN_PLACE) return multiply_in_place(p, first, last);
   if (p.b_row == 1 && p.a_column == 1 && p.rows <= DOTTED && p.depth >= 4 * WIDTH) return multiply_dots(p, first, last);
   return multiply_packed(p, first, last);
