@@ -12,7 +12,7 @@ from typing import Protocol
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError
-from edge_sdk.model.native import check_library, find_library
+from edge_sdk.model.native import check_library, describe_library, find_library
 
 KINDS = ("auto", "native", "blocked", "portable")
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Choice:
+class KernelChoice:
     """One way to run a bundle's graphs.
 
     Attributes:
@@ -36,17 +36,23 @@ class Choice:
         """Its name, one of `KINDS`."""
         return "native" if self.library else "blocked" if self.blocked else "portable"
 
+    def describe(self) -> str:
+        """The kernels in words, e.g. "native kernels (auscult-native 0.1.0, avx512) on blocked graphs"."""
+        if not self.library:
+            return f"{self.kind} kernels"
+        return f"native kernels ({describe_library()}) on {'blocked' if self.blocked else 'portable'} graphs"
+
 
 class Choosing(Protocol):
     """A model, as far as the choice needs it."""
 
     bundle: Bundle
-    choice: Choice
+    choice: KernelChoice
     fallback: str
 
     @property
     def name(self) -> str: ...
-    def use(self, choice: Choice, strict: bool) -> None: ...
+    def use(self, choice: KernelChoice, strict: bool) -> None: ...
     def probe(self) -> None: ...
     def check(self) -> None: ...
 
@@ -77,9 +83,9 @@ def choose(model: Choosing, kind: str, check: bool) -> None:
         log.warning("%s: %s kernels are used: %s", model.name, model.choice.kind, model.fallback)
 
 
-def check_choice(model: Choosing, choice: Choice, check: bool) -> None:
+def check_choice(model: Choosing, choice: KernelChoice, check: bool) -> None:
     model.use(choice, strict=True)
-    if choice != Choice() and not check:
+    if choice != KernelChoice() and not check:
         what = "native products" if choice.library else "blocked graphs"
         raise BundleError(f"{what} are only used after the golden vectors have passed")
     if choice.library:
@@ -90,7 +96,7 @@ def check_choice(model: Choosing, choice: Choice, check: bool) -> None:
         model.check()
 
 
-def list_choices(model: Choosing, kind: str) -> list[Choice]:
+def list_choices(model: Choosing, kind: str) -> list[KernelChoice]:
     """The choices of a kind, best first.
 
     Raises:
@@ -105,6 +111,6 @@ def list_choices(model: Choosing, kind: str) -> list[Choice]:
     library = find_library() if kind in ("auto", "native") else ""
     if kind == "native" and not library:
         raise BundleError("there are no native products here: pip install 'auscult[native]', and not AUSCULT_NATIVE=0")
-    native = [Choice(library, blocked) for blocked in graphs] if library else []
-    own = [Choice("", blocked) for blocked in graphs]
+    native = [KernelChoice(library, blocked) for blocked in graphs] if library else []
+    own = [KernelChoice("", blocked) for blocked in graphs]
     return {"auto": native + own, "native": native, "blocked": own[:1], "portable": own[-1:]}[kind]

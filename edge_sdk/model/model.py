@@ -20,7 +20,7 @@ from edge_sdk.model import inputs
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.model.dropout import MASKS, step_masks
 from edge_sdk.model.inputs import Array, Data, Floats, check_floats
-from edge_sdk.model.kernels import Choice, choose
+from edge_sdk.model.kernels import KernelChoice, choose
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
 from edge_sdk.model.whole_batches import check_chosen, check_step
@@ -70,7 +70,7 @@ class Model:
         self._sessions: dict[str, OnnxSession] = {}
         self._lock = threading.Lock()
         check_version(self.bundle)
-        self.choice, self.fallback, self._strict = Choice(), "", True
+        self.choice, self.fallback, self._strict = KernelChoice(), "", True
         choose(self, kernels, check)
 
     # -- what it is ----------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Model:
         """Runs the golden vectors on this machine's onnxruntime; raises BundleError where the answers are others."""
         check_answers(self)
 
-    def use(self, choice: Choice, strict: bool) -> None:
+    def use(self, choice: KernelChoice, strict: bool) -> None:
         """Switches to other kernels. `strict`: as of `open`."""
         with self._lock:
             self.choice, self._strict = choice, strict

@@ -45,8 +45,8 @@ def of_set(name: str, folder: Path) -> str:
 def compile_library(folder: Path, product: str) -> Path:
     """The library with another product: the body of `void multiply(const Product& p, long first, long last)`."""
     compiler = find_compiler()
-    text = f'#include "products.h"\nnamespace plain {{ void multiply(const Product& p, long first, long last) {{ {product} }} }}'
-    (folder / "stub.cc").write_text(text)
+    function = f"void multiply(const Product& p, long first, long last) {{ {product} }}"
+    (folder / "stub.cc").write_text(f'#include "products.h"\nnamespace plain {{ {function} }}')
     made, parts = folder / "stub.so", [SOURCES / name for name in ("library.cc", "kernels.cc", "sets.cc")]
     command = [compiler, "-std=c++17", "-fPIC", "-shared", "-DHAS_plain", f"-I{SOURCES}", *parts, folder / "stub.cc"]
     subprocess.run([*map(str, command), "-o", str(made)], check=True)

@@ -1,4 +1,4 @@
-"""The choice of kernels: native products only where they are installed, right, and not turned off; else what is said."""
+"""The choice of kernels: native products where they are installed, right, and not turned off; else what is said."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx import TensorProto
 from edge_sdk.errors import UsageError
 from edge_sdk.model import native
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.kernels import Choice, list_choices
+from edge_sdk.model.kernels import KernelChoice, list_choices
 from edge_sdk.model.model import Model
 from tests.native.libraries import compile_library
 from tests.native.products import make_graph
@@ -25,7 +25,8 @@ RIGHT = """
   for (long i = 0; i < p.rows; i++)
     for (long j = first; j < last; j++) {
       double sum = 0;
-      for (long k = 0; k < p.depth; k++) sum += (double)p.a[i * p.a_row + k * p.a_column] * p.b[k * p.b_row + j * p.b_column];
+      for (long k = 0; k < p.depth; k++)
+        sum += (double)p.a[i * p.a_row + k * p.a_column] * p.b[k * p.b_row + j * p.b_column];
       p.c[i * p.columns + j] = SIGN p.alpha * sum + (p.bias ? p.bias[j] : 0);
     }
 """
@@ -36,7 +37,7 @@ def use(library: object, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("edge_sdk.model.kernels.find_library", lambda: str(library))
 
 
-# -- where it is right -------------------------------------------------------------------------------------------------------
+# -- where it is right -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -49,7 +50,7 @@ def test_golden_vectors_of_shipped_bundles_pass(library: str, path: Path, monkey
 
 def test_auto_takes_it(best: str):
     model = Model(WRIST)
-    assert (model.kernels, model.fallback, model.choice) == ("native", "", Choice(best))
+    assert (model.kernels, model.fallback, model.choice) == ("native", "", KernelChoice(best))
     assert native.describe_library().startswith("auscult-native ")
 
 
@@ -65,7 +66,7 @@ def test_gradients_are_those_of_the_portable_kernels(library: str, monkeypatch: 
         assert np.linalg.norm(grad - slope) <= 1e-5 * np.linalg.norm(slope)
 
 
-# -- where it is not ----------------------------------------------------------------------------------------------------------
+# -- where it is not ---------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_said_of_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
@@ -85,7 +86,7 @@ def test_a_variable_turns_it_off(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_portable_and_blocked_never_use_it(best: str):
-    assert Model(WRIST, kernels="portable").choice == Choice()
+    assert Model(WRIST, kernels="portable").choice == KernelChoice()
     with pytest.raises(BundleError, match="has no blocked graphs"):
         Model(WRIST, kernels="blocked")
     with pytest.raises(UsageError, match="kernels = 'fast', expected auto, native, blocked or portable"):
@@ -153,7 +154,7 @@ def test_without_the_golden_vectors_it_is_not_used(best: str):
     assert model.fallback == "native products are only used after the golden vectors have passed"
 
 
-# -- one graph that cannot have them -------------------------------------------------------------------------------------------
+# -- one graph that cannot have them -----------------------------------------------------------------------------------
 
 
 def test_a_graph_with_a_product_of_integers(best: str, caplog: pytest.LogCaptureFixture):
@@ -167,11 +168,11 @@ def test_a_graph_with_a_product_of_integers(best: str, caplog: pytest.LogCapture
         Model(WRIST, kernels="native").open("integers", integers)
 
 
-# -- order ----------------------------------------------------------------------------------------------------------------------
+# -- order -------------------------------------------------------------------------------------------------------------
 
 
 class Named:
-    name, fallback, choice = "m", "", Choice()
+    name, fallback, choice = "m", "", KernelChoice()
 
     def __init__(self, *graphs: str) -> None:
         self.bundle: Any = type("B", (), {"manifest": {"graphs": dict.fromkeys(graphs)}})()
@@ -192,4 +193,4 @@ class Named:
 def test_the_order_in_which_kernels_are_tried(kind: str, blocked: bool, wanted: list[Any], monkeypatch):
     use("lib", monkeypatch)
     model: Any = Named("predict", *["probe+blocked"] * blocked)
-    assert list_choices(model, kind) == [Choice(*each) for each in wanted]
+    assert list_choices(model, kind) == [KernelChoice(*each) for each in wanted]

@@ -1,4 +1,4 @@
-"""The library in onnxruntime: its places in the table of entries, that its kernels are those that run, and what they refuse."""
+"""The library in onnxruntime: its places in the table of entries, whose kernels run, and what these refuse."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def zeros(*shape: int) -> Any:
     return np.zeros(shape, np.float32)
 
 
-# -- the table ------------------------------------------------------------------------------------------------------------
+# -- the table ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_nothing_but_two_names_is_exported(best: str):
     assert {line.split()[-1] for line in done.stdout.splitlines()} == {"RegisterCustomOps", "auscult_native_set"}
 
 
-# -- whose kernels run ------------------------------------------------------------------------------------------------------
+# -- whose kernels run -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("operator", ["MatMul", "Gemm", "FusedMatMul"])
@@ -109,8 +109,8 @@ def test_the_kernels_are_those_of_the_library(best: str, operator: str):
 
 @pytest.mark.parametrize("says_domain", [True, False])
 def test_what_onnxruntime_fuses_is_the_librarys_too_and_the_rest_stays_its_own(best: str, says_domain: bool):
-    """A transpose in front of a product goes into FusedMatMul; a convolution and a product with a ReLU get kernels that are
-    only in onnxruntime's own domain."""
+    """A transpose in front of a product goes into FusedMatMul; a convolution and a product with a ReLU get kernels that
+    are in onnxruntime's own domain only."""
     nodes = [
         helper.make_node("Transpose", ["a"], ["t"], perm=[0, 2, 1]),
         helper.make_node("MatMul", ["t", "b"], ["p"]),
@@ -136,11 +136,11 @@ def test_what_onnxruntime_fuses_is_the_librarys_too_and_the_rest_stays_its_own(b
     np.testing.assert_allclose(r, np.maximum(feeds["a"].swapaxes(1, 2) @ feeds["b"], 0), atol=1e-5)
     np.testing.assert_allclose(z, np.maximum(feeds["g"] @ feeds["h"], 0), atol=1e-5)
     assert y.shape == (2, 3, 4)
-    with pytest.raises(BundleError, match="running FusedMatMul node.*the inner sizes of A and B differ"):
+    with pytest.raises(BundleError, match=r"running FusedMatMul node.*the inner sizes of A and B differ"):
         session.run({**feeds, "b": zeros(2, 7, 5)})
 
 
-# -- what is refused ----------------------------------------------------------------------------------------------------------
+# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_graph_that_no_model_checked(best: str):
         OnnxSession("g", b"no graph at all", 1, library=best)
 
 
-# -- many at once ----------------------------------------------------------------------------------------------------------
+# -- many at once ------------------------------------------------------------------------------------------------------
 
 
 def test_sessions_are_made_and_run_by_many_threads(best: str):

@@ -1,4 +1,4 @@
-"""Products of the library beside numpy's in float64: all shapes, transposes, factors and ways to repeat what is smaller."""
+"""Products of the library beside numpy's in float64: shapes, transposes, factors, and what is repeated."""
 
 from __future__ import annotations
 
@@ -133,7 +133,9 @@ def test_numbers_that_are_none(library: str):
             assert np.isfinite(got[np.isfinite(want)]).all()
 
 
-@pytest.mark.parametrize("shapes", [((1100, 300), (300, 600)), ((30, 12, 64, 64), (30, 12, 64, 64)), ((9, 900), (900, 2000))])
+@pytest.mark.parametrize(
+    "shapes", [((1100, 300), (300, 600)), ((30, 12, 64, 64), (30, 12, 64, 64)), ((9, 900), (900, 2000))]
+)
 def test_the_number_of_threads_changes_no_bit(library: str, shapes):
     a, b = (draw(i, *shape) for i, shape in enumerate(shapes))
     one, two, four = (run_product(library, "MatMul", a, b, threads=threads) for threads in (1, 2, 4))
