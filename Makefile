@@ -30,8 +30,11 @@ WRISTS := --hospitals 3 --method fedslr --rounds 90 --seed 7 --settings paper --
 WRISTS += $(foreach pair,eta_l=0.05 decay=0.99 eta_g=10.0 personal_epochs=0,--set $(pair))
 
 AARCH64 := .aarch64
+NATIVE := $(VENV)/.native
+NATIVE_SOURCES := $(shell find models/native -type f)
+INSTALL_NATIVE = $(BIN)/pip install --quiet --disable-pip-version-check ./models/native && touch $(NATIVE)
 
-.PHONY: demo demo-wrists demo-generated test test-long test-aarch64 lint fuzz bench bench-compile bench-wire bench-simulate bench-trust lock licences sbom audit clean
+.PHONY: demo demo-wrists demo-generated native test test-long test-aarch64 lint fuzz bench bench-compile bench-wire bench-simulate bench-trust lock licences sbom audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -46,6 +49,12 @@ demo-wrists: $(READY)
 demo-generated: $(READY)
 	$(BIN)/auscult traces synth runs/demo-traces --devices 12 --seed 7 --overwrite
 	$(BIN)/auscult replay runs/demo-traces $(WRISTS)
+
+# Products of matrices for onnxruntime, compiled here: needs a C++ compiler. `make test` tests them where they are built.
+native: $(NATIVE)
+
+$(NATIVE): $(READY) $(NATIVE_SOURCES)
+	$(INSTALL_NATIVE)
 
 test: $(READY)
 	$(BIN)/python -m pytest
@@ -137,6 +146,7 @@ $(READY): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps seglearn  # recordings; it is never imported
 	touch $@
+	if command -v c++ >/dev/null; then $(INSTALL_NATIVE) || echo 'native products are left out: they cannot be built'; fi
 
 # What is installed. CPU_WHEELS: a folder with CPU builds of torch; UPGRADE=--upgrade takes the newest versions.
 lock: $(SUPPLY)/.ready

@@ -18,6 +18,7 @@ from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_
 from tests.exports import list_operators_once
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes start, and need not compile all modules anew
+os.environ.setdefault("AUSCULT_NATIVE", "0")  # portable products are the truth; tests of native ones turn these on
 
 KINDS = {"mosquitto": Mosquitto, "amqtt": EmbeddedBroker}
 

@@ -20,9 +20,11 @@ from edge_sdk.model import inputs
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.model.dropout import MASKS, step_masks
 from edge_sdk.model.inputs import Array, Data, Floats, check_floats
+from edge_sdk.model.kernels import KernelChoice, choose
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
-from edge_sdk.model.tensor_session import open_session
+from edge_sdk.model.tensor_session import TensorSession, choose_form
+from edge_sdk.model.theta_tensors import ThetaTensors
 from edge_sdk.model.whole_batches import check_chosen, check_step
 
 GradFn = Callable[..., tuple[float, Vector]]
@@ -44,13 +46,14 @@ class Model:
         threads: for onnxruntime. 1 is fastest for small models, and leaves the device usable.
         check: run the golden vectors once, so that a runtime that computes something else is found now. A device that
             only predicts may leave it out: then no training session is ever built.
-        kernels: "auto" takes the bundle's blocked graphs (faster convolutions, operators of onnxruntime's own) where it
-            has them, a probe finds this machine's layout to be theirs, and the golden vectors pass; else the portable
-            ones, and `fallback` and a warning in the log say why. "blocked" insists, "portable" never tries.
+        kernels: "auto" takes native products where auscult-native is installed, and the bundle's blocked graphs (faster
+            convolutions, operators of onnxruntime's own) where it has them, if their probes and the golden vectors
+            pass; else what does pass, and `fallback` and a warning in the log say why. "native" insists on native
+            products, "blocked" on blocked graphs with onnxruntime's products, "portable" tries neither.
 
     Attributes:
-        kernels: "blocked" or "portable": what is used.
-        fallback: why "auto" did not take blocked graphs; "" if it did, or if the bundle has none.
+        choice: what is used.
+        fallback: why nothing before that was, of what is installed and of what the bundle has; "": it is the first.
 
     Raises:
         BundleError: the bundle is not right, needs another onnxruntime, or fails its self-test here.
@@ -61,8 +64,6 @@ class Model:
     ) -> None:
         if threads < 1:
             raise UsageError(f"threads = {threads}, at least 1")
-        if kernels not in ("auto", "blocked", "portable"):
-            raise UsageError(f"kernels = {kernels!r}, expected auto, blocked or portable")
         self.bundle = bundle if isinstance(bundle, Bundle) else read_bundle(bundle)
         self.threads = threads
         self.theta0: Floats = self.bundle.theta0
@@ -71,17 +72,19 @@ class Model:
         self._sessions: dict[str, OnnxSession] = {}
         self._lock = threading.Lock()
         check_version(self.bundle)
-        self.kernels, self.fallback = "portable", ""
-        if kernels != "portable":
-            self.try_blocked(insist=kernels == "blocked", check=check)
-        if check and self.kernels == "portable":
-            self.check()
+        self.choice, self.fallback, self._strict = KernelChoice(), "", True
+        choose(self, kernels, check)
 
     # -- what it is ----------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
         return str(self.bundle.manifest["name"])
+
+    @property
+    def kernels(self) -> str:
+        """Kind of the kernels that are used: "native", "blocked" or "portable"."""
+        return self.choice.kind
 
     @property
     def sha256(self) -> str:
@@ -268,29 +271,11 @@ class Model:
         """Runs the golden vectors on this machine's onnxruntime; raises BundleError where the answers are others."""
         check_answers(self)
 
-    def try_blocked(self, insist: bool, check: bool) -> None:
-        """Switches to the blocked graphs if they can be trusted here; else `fallback` and the log say why not.
-
-        Raises:
-            BundleError: they cannot be trusted, and `insist` is true.
-        """
-        if f"probe{BLOCKED_SUFFIX}" not in self.bundle.manifest["graphs"]:
-            if insist:
-                raise BundleError(f"{self.name} has no blocked graphs; compile it with --blocked")
-            return
-        try:
-            if not check:
-                raise BundleError("blocked graphs are only used after the golden vectors have passed")
-            self.probe()
-            self.kernels = "blocked"
-            self.check()
-        except BundleError as error:
-            if insist:
-                raise
-            self.kernels, self.fallback = "portable", str(error)
-            with self._lock:
-                self._sessions.clear()
-            log.warning("%s: portable kernels are used: %s", self.name, error)
+    def use(self, choice: KernelChoice, strict: bool) -> None:
+        """Switches to other kernels. `strict`: as of `open`."""
+        with self._lock:
+            self.choice, self._strict = choice, strict
+            self._sessions.clear()
 
     def probe(self) -> None:
         """Checks that this machine's onnxruntime has the blocked layout for which the graphs were written.
@@ -339,11 +324,33 @@ class Model:
     def session(self, graph: str) -> OnnxSession:
         """The session of a graph, built at its first use."""
         graphs = self.bundle.manifest["graphs"]
-        if self.kernels == "blocked" and graph + BLOCKED_SUFFIX in graphs:
+        if self.choice.blocked and graph + BLOCKED_SUFFIX in graphs:
             graph += BLOCKED_SUFFIX
         with self._lock:
             if graph not in self._sessions:
                 if graph not in graphs:
                     raise UsageError(f"{self.name} has no graph {graph!r}; it has {', '.join(graphs)}")
-                self._sessions[graph] = open_session(self.bundle, graph, self.threads)
+                self._sessions[graph] = self.open(graph, *choose_form(self.bundle, graph))
             return self._sessions[graph]
+
+    def open(self, graph: str, data: bytes, tensors: ThetaTensors | None = None, planned: bool = False) -> OnnxSession:
+        """A new session for a graph that is of this bundle, or made of one, with the products that were chosen.
+
+        A graph that cannot have them (a product of integers) gets onnxruntime's own, if not `strict`.
+
+        Args:
+            tensors: of theta, which the graph takes one by one; None: it takes theta.
+        """
+
+        def make(library: str) -> OnnxSession:
+            if tensors is not None:
+                return TensorSession(graph, data, self.threads, tensors, library)
+            return OnnxSession(graph, data, self.threads, planned, library)
+
+        try:
+            return make(self.choice.library)
+        except BundleError as error:
+            if self._strict or not self.choice.library:
+                raise
+            log.warning("%s: onnxruntime's own products are used in %s: %s", self.name, graph, error)
+            return make("")

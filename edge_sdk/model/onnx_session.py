@@ -9,6 +9,10 @@ from typing import Any
 
 from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.inputs import Array
+from edge_sdk.model.onnx_write import write_domain
+
+NEED_OWN_PRODUCTS = ["GemmTransposeFusion", "MatMulScaleFusion"]
+"""Optimisations that ask for an attribute's default, which only onnxruntime's own description of an operator has."""
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +27,10 @@ class OnnxSession:
     Args:
         planned: memory pattern on: what a run needs is taken at once, as an earlier run with inputs of these shapes has
             shown. A twelfth faster, where a workstation has the memory.
+        library: path of a library of operators that take the place of onnxruntime's own; "": none.
     """
 
-    def __init__(self, graph: str, data: bytes, threads: int, planned: bool = False) -> None:
+    def __init__(self, graph: str, data: bytes, threads: int, planned: bool = False, library: str = "") -> None:
         import onnxruntime as ort  # after check_version: the import itself crashes on some versions and boards
 
         options = ort.SessionOptions()
@@ -38,7 +43,12 @@ class OnnxSession:
         share_arena()
         self.graph = graph
         try:
-            self._session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+            if library:
+                options.register_custom_ops_library(library)
+                data = write_domain(data)
+            left_out = NEED_OWN_PRODUCTS if library else None
+            providers = ["CPUExecutionProvider"]
+            self._session = ort.InferenceSession(data, options, providers, disabled_optimizers=left_out)
         except Exception as error:  # onnxruntime's exceptions have no common base
             raise BundleError(f"onnxruntime {ort.__version__} refuses graph {graph!r}: {first_line(error)}") from error
         self.inputs: list[str] = [i.name for i in self._session.get_inputs()]

@@ -14,14 +14,15 @@ class TensorSession(OnnxSession):
     """A graph that takes the tensors of theta one by one, called as one that takes theta.
 
     Args:
-        graph: its name, in errors. data: the graph. tensors: its inputs that are tensors of theta.
+        graph: its name, in errors. data: the graph. tensors: its inputs that are tensors of theta. library: as of
+            OnnxSession.
 
     Raises:
         BundleError: onnxruntime refuses the graph, or it has no such inputs.
     """
 
-    def __init__(self, graph: str, data: bytes, threads: int, tensors: ThetaTensors) -> None:
-        super().__init__(graph, data, threads)
+    def __init__(self, graph: str, data: bytes, threads: int, tensors: ThetaTensors, library: str = "") -> None:
+        super().__init__(graph, data, threads, library=library)
         self.tensors, names = tensors, {one.name for one in tensors.each}
         if missing := names - {*self.inputs}:
             raise BundleError(f"graph {graph!r} has no input {min(missing)!r}, which the manifest lists")
@@ -39,14 +40,9 @@ class TensorSession(OnnxSession):
         return super().run({k: v for k, v in feeds.items() if k != "theta"} | self.tensors.cut(theta))
 
 
-def open_session(bundle: Bundle, graph: str, threads: int) -> OnnxSession:
-    """The session of a graph, in its faster form where the bundle has one.
-
-    Raises:
-        BundleError: onnxruntime refuses the graph, or it is not what the manifest says.
-    """
+def choose_form(bundle: Bundle, graph: str) -> tuple[bytes, ThetaTensors | None]:
+    """A graph in its faster form where the bundle has one, and the tensors of theta that this takes; None: theta."""
     entry = bundle.manifest["graphs"][graph]
     if TENSORS not in entry:
-        return OnnxSession(graph, bytes(bundle.parts[f"{graph}.onnx"]), threads)
-    tensors = read_tensors(graph, entry, bundle.layout)
-    return TensorSession(graph, bytes(bundle.parts[tensor_part(graph)]), threads, tensors)
+        return bytes(bundle.parts[f"{graph}.onnx"]), None
+    return bytes(bundle.parts[tensor_part(graph)]), read_tensors(graph, entry, bundle.layout)

@@ -111,10 +111,10 @@ class EpochGraphs:
         """The graph of steps with these terms."""
         if terms not in self.sessions:
             blocked = f"loss_grad{BLOCKED_SUFFIX}"
-            used = self.model.kernels == "blocked" and blocked in self.model.bundle.manifest["graphs"]
+            used = self.model.choice.blocked and blocked in self.model.bundle.manifest["graphs"]
             name = blocked if used else "loss_grad"
             data = self.write(bytes(self.model.bundle.parts[f"{name}.onnx"]), terms)
-            self.sessions[terms] = OnnxSession(f"epochs of {name}", data, self.model.threads, planned=True)
+            self.sessions[terms] = self.model.open(f"epochs of {name}", data, planned=True)
         return self.sessions[terms]
 
 

@@ -50,7 +50,7 @@ def verify(path: Path) -> str:
             model.session(graph)
     size = f"{model.layout.size:,} parameters, {len(graphs)} graphs"
     note = f" ({model.fallback})" if model.fallback else ""
-    return f"{path}: {model.name}, {size}; golden vectors pass; {model.kernels} kernels{note}; {model.sha256}"
+    return f"{path}: {model.name}, {size}; golden vectors pass; {model.choice.describe()}{note}; {model.sha256}"
 
 
 def describe(bundle: Bundle) -> str:
@@ -112,9 +112,10 @@ def format_parity(report: Mapping[str, Any]) -> str:
     return f"parity with autograd when compiled, at most: {errors or 'not recorded'}"
 
 
-def format_cost(measured: Mapping[str, float]) -> str:
+def format_cost(measured: Mapping[str, Any]) -> str:
     return (
-        f"here, batch {measured['batch']:.0f}, {measured['threads']:.0f} thread: loaded in {measured['load s']:.1f} s, "
+        f"here, {measured['kernels']}, batch {measured['batch']:.0f}, {measured['threads']:.0f} thread: "
+        f"loaded in {measured['load s']:.1f} s, "
         f"predict {measured['predict ms']:.2f} ms, a training step {measured['loss_grad ms']:.2f} ms, "
         f"peak memory of the process {measured['peak MB']:.0f} MB"
     )

@@ -158,7 +158,9 @@ def check_bundle(path: Path | None) -> Finding:
     began = time.perf_counter()
     model = Model(path)
     took = time.perf_counter() - began
-    return Finding("bundle", True, f"{path.name}: {model.layout.size} parameters, golden vectors agree, {took:.2f} s")
+    used = model.choice.describe() + (f" ({model.fallback})" if model.fallback else "")
+    detail = f"{path.name}: {model.layout.size} parameters, golden vectors agree, {took:.2f} s, {used}"
+    return Finding("bundle", True, detail)
 
 
 def check_disk(directory: Path) -> Finding:

@@ -28,29 +28,29 @@ PATIENCE = 600.0
 """Seconds that the measurement may take."""
 
 
-def measure(bundle: Path, batch: int = BATCH) -> dict[str, float]:
+def measure(bundle: Path, batch: int = BATCH) -> dict[str, Any]:
     """Measures the cost of one batch of zeros in a fork of this process.
 
     Returns:
         "load s": until the golden vectors have passed. "predict ms", "loss_grad ms": medians, whole batches.
-        "peak MB": of the process. "batch", "threads".
+        "peak MB": of the process. "batch", "threads". "kernels": those that were used, in words.
 
     Raises:
         BundleError: the process failed, with what it said.
     """
     try:
-        found: dict[str, float] = run_forked(lambda: measure_file(bundle, batch), patience=PATIENCE)
+        found: dict[str, Any] = run_forked(lambda: measure_file(bundle, batch), patience=PATIENCE)
     except ForkError as error:
         raise BundleError(f"{bundle}: a step could not be measured: {error}") from error
     return found
 
 
-def measure_file(bundle: Path, batch: int) -> dict[str, float]:
+def measure_file(bundle: Path, batch: int) -> dict[str, Any]:
     """Measures loading as well, in this process."""
     start = time.perf_counter()
     model = Model(bundle)
     loaded = time.perf_counter() - start
-    return {"load s": loaded, **measure_here(model, batch)}
+    return {"load s": loaded, "kernels": model.choice.describe(), **measure_here(model, batch)}
 
 
 def measure_here(model: Model, batch: int) -> dict[str, float]:

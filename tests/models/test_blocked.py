@@ -108,5 +108,5 @@ def test_a_bundle_without_them():
     assert (Model(plain).kernels, Model(plain).fallback) == ("portable", "")
     with pytest.raises(BundleError, match="compile it with --blocked"):
         Model(plain, kernels="blocked")
-    with pytest.raises(UsageError, match="kernels = 'fast', expected auto, blocked or portable"):
+    with pytest.raises(UsageError, match="kernels = 'fast', expected auto, native, blocked or portable"):
         Model(plain, kernels="fast")

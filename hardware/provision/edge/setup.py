@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 TOP = "../../.."
 WORKSTATION = ("replay", "simulate", "models")
 """Rooms of `edge_sdk` that no device and no hospital loads."""
-EXTRAS = ("serial", "ble", "i2c", "secure")
+EXTRAS = ("serial", "ble", "i2c", "secure", "native")
 
 settings = tomllib.loads((HERE / TOP / "pyproject.toml").read_text())
 whole, data = settings["project"], settings["tool"]["setuptools"]["package-data"]

@@ -1,0 +1,92 @@
+"""The optional native step: the library of `auscult-native`, whose products take the place of onnxruntime's.
+
+It is found without being imported, and is used only after a product of it has been compared here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.model.bundle import BundleError
+from edge_sdk.model.inputs import Array
+from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.onnx_write import write
+
+PACKAGE = "auscult_native"
+SWITCH = "AUSCULT_NATIVE"
+"""Variable of the environment that turns it off: 0."""
+ROWS, DEPTH, COLUMNS = (37, 5), 300, 70
+"""Sizes of the products that are compared: many rows and few, two stretches of the depth, no whole block of columns."""
+
+
+def find_library() -> str:
+    """Path of the library; "": the package is not installed, or AUSCULT_NATIVE=0 turns it off."""
+    package = None if os.environ.get(SWITCH) == "0" else load_package()
+    return "" if package is None else str(package.find_library())
+
+
+def describe_library() -> str:
+    """The package's version and its instruction set, e.g. "auscult-native 0.1.0, avx512"; "" as of `find_library`."""
+    if not find_library():
+        return ""
+    package = load_package()
+    try:
+        return f"auscult-native {package.__version__}, {package.find_instruction_set()}"
+    except (OSError, ValueError) as error:
+        return f"auscult-native {package.__version__} cannot be used: {error}"
+
+
+def load_package() -> Any:
+    """The package, whose import loads no library; None: it is not installed."""
+    return None if importlib.util.find_spec(PACKAGE) is None else importlib.import_module(PACKAGE)
+
+
+def check_library(library: str) -> None:
+    """Compares products of the library with those of numpy in float64.
+
+    Raises:
+        BundleError: it cannot be loaded, or computes something else.
+    """
+    session = OnnxSession("probe of products", write_probe(), 1, library=library)
+    rng = np.random.default_rng(0)
+    b, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((DEPTH, COLUMNS), COLUMNS))
+    for rows in ROWS:
+        a = rng.standard_normal((rows, DEPTH)).astype(np.float32)
+        product, sum_ = session.run({"a": a, "b": b, "b_rows": np.ascontiguousarray(b.T), "bias": bias})
+        compare_product(product, a, b, np.zeros_like(bias))
+        compare_product(sum_, a, b, bias)
+
+
+def compare_product(got: Array, a: Array, b: Array, bias: Array) -> None:
+    """Raises BundleError where a product is farther from that in float64 than rounding makes it."""
+    a, b, bias = (np.asarray(each, np.float64) for each in (a, b, bias))
+    most = (len(b) + 2) * np.finfo(np.float32).eps * (np.abs(a) @ np.abs(b) + np.abs(bias))
+    want = a @ b + bias
+    if got.shape != want.shape or not np.all(np.abs(got - want) <= most):  # what is no number is not within it either
+        raise BundleError("the products of auscult-native are wrong on this machine; it is not used")
+
+
+@cache
+def write_probe() -> bytes:
+    """A graph with product = a b, and sum = a b_rows^T + bias."""
+    turned = write(1, "transB") + write(3, 1) + write(20, 2)
+    nodes = write_node("MatMul", ("a", "b"), "product") + write_node("Gemm", ("a", "b_rows", "bias"), "sum", turned)
+    inputs = b"".join(write(11, write_value(name)) for name in ("a", "b", "b_rows", "bias"))
+    outputs = b"".join(write(12, write_value(name)) for name in ("product", "sum"))
+    return write(1, 8) + write(8, write(2, 17)) + write(7, nodes + write(2, "probe") + inputs + outputs)
+
+
+def write_node(operator: str, inputs: tuple[str, ...], output: str, attribute: bytes = b"") -> bytes:
+    names = b"".join(write(1, name) for name in inputs) + write(2, output)
+    return write(1, names + write(4, operator) + (write(5, attribute) if attribute else b""))
+
+
+def write_value(name: str) -> bytes:
+    """A tensor of float32 of any shape."""
+    return write(1, name) + write(2, write(1, write(1, 1)))

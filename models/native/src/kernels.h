@@ -1,0 +1,6 @@
+// The operators, as onnxruntime is told of them.
+#pragma once
+
+#include "runtime_api.h"
+
+extern const runtime::Operator matmul, gemm, fused_matmul;

@@ -1,0 +1,14 @@
+// The instruction sets that the products are compiled for, and the one that this process computes with.
+#pragma once
+
+#include "products.h"
+
+struct InstructionSet {
+  const char* name;
+  bool (*is_there)();                                          // true if this processor has it
+  void (*multiply)(const Product&, long first, long last);     // columns first ... last of a product
+};
+
+// The best set of this processor, or the one that AUSCULT_NATIVE_SET names; null: that is not there. It is the same for as
+// long as the process lives.
+const InstructionSet* choose_set();

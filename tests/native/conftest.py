@@ -1,0 +1,27 @@
+"""Here native products are on, where they are installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.native.libraries import SETS, installed, of_set
+
+
+@pytest.fixture(autouse=True)
+def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUSCULT_NATIVE", "1")
+
+
+@pytest.fixture(scope="session", params=SETS)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The library with each instruction set of this machine."""
+    return of_set(request.param, tmp_path_factory.mktemp("sets"))
+
+
+@pytest.fixture
+def best() -> str:
+    """The library as it is installed."""
+    path: Path = installed()
+    return str(path)

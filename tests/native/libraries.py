@@ -1,0 +1,60 @@
+"""Libraries of products for tests: the installed one for each instruction set, and wrong ones, compiled here."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SETS = ("neon",) if platform.machine() == "aarch64" else ("avx512", "avx2", "sse2")
+SOURCES = Path(__file__).parents[2] / "models" / "native" / "src"
+
+
+def find_obstacle() -> str:
+    """Why nothing native can be tried here; "": it can."""
+    return "" if importlib.util.find_spec("auscult_native") else "auscult-native is not installed (make native)"
+
+
+def installed() -> Path:
+    """The installed library; the test is skipped where there is none."""
+    if why := find_obstacle():
+        pytest.skip(why)
+    import auscult_native
+
+    return auscult_native.find_library()
+
+
+def of_set(name: str, folder: Path) -> str:
+    """A copy of the installed library that computes with one instruction set, which each copy chooses once."""
+    copy = str(shutil.copy(installed(), folder / f"{name}.so"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUSCULT_NATIVE_SET", name)
+        ask = ctypes.CDLL(copy).auscult_native_set
+        ask.restype = ctypes.c_char_p
+        if ask() is None:
+            pytest.skip(f"this processor has no {name}")
+        assert ask() == name.encode()
+    return copy
+
+
+def compile_library(folder: Path, product: str) -> Path:
+    """The library with another product: the body of `void multiply(const Product& p, long first, long last)`."""
+    compiler = find_compiler()
+    function = f"void multiply(const Product& p, long first, long last) {{ {product} }}"
+    (folder / "stub.cc").write_text(f'#include "products.h"\nnamespace plain {{ {function} }}')
+    made, parts = folder / "stub.so", [SOURCES / name for name in ("library.cc", "kernels.cc", "sets.cc")]
+    command = [compiler, "-std=c++17", "-fPIC", "-shared", "-DHAS_plain", f"-I{SOURCES}", *parts, folder / "stub.cc"]
+    subprocess.run([*map(str, command), "-o", str(made)], check=True)
+    return made
+
+
+def find_compiler() -> str:
+    """A C++ compiler; the test is skipped where there is none."""
+    if found := shutil.which("c++"):
+        return found
+    pytest.skip("no C++ compiler is installed")

@@ -1,0 +1,196 @@
+"""The choice of kernels: native products where they are installed, right, and not turned off; else what is said."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from edge_sdk.errors import UsageError
+from edge_sdk.model import native
+from edge_sdk.model.bundle import BundleError
+from edge_sdk.model.kernels import KernelChoice, list_choices
+from edge_sdk.model.model import Model
+from tests.native.libraries import compile_library
+from tests.native.products import make_graph
+
+SHIPPED = sorted((Path(__file__).parents[2] / "models" / "shipped").glob("*.bundle"))
+WRIST = next(path for path in SHIPPED if path.stem == "wrist")
+RIGHT = """
+  for (long i = 0; i < p.rows; i++)
+    for (long j = first; j < last; j++) {
+      double sum = 0;
+      for (long k = 0; k < p.depth; k++)
+        sum += (double)p.a[i * p.a_row + k * p.a_column] * p.b[k * p.b_row + j * p.b_column];
+      p.c[i * p.columns + j] = SIGN p.alpha * sum + (p.bias ? p.bias[j] : 0);
+    }
+"""
+
+
+def use(library: object, patch: pytest.MonkeyPatch) -> None:
+    """Lets a file be found in place of the installed library."""
+    patch.setattr("edge_sdk.model.kernels.find_library", lambda: str(library))
+
+
+# -- where it is right -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_golden_vectors_of_shipped_bundles_pass(library: str, path: Path, monkeypatch: pytest.MonkeyPatch):
+    use(library, monkeypatch)
+    model = Model(path, kernels="native")
+    assert (model.kernels, model.fallback) == ("native", "")
+    assert model.choice.library == library
+
+
+def test_auto_takes_it(best: str):
+    model = Model(WRIST)
+    assert (model.kernels, model.fallback, model.choice) == ("native", "", KernelChoice(best))
+    assert native.describe_library().startswith("auscult-native ")
+
+
+def test_gradients_are_those_of_the_portable_kernels(library: str, monkeypatch: pytest.MonkeyPatch):
+    use(library, monkeypatch)
+    fast, plain = Model(WRIST, kernels="native"), Model(WRIST, kernels="portable")
+    rng = np.random.default_rng(0)
+    for count in (1, 3, 8, 17, 32):
+        x = rng.standard_normal((count, *fast.input_shape)).astype(np.float32)
+        y = rng.integers(0, fast.classes, count)
+        (loss, grad), (want, slope) = fast.loss_grad(fast.theta0, x, y), plain.loss_grad(plain.theta0, x, y)
+        assert loss == pytest.approx(want, rel=1e-5)
+        assert np.linalg.norm(grad - slope) <= 1e-5 * np.linalg.norm(slope)
+
+
+# -- where it is not ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_said_of_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    monkeypatch.setattr(native, "PACKAGE", "auscult_native_that_nobody_has")
+    with caplog.at_level(logging.WARNING):
+        model = Model(WRIST)
+    assert (model.kernels, model.fallback, caplog.text, native.describe_library()) == ("portable", "", "", "")
+    with pytest.raises(BundleError, match="there are no native products here: pip install"):
+        Model(WRIST, kernels="native")
+
+
+def test_a_variable_turns_it_off(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AUSCULT_NATIVE", "0")
+    assert (Model(WRIST).kernels, Model(WRIST).fallback) == ("portable", "")
+    with pytest.raises(BundleError, match="AUSCULT_NATIVE=0"):
+        Model(WRIST, kernels="native")
+
+
+def test_portable_and_blocked_never_use_it(best: str):
+    assert Model(WRIST, kernels="portable").choice == KernelChoice()
+    with pytest.raises(BundleError, match="has no blocked graphs"):
+        Model(WRIST, kernels="blocked")
+    with pytest.raises(UsageError, match="kernels = 'fast', expected auto, native, blocked or portable"):
+        Model(WRIST, kernels="fast")
+
+
+def expect_fallback(words: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Checks that `auto` falls back and says why, and that `native` fails."""
+    with caplog.at_level(logging.WARNING):
+        model = Model(WRIST)
+    assert model.kernels == "portable"
+    assert words in model.fallback and "wrist: portable kernels are used" in caplog.text.lower()
+    model.predict(model.theta0, np.zeros((1, *model.input_shape), np.float32))
+    with pytest.raises(BundleError, match=words):
+        Model(WRIST, kernels="native")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\x7fELF", b"no library"])
+def test_a_file_that_is_no_library(content: bytes | None, tmp_path: Path, monkeypatch, caplog):
+    path = tmp_path / "broken.so"
+    if content is not None:
+        path.write_bytes(content)
+    use(path, monkeypatch)
+    expect_fallback("refuses graph 'probe of products'", caplog)
+
+
+def test_a_library_of_another_processor(best: str, tmp_path: Path, monkeypatch, caplog):
+    path = Path(shutil.copy(best, tmp_path / "other.so"))
+    data = bytearray(path.read_bytes())
+    data[18:20] = b"\xf3\x00"  # e_machine of the ELF header: RISC-V
+    path.write_bytes(data)
+    use(path, monkeypatch)
+    expect_fallback("refuses graph 'probe of products'", caplog)
+
+
+def test_an_instruction_set_that_is_not_there(best: str, tmp_path: Path, monkeypatch, caplog):
+    monkeypatch.setenv("AUSCULT_NATIVE_SET", "avx1024")
+    use(shutil.copy(best, tmp_path / "copy.so"), monkeypatch)
+    expect_fallback("AUSCULT_NATIVE_SET names an instruction set that is not there", caplog)
+
+
+def test_a_sign_error_is_found_by_the_probe(tmp_path: Path, monkeypatch, caplog):
+    use(compile_library(tmp_path, RIGHT.replace("SIGN", "-")), monkeypatch)
+    expect_fallback("the products of auscult-native are wrong on this machine", caplog)
+
+
+def test_no_number_is_found_by_the_probe(tmp_path: Path, monkeypatch, caplog):
+    use(compile_library(tmp_path, RIGHT.replace("SIGN", "0.0 / 0.0 *")), monkeypatch)
+    expect_fallback("the products of auscult-native are wrong on this machine", caplog)
+
+
+def test_an_error_that_the_probe_does_not_meet_is_found_by_the_golden_vectors(tmp_path: Path, monkeypatch, caplog):
+    use(compile_library(tmp_path, RIGHT.replace("SIGN", "(p.columns == 70 ? 1 : -1) *")), monkeypatch)
+    expect_fallback("the golden vectors fail", caplog)
+
+
+def test_a_library_that_is_right_but_not_ours(tmp_path: Path, monkeypatch):
+    use(compile_library(tmp_path, RIGHT.replace("SIGN", "")), monkeypatch)
+    assert Model(WRIST).kernels == "native"
+
+
+def test_without_the_golden_vectors_it_is_not_used(best: str):
+    model = Model(WRIST, check=False)
+    assert model.kernels == "portable"
+    assert model.fallback == "native products are only used after the golden vectors have passed"
+
+
+# -- one graph that cannot have them -----------------------------------------------------------------------------------
+
+
+def test_a_graph_with_a_product_of_integers(best: str, caplog: pytest.LogCaptureFixture):
+    integers, (a, b) = make_graph("MatMul", 2, TensorProto.INT64), (np.full(s, 2, np.int64) for s in ((2, 3), (3, 1)))
+    model = Model(WRIST)
+    with caplog.at_level(logging.WARNING):
+        session = model.open("integers", integers)
+    assert session.run({"a": a, "b": b})[0].tolist() == [[12], [12]]
+    assert "onnxruntime's own products are used in integers" in caplog.text
+    with pytest.raises(BundleError, match="refuses graph 'integers'"):
+        Model(WRIST, kernels="native").open("integers", integers)
+
+
+# -- order -------------------------------------------------------------------------------------------------------------
+
+
+class Named:
+    name, fallback, choice = "m", "", KernelChoice()
+
+    def __init__(self, *graphs: str) -> None:
+        self.bundle: Any = type("B", (), {"manifest": {"graphs": dict.fromkeys(graphs)}})()
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocked", "wanted"),
+    [
+        ("auto", True, [("lib", True), ("lib", False), ("", True), ("", False)]),
+        ("auto", False, [("lib", False), ("", False)]),
+        ("native", True, [("lib", True), ("lib", False)]),
+        ("native", False, [("lib", False)]),
+        ("blocked", True, [("", True)]),
+        ("portable", True, [("", False)]),
+        ("portable", False, [("", False)]),
+    ],
+)
+def test_the_order_in_which_kernels_are_tried(kind: str, blocked: bool, wanted: list[Any], monkeypatch):
+    use("lib", monkeypatch)
+    model: Any = Named("predict", *["probe+blocked"] * blocked)
+    assert list_choices(model, kind) == [KernelChoice(*each) for each in wanted]

@@ -1,0 +1,29 @@
+"""A simulation with native products: the same choice as in a replay, and the same bits."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="the model of these data is compiled with it")
+
+from edge_sdk.model.model import Model
+from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
+from tests.simulate import test_epochs, test_job
+
+
+@pytest.fixture(scope="module", params=["mlp", "wrist"])
+def path(request):
+    if request.param == "wrist":
+        return find_shipped_bundle("wrist.bundle")
+    return compile_network("mlp", ["--input", "30", "--classes", "2"], 7, print)
+
+
+@pytest.mark.parametrize("batch", [5, 0, 1])
+def test_an_epoch_in_one_call_is_its_steps_to_the_bit(best, path, batch):
+    model = Model(path)
+    assert model.kernels == "native"
+    test_epochs.test_an_epoch_in_one_call_is_its_steps_to_the_bit(model, batch)
+
+
+def test_devices_of_a_replay_reach_what_they_reach_there(best, tmp_path):
+    test_job.test_devices_of_a_replay_reach_what_they_reach_there(tmp_path, "fedavg")
