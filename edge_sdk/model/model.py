@@ -23,7 +23,7 @@ from edge_sdk.model.inputs import Array, Data, Floats, check_floats
 from edge_sdk.model.kernels import KernelChoice, choose
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
-from edge_sdk.model.tensor_session import TensorSession, choose_form
+from edge_sdk.model.tensor_session import choose_form, open_session
 from edge_sdk.model.theta_tensors import ThetaTensors
 from edge_sdk.model.whole_batches import check_chosen, check_step
 
@@ -46,10 +46,11 @@ class Model:
         threads: for onnxruntime. 1 is fastest for small models, and leaves the device usable.
         check: run the golden vectors once, so that a runtime that computes something else is found now. A device that
             only predicts may leave it out: then no training session is ever built.
-        kernels: "auto" takes native products where auscult-native is installed, and the bundle's blocked graphs (faster
-            convolutions, operators of onnxruntime's own) where it has them, if their probes and the golden vectors
-            pass; else what does pass, and `fallback` and a warning in the log say why. "native" insists on native
-            products, "blocked" on blocked graphs with onnxruntime's products, "portable" tries neither.
+        kernels: "auto" takes native products where auscult-native is installed and the processor has AVX-512, and the
+            bundle's blocked graphs (faster convolutions, operators of onnxruntime's own) where it has them, if their
+            probes and the golden vectors pass; else what does pass, and `fallback` and a warning in the log say why.
+            "native" insists on native products, "blocked" on blocked graphs with onnxruntime's products, "portable"
+            tries neither.
 
     Attributes:
         choice: what is used.
@@ -337,20 +338,11 @@ class Model:
         """A new session for a graph that is of this bundle, or made of one, with the products that were chosen.
 
         A graph that cannot have them (a product of integers) gets onnxruntime's own, if not `strict`.
-
-        Args:
-            tensors: of theta, which the graph takes one by one; None: it takes theta.
         """
-
-        def make(library: str) -> OnnxSession:
-            if tensors is not None:
-                return TensorSession(graph, data, self.threads, tensors, library)
-            return OnnxSession(graph, data, self.threads, planned, library)
-
         try:
-            return make(self.choice.library)
+            return open_session(graph, data, self.threads, self.choice.library, tensors, planned)
         except BundleError as error:
             if self._strict or not self.choice.library:
                 raise
             log.warning("%s: onnxruntime's own products are used in %s: %s", self.name, graph, error)
-            return make("")
+            return open_session(graph, data, self.threads, "", tensors, planned)

@@ -21,6 +21,8 @@ from edge_sdk.model.onnx_write import write
 PACKAGE = "auscult_native"
 SWITCH = "AUSCULT_NATIVE"
 """Variable of the environment that turns it off: 0."""
+MEASURED = frozenset({"avx512"})
+"""Instruction sets with which a training step was measured, and was not slower than with onnxruntime's products."""
 ROWS, DEPTH, COLUMNS = (37, 5), 300, 70
 """Sizes of the products that are compared: many rows and few, two stretches of the depth, no whole block of columns."""
 
@@ -29,6 +31,15 @@ def find_library() -> str:
     """Path of the library; "": the package is not installed, or AUSCULT_NATIVE=0 turns it off."""
     package = None if os.environ.get(SWITCH) == "0" else load_package()
     return "" if package is None else str(package.find_library())
+
+
+def find_measured_library() -> str:
+    """Path of the library if its instruction set is one of MEASURED, or cannot be told; else ""."""
+    library = find_library()
+    try:
+        return library if not library or load_package().find_instruction_set() in MEASURED else ""
+    except (OSError, ValueError):
+        return library  # the probe says why it cannot be used
 
 
 def describe_library() -> str:

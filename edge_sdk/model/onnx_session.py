@@ -9,9 +9,8 @@ from typing import Any
 
 from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.inputs import Array
-from edge_sdk.model.onnx_write import write_domain
 
-NEED_OWN_PRODUCTS = ["GemmTransposeFusion", "MatMulScaleFusion"]
+NEED_OWN_PRODUCTS = ["GemmTransposeFusion"]
 """Optimisations that ask for an attribute's default, which only onnxruntime's own description of an operator has."""
 
 log = logging.getLogger(__name__)
@@ -45,7 +44,6 @@ class OnnxSession:
         try:
             if library:
                 options.register_custom_ops_library(library)
-                data = write_domain(data)
             left_out = NEED_OWN_PRODUCTS if library else None
             providers = ["CPUExecutionProvider"]
             self._session = ort.InferenceSession(data, options, providers, disabled_optimizers=left_out)

@@ -46,3 +46,12 @@ def choose_form(bundle: Bundle, graph: str) -> tuple[bytes, ThetaTensors | None]
     if TENSORS not in entry:
         return bytes(bundle.parts[f"{graph}.onnx"]), None
     return bytes(bundle.parts[tensor_part(graph)]), read_tensors(graph, entry, bundle.layout)
+
+
+def open_session(
+    graph: str, data: bytes, threads: int, library: str, tensors: ThetaTensors | None, planned: bool
+) -> OnnxSession:
+    """A session for a graph in either form; arguments as of the two classes."""
+    if tensors is not None:
+        return TensorSession(graph, data, threads, tensors, library)
+    return OnnxSession(graph, data, threads, planned, library)

@@ -54,6 +54,13 @@ def test_auto_takes_it(best: str):
     assert native.describe_library().startswith("auscult-native ")
 
 
+def test_auto_leaves_out_what_was_not_measured(best: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(native, "MEASURED", frozenset({"another"}))
+    model = Model(WRIST)
+    assert (model.kernels, model.fallback) == ("portable", "")
+    assert Model(WRIST, kernels="native").choice == KernelChoice(best)
+
+
 def test_gradients_are_those_of_the_portable_kernels(library: str, monkeypatch: pytest.MonkeyPatch):
     use(library, monkeypatch)
     fast, plain = Model(WRIST, kernels="native"), Model(WRIST, kernels="portable")

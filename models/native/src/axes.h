@@ -58,9 +58,4 @@ struct Axes {
   void swap_last() {
     if (count > 1) swap(count - 2, count - 1);
   }
-
-  // Moves the first axis to the place before the last.
-  void move_first() {
-    for (size_t i = 0; i + 2 < count; i++) swap(i, i + 1);
-  }
 };

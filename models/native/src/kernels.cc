@@ -13,7 +13,7 @@ namespace {
 constexpr double WORTH_A_THREAD = 4e6;  // multiplications and additions; fewer are done by the caller
 
 struct Attributes {
-  int64_t swap_a = 0, swap_b = 0, move_a = 0, move_b = 0;  // transA, transB, transBatchA, transBatchB
+  int64_t swap_a = 0, swap_b = 0;  // transA, transB
   float alpha = 1, beta = 1;
 };
 
@@ -117,10 +117,6 @@ void run_matmul(const Kernel& k, Context* context) {
   Tensor a = read(k.api, context, 0), b = read(k.api, context, 1);
   const bool has_rows = a.axes.count > 1, has_columns = b.axes.count > 1;
   if (a.axes.count == 0 || b.axes.count == 0) throw Refused{"MatMul: A and B have one axis at least"};
-  if (k.given.move_a) a.axes.move_first();
-  if (k.given.move_b) b.axes.move_first();
-  if (k.given.swap_a) a.axes.swap_last();
-  if (k.given.swap_b) b.axes.swap_last();
   if (!has_columns) b.axes.push(1, 0);  // a column
   if (a.axes.size_from_end(1) != b.axes.size_from_end(2)) throw Refused{"MatMul: the inner sizes of A and B differ"};
   Batch batch;
@@ -129,7 +125,7 @@ void run_matmul(const Kernel& k, Context* context) {
   if (has_rows) result.push(a.axes.size_from_end(2), 0);
   if (has_columns) result.push(b.axes.size_from_end(1), 0);
   float* c = write(k.api, context, result);
-  batch.first = describe_product(a, b, c, k.given.alpha);
+  batch.first = describe_product(a, b, c, 1);
   batch.merge_rows();
   run_all(k.api, context, batch, result.numbers());
 }
@@ -202,8 +198,6 @@ Attributes read_attributes(const Api* api, const KernelInfo* info) {
   Attributes found;
   read_attribute<float>(api, info, "transA", &found.swap_a);
   read_attribute<float>(api, info, "transB", &found.swap_b);
-  read_attribute<float>(api, info, "transBatchA", &found.move_a);
-  read_attribute<float>(api, info, "transBatchB", &found.move_b);
   read_attribute<int64_t>(api, info, "alpha", &found.alpha);
   read_attribute<int64_t>(api, info, "beta", &found.beta);
   return found;
@@ -240,7 +234,6 @@ void destroy(void* kernel) { delete (Kernel*)kernel; }
 
 // The versions of the operators' domains for which these are: since 13 MatMul and Gemm are what they are.
 int since_13(const Operator*) { return 13; }
-int since_1(const Operator*) { return 1; }
 int for_ever(const Operator*) { return 1000; }
 
 size_t two(const Operator*) { return 2; }
@@ -271,5 +264,3 @@ Operator describe(const char* (*name)(const Operator*), size_t (*inputs)(const O
 
 const Operator matmul = describe([](const Operator*) { return "MatMul"; }, two, compute<run_matmul>, since_13);
 const Operator gemm = describe([](const Operator*) { return "Gemm"; }, three, compute<run_gemm>, since_13);
-const Operator fused_matmul =
-    describe([](const Operator*) { return "FusedMatMul"; }, two, compute<run_matmul>, since_1);

@@ -3,4 +3,4 @@
 
 #include "runtime_api.h"
 
-extern const runtime::Operator matmul, gemm, fused_matmul;
+extern const runtime::Operator matmul, gemm;

@@ -1,9 +1,8 @@
-// Products of matrices for onnxruntime: MatMul and Gemm of ONNX, and FusedMatMul, into which onnxruntime puts transposes.
+// Products of matrices for onnxruntime: MatMul and Gemm of ONNX.
 //
 // They take the place of onnxruntime's own kernels in a session that has registered this library; graphs need nothing
 // for it. All are of float32.
 
-#include <initializer_list>
 #include <mutex>
 
 #include "kernels.h"
@@ -14,29 +13,20 @@ using namespace runtime;
 
 namespace {
 
-// The domains of the operators, made once: sessions keep them as long as they live.
-struct Domains {
-  Domain *onnx = nullptr, *microsoft = nullptr;
-};
-
-Status* make_domain(const Api* api, const char* name, std::initializer_list<const Operator*> operators, Domain** found) {
-  Domain* made = nullptr;
-  Status* status = create_domain(api, name, &made);
-  for (const Operator* one : operators)
-    if (!status) status = add_operator(api, made, one);
-  if (status && made) release_domain(api, made);
-  if (!status) *found = made;
-  return status;
-}
-
-Status* find_domains(const Api* api, Domains* found) {
+// The domain of the operators, made once: sessions keep it as long as they live.
+Status* find_domain(const Api* api, Domain** found) {
   static std::mutex one_at_a_time;
-  static Domains made;
+  static Domain* made = nullptr;
   const std::lock_guard<std::mutex> lock(one_at_a_time);
-  if (!made.onnx)
-    if (Status* status = make_domain(api, "", {&matmul, &gemm}, &made.onnx)) return status;
-  if (!made.microsoft)
-    if (Status* status = make_domain(api, "com.microsoft", {&fused_matmul}, &made.microsoft)) return status;
+  if (!made) {
+    Domain* onnx = nullptr;
+    Status* status = create_domain(api, "", &onnx);
+    for (const Operator* one : {&matmul, &gemm})
+      if (!status) status = add_operator(api, onnx, one);
+    if (status && onnx) release_domain(api, onnx);
+    if (status) return status;
+    made = onnx;
+  }
   *found = made;
   return nullptr;
 }
@@ -56,10 +46,9 @@ EXPORT Status* RegisterCustomOps(SessionOptions* options, const ApiBase* base) {
   const Api* api = base->get_api(VERSION);
   if (!api) return refuse_version(base);
   if (!choose_set()) return create_status(api, "AUSCULT_NATIVE_SET names an instruction set that is not there");
-  Domains domains;
-  if (Status* status = find_domains(api, &domains)) return status;
-  if (Status* status = add_domain(api, options, domains.onnx)) return status;
-  return add_domain(api, options, domains.microsoft);
+  Domain* domain = nullptr;
+  if (Status* status = find_domain(api, &domain)) return status;
+  return add_domain(api, options, domain);
 }
 
 // Name of the instruction set of this process; null: AUSCULT_NATIVE_SET names one that is not there.

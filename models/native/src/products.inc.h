@@ -206,14 +206,21 @@ void put_block(const Product& p, const Rows& a, long i, long j, long k, long las
       c[r * p.columns + s] = corner[r * PANEL + s] + (start ? start[r * start_row + s] : 0);
 }
 
-// Few rows, and B as it lies: its rows are read where they are.
+// Few rows, and B as it lies: its rows are read where they are, but for those where a whole vector would go beyond B.
 void multiply_in_place(const Product& p, long first, long last) {
-  alignas(64) static thread_local float copies[READ_IN_PLACE / ROWS * COPY_BLOCK];
+  alignas(64) static thread_local float copies[READ_IN_PLACE / ROWS * COPY_BLOCK], tail[DEPTH * PANEL];
+  const float* end = p.b + (p.depth - 1) * p.b_row + p.columns;
   Rows a[READ_IN_PLACE / ROWS];
   for (long k = 0; k < p.depth; k += DEPTH) {
     copy_rows(p, 0, k, least(READ_IN_PLACE, p.rows), copies, a);
-    for (long j = first; j < last; j += PANEL)
-      for (long i = 0; i < p.rows; i += ROWS) put_block(p, a[i / ROWS], i, j, k, last, p.b + k * p.b_row + j, p.b_row, i == 0);
+    for (long j = first; j < last; j += PANEL) {
+      const long depth = least(DEPTH, p.depth - k), count = least(PANEL, last - j);
+      const float* b = p.b + k * p.b_row + j;
+      const bool beyond = b + (depth - 1) * p.b_row + (count + WIDTH - 1) / WIDTH * WIDTH > end;
+      if (beyond) pack_columns(b, p.b_row, 1, depth, count, tail);
+      for (long i = 0; i < p.rows; i += ROWS)
+        put_block(p, a[i / ROWS], i, j, k, last, beyond ? tail : b, beyond ? PANEL : p.b_row, i == 0 && !beyond);
+    }
   }
 }
 
