@@ -34,7 +34,8 @@ RIGHT = """
 
 def use(library: object, patch: pytest.MonkeyPatch) -> None:
     """Lets a file be found in place of the installed library."""
-    patch.setattr("edge_sdk.model.kernels.find_library", lambda: str(library))
+    for name in ("find_library", "find_measured_library"):
+        patch.setattr(f"edge_sdk.model.kernels.{name}", lambda: str(library))
 
 
 # -- where it is right -------------------------------------------------------------------------------------------------
