@@ -114,6 +114,7 @@ $(FOREIGN)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(FOREIGN)
 	$(FOREIGN)/bin/pip install --quiet --disable-pip-version-check --editable '.[aggregator]' \
 		torchvision torchaudio timm braindecode transformers monai
+	if command -v c++ >/dev/null; then $(FOREIGN)/bin/pip install --quiet --disable-pip-version-check ./models/native; fi
 	touch $@
 
 # Beside raw paho and beside Flower, which has an environment of its own.
