@@ -34,6 +34,8 @@ GRACE = 10.0
 """Seconds in which the others end after one has died or failed; then they are stopped."""
 REACH_SECONDS = 10.0
 """In which a cluster must answer at its address."""
+START_SECONDS = 10.0
+"""After which it is said that ranks wait for cores that others use."""
 STORE_BYTES = 80 * 2**20
 """Of Ray's store of objects on this machine, in which nothing is put: little more than the least that Ray takes."""
 
@@ -189,10 +191,10 @@ class Team:
         Raises:
             UsageError, AuscultError: one has failed.
         """
-        try:
-            host, port = self.ray.get(self.ranks[0].meet.remote())
-        except self.ray.exceptions.RayActorError as error:
-            return {0: reason_of(error)}
+        where, deaths = self.start()
+        if deaths:
+            return deaths
+        host, port = where[0]
         common = {"WORLD_SIZE": str(len(self.ranks)), "MASTER_ADDR": host, "MASTER_PORT": str(port)}
         common["TORCHELASTIC_RESTART_COUNT"] = str(attempt)
         plays = {
@@ -207,6 +209,21 @@ class Team:
                 self.ray.kill(rank)
         ended.raise_failure()
         return ended.deaths
+
+    def start(self) -> tuple[list[tuple[str, int]], dict[int, str]]:
+        """Addresses at which the ranks could be found, when all have their cores; and those who could not start."""
+        meetings, where, deaths = [rank.meet.remote() for rank in self.ranks], [], {}
+        _, waiting = self.ray.wait(meetings, num_returns=len(meetings), timeout=START_SECONDS)
+        if waiting:
+            print(
+                f"{len(waiting)} of {len(meetings)} ranks wait for cores that others use", file=sys.stderr, flush=True
+            )
+        for number, meeting in enumerate(meetings):
+            try:
+                where.append(self.ray.get(meeting))
+            except (self.ray.exceptions.RayActorError, self.ray.exceptions.ActorUnschedulableError) as error:
+                deaths[number] = reason_of(error)
+        return where, deaths
 
     def listen(self, plays: dict[Any, int], ended: Ends) -> None:
         """Prints what they say, until all have ended, or some while after one has died or failed."""

@@ -1,2 +1,3 @@
-// The products for the instruction set that the build names (CMakeLists.txt): SET its name, WIDTH its floats in a vector.
+// The products for the instruction set that the build names (CMakeLists.txt): SET is its name, WIDTH the floats of its
+// vectors.
 #include "products.inc.h"

@@ -47,10 +47,10 @@ constexpr int DOT_ROWS = WIDTH == 8 ? 2 : 4, DOT_COLUMNS = 4;
 // Numbers from one copied row of A to the next.
 constexpr long COPY_ROW = DEPTH + LINE;  // no power of two
 
-// One block: c (M, V vectors) = start + alpha * a * b. Numbers of A are A_ROW apart from one row to the next, and A_STEP
-// from one step of the depth to the next: constants, so that one register is enough to find them all. `start`: what is there before, with numbers from one row to the
-// next; null: nothing. FAR: B is not copied, and its rows are far from each other, so that the processor does not guess
-// them.
+// One block: c (M, V vectors) = start + alpha * a * b. Numbers of A are A_ROW apart from a row to the next, and A_STEP
+// from one step of the depth to the next: constants, so that one register is enough to find them all. `start`: what is
+// there before, with numbers from one row to the next; null: nothing. FAR: B is not copied, and its rows are far from
+// each other, so that the processor does not guess them.
 template <int M, int V, bool FAR, long A_ROW, long A_STEP>
 __attribute__((noinline)) void block(const float* a, const float* b, long b_step, long depth, float* c, long c_row,
                                      float alpha, const float* start, long start_row) {
@@ -74,7 +74,8 @@ __attribute__((noinline)) void block(const float* a, const float* b, long b_step
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) {
       const Vector found = alpha * sum[i][v];
-      *(Vector*)(c + i * c_row + v * WIDTH) = start ? *(const Vector*)(start + i * start_row + v * WIDTH) + found : found;
+      const float* before = start + i * start_row + v * WIDTH;
+      *(Vector*)(c + i * c_row + v * WIDTH) = start ? *(const Vector*)before + found : found;
     }
 }
 
@@ -153,7 +154,8 @@ void pack_columns(const float* b, long b_row, long b_column, long depth, long co
         for (int r = 0; r < WIDTH; r++) *(Vector*)(panel + (done + r) * PANEL + j) = rows[r];
       }
   for (long j = 0; j < count; j++)  // what is left
-    for (long k = j < count / WIDTH * WIDTH ? done : 0; k < depth; k++) panel[k * PANEL + j] = b[k * b_row + j * b_column];
+    for (long k = j < count / WIDTH * WIDTH ? done : 0; k < depth; k++)
+      panel[k * PANEL + j] = b[k * b_row + j * b_column];
 }
 
 // Rows of A as a block reads them. Copies: where rows are powers of two long, all that a block reads would fall on the
@@ -188,7 +190,8 @@ void copy_rows(const Product& p, long i, long k, long count, float* copies, Rows
 
 // The part of C at row i and column j, of at most ROWS and PANEL, from step k of the depth on; what does not fill whole
 // vectors by way of a corner of its own.
-void put_block(const Product& p, const Rows& a, long i, long j, long k, long last, const float* b, long b_step, bool far) {
+void put_block(const Product& p, const Rows& a, long i, long j, long k, long last, const float* b, long b_step,
+               bool far) {
   const long depth = least(DEPTH, p.depth - k), count = least(PANEL, last - j);
   const long vectors = (count + WIDTH - 1) / WIDTH;
   float* c = p.c + i * p.columns + j;
@@ -234,7 +237,8 @@ void multiply_packed(const Product& p, long first, long last) {
       const float* b = p.b + k * p.b_row + j0 * p.b_column;
       if (whole) pack_rows(b, p.b_row, depth, whole, packed);
       for (long j = j0 + whole * PANEL; j < j1; j += PANEL)
-        pack_columns(b + (j - j0) * p.b_column, p.b_row, p.b_column, depth, least(PANEL, j1 - j), packed + (j - j0) * depth);
+        pack_columns(b + (j - j0) * p.b_column, p.b_row, p.b_column, depth, least(PANEL, j1 - j),
+                     packed + (j - j0) * depth);
       for (long i = 0; i < p.rows; i += ROWS) {
         const long n = i / ROWS % GROUP_BLOCKS;
         if (n == 0) copy_rows(p, i, k, least(GROUP_BLOCKS * ROWS, p.rows - i), copies, a);

@@ -1,9 +1,9 @@
 // The few entries of onnxruntime's C interface that a library of operators needs.
 //
 // The interface is a table of functions to which every version only adds, so an entry is known by its place; so is the
-// description of an operator, which is read as far as its version says (onnxruntime_c_api.h of onnxruntime, MIT licence).
-// Both are asked for as of version 17, which every runtime since has. tests/native check the places against the
-// onnxruntime that is installed.
+// description of an operator, which is read as far as its version says (onnxruntime_c_api.h of onnxruntime, MIT
+// licence). Both are asked for as of version 17, which every runtime since has. tests/native check the places against
+// the onnxruntime that is installed.
 #pragma once
 
 #include <cstddef>
@@ -99,11 +99,14 @@ inline Status* count_inputs(const Api* api, const Context* context, size_t* foun
 inline Status* get_input(const Api* api, const Context* context, size_t number, const Value** found) {
   return call<90, const Context*, size_t, const Value**>(api, context, number, found);
 }
-inline Status* get_output(const Api* api, Context* context, size_t number, const int64_t* sizes, size_t rank, Value** found) {
+inline Status* get_output(const Api* api, Context* context, size_t number, const int64_t* sizes, size_t rank,
+                          Value** found) {
   return call<91, Context*, size_t, const int64_t*, size_t, Value**>(api, context, number, sizes, rank, found);
 }
-inline Status* run_parts(const Api* api, const Context* context, void (*part)(void*, size_t), size_t count, void* given) {
-  return call<274, const Context*, void (*)(void*, size_t), size_t, size_t, void*>(api, context, part, count, 0, given);
+inline Status* run_parts(const Api* api, const Context* context, void (*part)(void*, size_t), size_t count,
+                         void* given) {
+  return call<274, const Context*, void (*)(void*, size_t), size_t, size_t, void*>(api, context, part, count, 0,
+                                                                                  given);
 }
 inline void release_status(const Api* api, Status* status) { ((void (*)(Status*))api->entries[93])(status); }
 inline void release_shape(const Api* api, Shape* shape) { ((void (*)(Shape*))api->entries[99])(shape); }

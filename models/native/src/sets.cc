@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#define DECLARE(SET)                                     \
-  namespace SET {                                        \
+#define DECLARE(SET)                                      \
+  namespace SET {                                         \
   void multiply(const Product& p, long first, long last); \
   }
 
@@ -33,8 +33,8 @@ const InstructionSet sets[] = {
 #ifdef HAS_avx512
     {"avx512",
      [] {
-       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") &&
-              __builtin_cpu_supports("fma");
+       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+              __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
      },
      avx512::multiply},
 #endif

@@ -5,10 +5,10 @@
 
 struct InstructionSet {
   const char* name;
-  bool (*is_there)();                                          // true if this processor has it
-  void (*multiply)(const Product&, long first, long last);     // columns first ... last of a product
+  bool (*is_there)();                                       // true if this processor has it
+  void (*multiply)(const Product&, long first, long last);  // columns first ... last of a product
 };
 
-// The best set of this processor, or the one that AUSCULT_NATIVE_SET names; null: that is not there. It is the same for as
-// long as the process lives.
+// The best set of this processor, or the one that AUSCULT_NATIVE_SET names; null: that is not there. It is the same for
+// as long as the process lives.
 const InstructionSet* choose_set();

@@ -38,5 +38,5 @@ def test_products_are_right_and_bundles_use_them(aarch64: Aarch64, package: Path
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["machine"] == "aarch64" and found["library"].endswith(", neon")
-    assert set(found["kernels"].values()) == {"native"} and found["auto"] == "native"
+    assert set(found["kernels"].values()) == {"native"} and found["auto"] != "native"  # NEON is not measured
     assert found["products"] == 2000
