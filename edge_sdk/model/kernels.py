@@ -15,6 +15,9 @@ from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError
 from edge_sdk.model.native import check_library, describe_library, find_library, find_measured_library
 
 KINDS = ("auto", "native", "blocked", "portable")
+ENOUGH = 2**19
+"""Parameters from which on native products are taken without being asked for: small ones are no faster, and calls of a
+library's kernels take longer."""
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +111,8 @@ def list_choices(model: Choosing, kind: str) -> list[KernelChoice]:
     graphs = [True, False] if f"probe{BLOCKED_SUFFIX}" in model.bundle.manifest["graphs"] else [False]
     if kind == "blocked" and not graphs[0]:
         raise BundleError(f"{model.name} has no blocked graphs; compile it with --blocked")
-    library = find_measured_library() if kind == "auto" else find_library() if kind == "native" else ""
+    enough = model.bundle.manifest["parameters"] >= ENOUGH
+    library = find_library() if kind == "native" else find_measured_library() if kind == "auto" and enough else ""
     if kind == "native" and not library:
         raise BundleError("there are no native products here: pip install 'auscult[native]', and not AUSCULT_NATIVE=0")
     native = [KernelChoice(library, blocked) for blocked in graphs] if library else []

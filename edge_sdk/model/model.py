@@ -46,11 +46,11 @@ class Model:
         threads: for onnxruntime. 1 is fastest for small models, and leaves the device usable.
         check: run the golden vectors once, so that a runtime that computes something else is found now. A device that
             only predicts may leave it out: then no training session is ever built.
-        kernels: "auto" takes native products where auscult-native is installed and the processor has AVX-512, and the
-            bundle's blocked graphs (faster convolutions, operators of onnxruntime's own) where it has them, if their
-            probes and the golden vectors pass; else what does pass, and `fallback` and a warning in the log say why.
-            "native" insists on native products, "blocked" on blocked graphs with onnxruntime's products, "portable"
-            tries neither.
+        kernels: "auto" takes native products where auscult-native is installed, the processor has AVX-512 and the model
+            at least 2^19 parameters, and the bundle's blocked graphs (faster convolutions, operators of onnxruntime's
+            own) where it has them, if their probes and the golden vectors pass; else what does pass, and `fallback` and
+            a warning in the log say why. "native" insists on native products, "blocked" on blocked graphs with
+            onnxruntime's products, "portable" tries neither.
 
     Attributes:
         choice: what is used.

@@ -81,10 +81,10 @@ def play_on_ray(play: Callable[[Any], object], options: Any, count: int, gpus: b
     with joined(ray, count):
         seats = find_seats(ray.nodes(), count, ray.get_runtime_context().get_node_id(), gpus)
         for attempt in range(RESTARTS + 1):
-            deaths = Team(ray, seats).play(play, options, attempt)
-            if not deaths:
+            if attempt:
+                print(f"{tell_deaths(deaths)}; all begin again at the last checkpoint", file=sys.stderr)
+            if not (deaths := Team(ray, seats).play(play, options, attempt)):
                 return
-            print(f"{tell_deaths(deaths)}; all begin again at the last checkpoint", file=sys.stderr)
         raise AuscultError(f"{tell_deaths(deaths)}, after {RESTARTS} restarts")
 
 
@@ -194,8 +194,7 @@ class Team:
         where, deaths = self.start()
         if deaths:
             return deaths
-        host, port = where[0]
-        common = {"WORLD_SIZE": str(len(self.ranks)), "MASTER_ADDR": host, "MASTER_PORT": str(port)}
+        common = {"WORLD_SIZE": str(len(self.ranks)), "MASTER_ADDR": where[0][0], "MASTER_PORT": str(where[0][1])}
         common["TORCHELASTIC_RESTART_COUNT"] = str(attempt)
         plays = {
             rank.play.remote(play, options, os.getcwd(), {**common, "RANK": str(number)}): number

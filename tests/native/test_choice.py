@@ -62,6 +62,14 @@ def test_auto_leaves_out_what_was_not_measured(best: str, monkeypatch: pytest.Mo
     assert Model(WRIST, kernels="native").choice == KernelChoice(best)
 
 
+def test_auto_leaves_out_small_models(best: str, monkeypatch: pytest.MonkeyPatch):
+    count = Model(WRIST).theta0.size
+    for enough, kind in ((count, "native"), (count + 1, "portable")):
+        monkeypatch.setattr("edge_sdk.model.kernels.ENOUGH", enough)
+        assert Model(WRIST).kernels == kind
+    assert Model(WRIST, kernels="native").choice == KernelChoice(best)
+
+
 def test_gradients_are_those_of_the_portable_kernels(library: str, monkeypatch: pytest.MonkeyPatch):
     use(library, monkeypatch)
     fast, plain = Model(WRIST, kernels="native"), Model(WRIST, kernels="portable")
@@ -183,7 +191,7 @@ class Named:
     name, fallback, choice = "m", "", KernelChoice()
 
     def __init__(self, *graphs: str) -> None:
-        self.bundle: Any = type("B", (), {"manifest": {"graphs": dict.fromkeys(graphs)}})()
+        self.bundle: Any = type("B", (), {"manifest": {"graphs": dict.fromkeys(graphs), "parameters": 10}})()
 
 
 @pytest.mark.parametrize(
