@@ -41,11 +41,10 @@ STORE_BYTES = 80 * 2**20
 
 
 class Said(NamedTuple):
-    """What a rank tells the command that has started it.
+    """A word of a rank to the command that has started it.
 
     Attributes:
-        kind: "out", "err": a line for standard output or standard error; "misused", "failed", "gone": why it ends, the
-            last because another rank is gone.
+        kind: "out", "err": a line for that output; "misused", "failed", "gone" (another rank is): why it ends.
         text: the line with its end, or the reason.
     """
 
@@ -80,8 +79,9 @@ def play_on_ray(play: Callable[[Any], object], options: Any, count: int, gpus: b
     ray = find_ray()
     with joined(ray, count):
         seats = find_seats(ray.nodes(), count, ray.get_runtime_context().get_node_id(), gpus)
+        deaths: dict[int, str] = {}
         for attempt in range(RESTARTS + 1):
-            if attempt:
+            if deaths:
                 print(f"{tell_deaths(deaths)}; all begin again at the last checkpoint", file=sys.stderr)
             if not (deaths := Team(ray, seats).play(play, options, attempt)):
                 return
