@@ -12,7 +12,7 @@ wall; a ratio is the median of the ratios of neighbouring blocks. Torch is as in
 graph is compiled: batch normalisation with its running statistics, except for "--norm batch".
 
 Native: the blocked graph, or the portable one where there is none, with the products of auscult-native, where that is
-installed in this environment.
+installed in this environment and the model is large enough that a device takes them by itself.
 
 With --json, rows that are there are not measured again. At the end: which networks miss which target.
 """
@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from step import Worker
 
+from edge_sdk.model.kernels import ENOUGH
 from edge_sdk.model.native import find_library
 
 ZOO_BATCH, FOREIGN_BATCH = 32, 8
@@ -222,7 +223,8 @@ def measure(name: str, image: int, blocks: int) -> dict[str, Any]:
         if done.returncode:
             return {"error": (done.stderr.strip().splitlines() or ["no word"])[-1]}
         kinds, most, batch = json.loads(done.stdout.splitlines()[-1])
-        kinds += ["native"] * bool(find_library())
+        parameters = len(np.load(Path(folder) / "feeds.npz")["theta"])
+        kinds += ["native"] * (bool(find_library()) and parameters >= ENOUGH)
         workers = {k: Worker(DEVICE, folder, k, str(most)) for k in kinds}
         workers["torch"] = Worker(TORCH, folder, name, str(image))
         times: dict[str, list[float]] = {k: [] for k in workers}
