@@ -180,29 +180,62 @@ def play(args: argparse.Namespace) -> None:
     """One rank of `auscult simulate`, with the clients of the race; rank 0 prints its rate."""
     sys.path.insert(0, str(HERE))
     work = importlib.import_module(importlib.import_module("simulate_data").WORKS[args.model])
-    from edge_sdk.contract.run import Run
-    from edge_sdk.model.bundle import read_bundle
-    from edge_sdk.replay.bundles import compile_network
-    from edge_sdk.replay.cohorts.cohort import Cohort
-    from edge_sdk.replay.node_files import NodeFiles
     from edge_sdk.replay.plan import Replay
     from edge_sdk.replay.tuning.worker import find_kernels
     from edge_sdk.simulate.envs import Envs
     from edge_sdk.simulate.job import Course
-    from edge_sdk.simulate.numbered import make_tree, number_of
-    from edge_sdk.simulate.plan import Prepared, Simulation
-    from edge_sdk.simulate.population import MOST_KEPT, ClientData
+    from edge_sdk.simulate.plan import Simulation
     from edge_sdk.simulate.ranks import find_ranks
 
     ranks = find_ranks()
-    network = compile_network(
-        args.model,
-        ["--input", ",".join(map(str, work.SHAPE)), "--classes", str(work.CLASSES)],
-        0,
-        lambda text: None,
-    )
-    x, y = work.pool()
+    out = args.play / f"rank-{ranks.number}"
+    out.mkdir()
+    replay = Replay(data="race", out=out, method="fedavg", rounds=args.rounds, resume=True, local_only=False)
+    job, prepared = Simulation(replay=replay, judges=1, save_every=math.inf), prepare_race(work, args)
+    times: list[tuple[float, float]] = []
+
+    def note(line: Any) -> None:
+        times.append((time.monotonic(), time.process_time()))
+
+    course = Course(job, prepared, ranks, Envs(prepared, find_kernels()), note)
+    course.begin(lambda text: None)
+    course.play()
+    seconds, cpu = (times[args.rounds - 1][i] - times[WARM - 1][i] for i in range(2))
+    spent = sum(json.loads(data) for data in ranks.gather(json.dumps(cpu).encode()))
+    if ranks.number == 0:
+        answers = args.cohort * (args.rounds - WARM)
+        print(json.dumps({"rate": answers / seconds, "cpu_ms": 1000 * spent / answers}), flush=True)
+    ranks.close()
+
+
+def prepare_race(work: Any, args: argparse.Namespace) -> Any:
+    """The simulation of the race, ready to begin: a `Prepared`."""
+    from edge_sdk.contract.run import Run
+    from edge_sdk.model.bundle import read_bundle
+    from edge_sdk.replay.bundles import compile_network
+    from edge_sdk.replay.cohorts.cohort import Cohort
+    from edge_sdk.simulate.numbered import make_tree
+    from edge_sdk.simulate.plan import Prepared
+
+    sizes = ["--input", ",".join(map(str, work.SHAPE)), "--classes", str(work.CLASSES)]
+    network = compile_network(args.model, sizes, 0, lambda text: None)
+    settings = {"eta_l": work.STEP, "batch": work.BATCH, "local_epochs": 1, "weight_decay": 0.0, "decay": 1.0}
+    settings |= {"participation": args.cohort / args.clients, "weighting": "uniform"}
+    classes = tuple("abcdefghijklmn"[: work.CLASSES])
+    bundle = read_bundle(network).sha256
+    run = Run(id="race", method="fedavg", settings=settings, rounds=args.rounds, bundle=bundle, classes=classes)
     tree = make_tree(args.clients, 1)
+    cohort = Cohort("", tree, classes, {"x": work.SHAPE}, True, True, lambda *_: {})
+    return Prepared(run, cohort, make_clients(work, network, tree), None, 0)
+
+
+def make_clients(work: Any, network: Path, tree: Any) -> Any:
+    """The clients of the race, a `Population`: each has some rows of the pool."""
+    from edge_sdk.replay.node_files import NodeFiles
+    from edge_sdk.simulate.numbered import number_of
+    from edge_sdk.simulate.population import MOST_KEPT, ClientData
+
+    x, y = work.pool()
 
     class RaceClients:
         files = NodeFiles({"hospital-1": network}, {}, {}, None)
@@ -221,37 +254,7 @@ def play(args: argparse.Namespace) -> None:
         def bundle(self, node: str) -> Path:
             return network
 
-    settings = {"eta_l": work.STEP, "batch": work.BATCH, "local_epochs": 1, "weight_decay": 0.0, "decay": 1.0}
-    settings |= {"participation": args.cohort / args.clients, "weighting": "uniform"}
-    classes = tuple("abcdefghijklmn"[: work.CLASSES])
-    run = Run(
-        id="race",
-        method="fedavg",
-        settings=settings,
-        rounds=args.rounds,
-        bundle=read_bundle(network).sha256,
-        classes=classes,
-    )
-    cohort = Cohort("", tree, classes, {"x": work.SHAPE}, True, True, lambda *_: {})
-    out = args.play / f"rank-{ranks.number}"
-    out.mkdir()
-    replay = Replay(data="race", out=out, method="fedavg", rounds=args.rounds, resume=True, local_only=False)
-    times: list[tuple[float, float]] = []
-    job = Simulation(replay=replay, judges=1, save_every=math.inf)
-    prepared = Prepared(run, cohort, RaceClients(), None, 0)
-
-    def note(line: Any) -> None:
-        times.append((time.monotonic(), time.process_time()))
-
-    course = Course(job, prepared, ranks, Envs(prepared, find_kernels()), note)
-    course.begin(lambda text: None)
-    course.play()
-    seconds, cpu = (times[args.rounds - 1][i] - times[WARM - 1][i] for i in range(2))
-    spent = sum(json.loads(data) for data in ranks.gather(json.dumps(cpu).encode()))
-    if ranks.number == 0:
-        answers = args.cohort * (args.rounds - WARM)
-        print(json.dumps({"rate": answers / seconds, "cpu_ms": 1000 * spent / answers}), flush=True)
-    ranks.close()
+    return RaceClients()
 
 
 if __name__ == "__main__":

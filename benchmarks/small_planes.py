@@ -4,8 +4,8 @@
 
 Three layers of 3 x 3 taps, each with a group norm and a ReLU behind it, and a linear head; forward and backward, one
 thread, processor time, the least of several blocks in which all take turns. Before that, a product of each kind that a
-linear layer trains with, (ROWS, IN) by (OUT, IN), in GFLOP/s of onnxruntime and of torch. Graphs are not checked here:
-the gate does that.
+linear layer trains with, (ROWS, IN) by (OUT, IN), in GFLOP/s of onnxruntime, of native products where they are
+installed, and of torch, with matrices that are in the caches. Graphs are not checked here: the gate does that.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
+from edge_sdk.model.native import find_library
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.models.bundle import compile as compiler
 from edge_sdk.models.derive import targets
@@ -34,9 +35,10 @@ KINDS = ("y", "first", "gx", "gw")
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("rows, in, out    forward, weights first, input's and weight's adjoint: onnxruntime | torch, GFLOP/s")
+    whose = " | ".join([*libraries(), "torch"])
+    print(f"rows, in, out    forward, weights first, input's and weight's adjoint: {whose}, GFLOP/s")
     for sizes in PRODUCTS:
-        print(*sizes, "  ", *compare_products(*sizes), flush=True)
+        print(*sizes, "  ", compare_products(*sizes), flush=True)
     print(f"{'channels x side x batch':24} {'products':>9} {'portable':>9} {'blocked':>9} {'torch ms':>9}")
     for case in sys.argv[1:] or CASES:
         took = compare_layers(*map(int, case.split("x")))
@@ -57,7 +59,8 @@ def take_turns(steps: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     return {k: min(v) for k, v in found.items()}
 
 
-def compare_products(rows: int, inputs: int, outputs: int) -> list[str]:
+def compare_products(rows: int, inputs: int, outputs: int) -> str:
+    """GFLOP/s of the four kinds, of each whose products are timed."""
     random = np.random.default_rng(0)
     shapes = {"x": (rows, inputs), "w": (outputs, inputs), "g": (rows, outputs)}
     at = {k: random.standard_normal(v).astype(np.float32) for k, v in shapes.items()}
@@ -75,13 +78,21 @@ def compare_products(rows: int, inputs: int, outputs: int) -> list[str]:
         model = helper.make_model(
             helper.make_graph([node], kind, info, [made]), opset_imports=[helper.make_opsetid("", 18)], ir_version=9
         )
-        session, feeds = OnnxSession(kind, model.SerializeToString(), 1), {a: at[a], b: at[b]}
+        feeds = {a: at[a], b: at[b]}
+        for name, library in libraries().items():
+            session = OnnxSession(kind, model.SerializeToString(), 1, library=library)
+            steps[f"{name} {kind}"] = lambda session=session, feeds=feeds: session.run(feeds)
         left, right = (there[a].T if ta else there[a]), (there[b].T if tb else there[b])
-        steps[f"onnx {kind}"] = lambda session=session, feeds=feeds: session.run(feeds)
         steps[f"torch {kind}"] = lambda left=left, right=right: left @ right
     took, work = take_turns(steps), 2 * rows * inputs * outputs / 1e6
     rates = {k: f"{work / ms:.0f}" for k, ms in took.items()}
-    return [*(rates[f"onnx {k}"] for k in KINDS), "|", *(rates[f"torch {k}"] for k in KINDS)]
+    return " | ".join(" ".join(rates[f"{name} {k}"] for k in KINDS) for name in [*libraries(), "torch"])
+
+
+def libraries() -> dict[str, str]:
+    """Whose products are timed in onnxruntime -> the library that has them; "": its own."""
+    native = find_library()
+    return {"onnxruntime": ""} | ({"native": native} if native else {})
 
 
 def compare_layers(channels: int, side: int, batch: int) -> dict[str, float]:

@@ -111,7 +111,7 @@ def list_choices(model: Choosing, kind: str) -> list[KernelChoice]:
     graphs = [True, False] if f"probe{BLOCKED_SUFFIX}" in model.bundle.manifest["graphs"] else [False]
     if kind == "blocked" and not graphs[0]:
         raise BundleError(f"{model.name} has no blocked graphs; compile it with --blocked")
-    enough = model.bundle.manifest["parameters"] >= ENOUGH
+    enough = model.bundle.layout.size >= ENOUGH
     library = find_library() if kind == "native" else find_measured_library() if kind == "auto" and enough else ""
     if kind == "native" and not library:
         raise BundleError("there are no native products here: pip install 'auscult[native]', and not AUSCULT_NATIVE=0")

@@ -1,8 +1,8 @@
 """The ranks of a simulation as actors of Ray, on this machine or on a cluster: Ray starts them in place of torchrun.
 
-A rank does here what it does under torchrun, and it finds the others in the same way: by the environment variables that
-torchrun would have set. Where one has died, all are started again, each on its machine, and go on from the last
-checkpoint.
+A rank (ray_rank.py) does what it does under torchrun, and it finds the others in the same way: by the environment
+variables that torchrun would have set. Where one has died, all are started again, each on its machine, and go on from
+the last checkpoint.
 
 Ray hands objects to its processes as pickles and lets whoever reaches a cluster run programs on it. So a cluster is for
 machines that trust each other; nothing that a run receives is read in this way.
@@ -11,7 +11,6 @@ machines that trust each other; nothing that a run receives is read in this way.
 from __future__ import annotations
 
 import importlib
-import io
 import os
 import signal
 import socket
@@ -19,14 +18,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from edge_sdk.errors import AuscultError, UsageError, say_reason
-from edge_sdk.simulate.links import RankGone
+from edge_sdk.simulate.ray_rank import RayRank, Said
 
 RESTARTS = 3
 """How often the ranks are started again."""
@@ -38,18 +36,6 @@ START_SECONDS = 10.0
 """After which it is said that ranks wait for cores that others use."""
 STORE_BYTES = 80 * 2**20
 """Of Ray's store of objects on this machine, in which nothing is put: little more than the least that Ray takes."""
-
-
-class Said(NamedTuple):
-    """A word of a rank to the command that has started it.
-
-    Attributes:
-        kind: "out", "err": a line for that output; "misused", "failed", "gone" (another rank is): why it ends.
-        text: the line with its end, or the reason.
-    """
-
-    kind: str
-    text: str
 
 
 class Seat(NamedTuple):
@@ -112,13 +98,14 @@ def joined(ray: Any, count: int) -> Iterator[None]:
         check_address(address)
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(**there, log_to_driver=False, logging_level="error")
+        try:
+            ray.init(**there, log_to_driver=False, logging_level="error")
+        except ConnectionError as error:
+            tokens = "where it has tokens, RAY_AUTH_MODE=token and its token must be here, too"
+            raise UsageError(f"RAY_ADDRESS = {address}: {error}; {tokens}") from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has taken it
         yield
-    except ConnectionError as error:
-        tokens = "where it has tokens, RAY_AUTH_MODE=token and its token must be here, too"
-        raise UsageError(f"RAY_ADDRESS = {address}: {error}; {tokens}") from error
     finally:
         ray.shutdown()
 
@@ -173,7 +160,7 @@ class Team:
     def __init__(self, ray: Any, seats: Sequence[Seat]) -> None:
         self.ray = ray
         affinity = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-        actor = ray.remote(Rank)
+        actor = ray.remote(RayRank)
         threads = {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}
         self.ranks = [
             actor.options(
@@ -214,9 +201,7 @@ class Team:
         meetings, where, deaths = [rank.meet.remote() for rank in self.ranks], [], {}
         _, waiting = self.ray.wait(meetings, num_returns=len(meetings), timeout=START_SECONDS)
         if waiting:
-            print(
-                f"{len(waiting)} of {len(meetings)} ranks wait for cores that others use", file=sys.stderr, flush=True
-            )
+            print(f"{len(waiting)} of {len(meetings)} ranks wait for cores that others use", file=sys.stderr)
         for number, meeting in enumerate(meetings):
             try:
                 where.append(self.ray.get(meeting))
@@ -286,65 +271,3 @@ def reason_of(error: Exception) -> str:
     """The last line of what Ray says about an actor that has died; without its advice."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1].partition(" Some common causes")[0].rstrip(".") if lines else type(error).__name__
-
-
-class Rank:
-    """A process of Ray that is one rank."""
-
-    def meet(self) -> tuple[str, int]:
-        """Address and port of this machine at which the others find rank 0."""
-        host = importlib.import_module("ray.util").get_node_ip_address()
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
-            free.bind((host, 0))
-            return host, int(free.getsockname()[1])
-
-    def play(
-        self, play: Callable[[Any], object], options: Any, directory: str, environment: Mapping[str, str]
-    ) -> Iterator[Said]:
-        """Plays, and tells on the way what is printed, and in the end why it has failed if it has.
-
-        Args:
-            directory: in which the command was started; files are named from there.
-            environment: variables of this rank.
-        """
-        os.environ.update(environment)
-        said: SimpleQueue[Said | None] = SimpleQueue()
-        working = threading.Thread(target=work, args=(play, options, directory, said), daemon=True)
-        working.start()
-        while (one := said.get()) is not None:
-            yield one
-
-
-def work(play: Callable[[Any], object], options: Any, directory: str, said: SimpleQueue[Said | None]) -> None:
-    """Plays; all that it prints, and why it has failed, goes into a queue. None is its end."""
-    try:
-        with redirect_stdout(Lines("out", said)), redirect_stderr(Lines("err", said)):
-            os.chdir(directory)
-            play(options)
-    except UsageError as error:
-        said.put(Said("misused", str(error)))
-    except RankGone as error:
-        said.put(Said("gone", str(error)))
-    except (AuscultError, OSError) as error:
-        said.put(Said("failed", str(error)))
-    except BaseException as error:
-        said.put(Said("failed", f"{type(error).__name__}: {error}"))
-        raise
-    finally:
-        said.put(None)
-
-
-class Lines(io.TextIOBase):
-    """A file that puts each line that is written into a queue."""
-
-    def __init__(self, kind: str, said: SimpleQueue[Said | None]) -> None:
-        self.kind, self.said, self.begun = kind, said, ""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        *lines, self.begun = (self.begun + text).split("\n")
-        for line in lines:
-            self.said.put(Said(self.kind, f"{line}\n"))
-        return len(text)

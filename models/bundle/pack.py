@@ -85,19 +85,25 @@ def pack_bundle(
         "golden": {"arrays": index, "tolerance": dict(tolerance)},
         "runtime": RUNTIME,
     }
-    if spec.smoothing:  # bundles without it stay the same to the byte
-        manifest["smoothing"] = spec.smoothing
+    return container.join_bundle(manifest | describe_extras(spec, least, sites), parts)
+
+
+def describe_extras(spec: Spec, least: int, sites: Sequence[DropSite]) -> dict[str, Any]:
+    """Entries of the manifest that only some bundles have: those without them stay the same to the byte."""
+    found: dict[str, Any] = {}
+    if spec.smoothing:
+        found["smoothing"] = spec.smoothing
     if spec.augment.changes:
-        manifest["augment"] = {name: amount for name, amount in asdict(spec.augment).items() if amount}
+        found["augment"] = {name: amount for name, amount in asdict(spec.augment).items() if amount}
     if least > 1:
-        manifest["min_batch"] = least
+        found["min_batch"] = least
     if sites:
-        manifest["dropout"] = write_sites(sites)
+        found["dropout"] = write_sites(sites)
     if spec.class_names:
-        manifest["class_names"] = list(spec.class_names)
+        found["class_names"] = list(spec.class_names)
     if spec.signal is not None:
-        manifest["signal"] = write_signal(spec.signal)
-    return container.join_bundle(manifest, parts)
+        found["signal"] = write_signal(spec.signal)
+    return found
 
 
 def write_layout(slots: Sequence[Slot]) -> bytes:

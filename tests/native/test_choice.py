@@ -191,7 +191,8 @@ class Named:
     name, fallback, choice = "m", "", KernelChoice()
 
     def __init__(self, *graphs: str) -> None:
-        self.bundle: Any = type("B", (), {"manifest": {"graphs": dict.fromkeys(graphs), "parameters": 10}})()
+        layout = type("Layout", (), {"size": 10})
+        self.bundle: Any = type("B", (), {"manifest": {"graphs": dict.fromkeys(graphs)}, "layout": layout})()
 
 
 @pytest.mark.parametrize(

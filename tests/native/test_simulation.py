@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("torch", reason="the model of these data is compiled with it")
 
 from edge_sdk.model.model import Model
+from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
 from tests.simulate import test_epochs, test_job
 
@@ -25,5 +26,14 @@ def test_an_epoch_in_one_call_is_its_steps_to_the_bit(best, path, batch):
     test_epochs.test_an_epoch_in_one_call_is_its_steps_to_the_bit(model, batch)
 
 
-def test_devices_of_a_replay_reach_what_they_reach_there(best, tmp_path):
+def test_devices_of_a_replay_reach_what_they_reach_there(best, tmp_path, monkeypatch):
+    """As with onnxruntime's products, and all sessions have native ones."""
+    libraries, init = [], OnnxSession.__init__
+
+    def init_and_note(session, graph, data, threads, planned=False, library=""):
+        libraries.append(library)
+        init(session, graph, data, threads, planned, library)
+
+    monkeypatch.setattr(OnnxSession, "__init__", init_and_note)
     test_job.test_devices_of_a_replay_reach_what_they_reach_there(tmp_path, "fedavg")
+    assert {*libraries} == {best}

@@ -19,7 +19,8 @@ pytest.importorskip("torch", reason="ranks find each other through torch.distrib
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.simulate import on_ray
 from edge_sdk.simulate.links import RankGone
-from edge_sdk.simulate.on_ray import Ends, Rank, Said, Seat, find_seats
+from edge_sdk.simulate.on_ray import Ends, Seat, find_seats
+from edge_sdk.simulate.ray_rank import RayRank, Said
 from tests.simulate.test_job import ROOT, path_here
 from tests.simulate.test_processes import OPTIONS, check_same
 
@@ -91,7 +92,10 @@ def print_some(options: object) -> None:
     print("one", options)
     print("two", end="")
     print(" and more\nwarning", file=sys.stderr)
-    print()
+    print("\nthe end", end="")
+
+
+END = [Said("out", "two\n"), Said("out", "the end\n")]
 
 
 def fail(error: BaseException) -> None:
@@ -101,14 +105,14 @@ def fail(error: BaseException) -> None:
 def play_here(play: Any, options: Any, directory: Path) -> list[Said]:
     before = os.getcwd()
     try:
-        return list(Rank().play(play, options, str(directory), {}))
+        return list(RayRank().play(play, options, str(directory), {}))
     finally:
         os.chdir(before)
 
 
 def test_what_a_rank_prints_comes_line_by_line(tmp_path: Path) -> None:
     said = play_here(print_some, 7, tmp_path)
-    assert said == [Said("out", "one 7\n"), Said("err", " and more\n"), Said("err", "warning\n"), Said("out", "two\n")]
+    assert said == [Said("out", "one 7\n"), Said("err", " and more\n"), Said("err", "warning\n"), *END]
 
 
 @pytest.mark.parametrize(
