@@ -105,7 +105,7 @@ def test_a_recording_is_held_out_for_ever(tmp_path: Path) -> None:
     found = store.labelled()
     held = {int(r) for r in found.recording[found.held]}
     assert not held & {int(r) for r in found.recording[~found.held]}
-    assert 0.17 < len(held) / 300 < 0.33
+    assert 0.14 < len(held) / 300 < 0.36  # more than four standard deviations
     salt = store.salt
     store.close()
     again = SampleStore(tmp_path, SHAPE, SMALL)
@@ -141,6 +141,7 @@ def on_disk(path: Path, mark: bytes) -> bool:
 
 
 def test_a_run_keeps_its_samples_while_the_store_changes(store: SampleStore, tmp_path: Path) -> None:
+    store.salt = bytes(32)  # of ten recordings a drawn one would hold out none in one store of eighteen
     store.add(make_windows(range(100), recording=5))
     store.label("walk", BEGAN, BEGAN + 50)
     first = freeze(store, tmp_path, "r", as_it_is)
