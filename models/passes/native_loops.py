@@ -13,7 +13,7 @@ nodes could make the same values (`OnnxGraph.loops`), and here these take the pl
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.ir.graph import OnnxGraph
