@@ -147,8 +147,9 @@ struct Elementwise {
     for (int i = 0; i < program.inputs; i++) inputs[i] = read(api, context, i);
     const Axes shape = broadcast(inputs);
     Call call = {program, std::vector<Place>(program.values.size()), {}, {}, {}, shape.numbers(), 0};
-    for (int i = 0; i < program.inputs; i++) place_input(call, i, inputs[i], shape);
     place_others(call, context, shape);
+    if (call.count == 0) return;
+    for (int i = 0; i < program.inputs; i++) place_input(call, i, inputs[i], shape);
     choose_stretch(call);
     choose_steps(call);
     const long each = PART / call.stretch * call.stretch, parts = (call.count + each - 1) / each;
