@@ -12,10 +12,11 @@ namespace {
 INLINE Vector as_number(Places truth) { return as_floats(truth & 0x3f800000); }  // 1 or 0
 INLINE Places as_truth(Vector x) { return x != 0.0f; }
 
-#define DEFINE(NAME, OPERANDS_OF, RESULT)                                        \
-  struct NAME {                                                                  \
-    static constexpr int OPERANDS = OPERANDS_OF;                                 \
-    INLINE Vector of([[maybe_unused]] Vector a, [[maybe_unused]] Vector b, [[maybe_unused]] Vector c) { return RESULT; } \
+#define UNUSED [[maybe_unused]]
+#define DEFINE(NAME, COUNT, RESULT)                                                        \
+  struct NAME {                                                                            \
+    static constexpr int OPERANDS = COUNT;                                                 \
+    INLINE Vector of(UNUSED Vector a, UNUSED Vector b, UNUSED Vector c) { return RESULT; } \
   };
 
 // A NaN in either operand of Max and Min is what they give, as in onnxruntime.
@@ -60,6 +61,7 @@ struct HardSigmoid {  // of x, alpha, beta
 };
 
 #undef DEFINE
+#undef UNUSED
 
 // Vectors computed at once: what one waits for, the others do.
 constexpr long AT_ONCE = 2;
