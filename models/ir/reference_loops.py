@@ -19,7 +19,7 @@ Step = Callable[[Mapping[str, np.ndarray], int, Values], Values]
 
 
 @dataclass(frozen=True)
-class Loop:
+class TimeLoop:
     """One operator.
 
     Attributes:
@@ -96,19 +96,19 @@ def step_gru_back(v: Mapping[str, np.ndarray], t: int, states: Values) -> Values
 
 
 LOOPS = {
-    "LstmLoop": Loop(
+    "LstmLoop": TimeLoop(
         ("h0", "c0", "gx", "r"), ("last_h", "last_c", "iof", "m", "tanh_c", "before", "h"), 4, step_lstm,
         {"h": ("h0", "last_h"), "c": ("c0", "last_c")}, {"iof": 3, "m": 1, "tanh_c": 1, "before": 1, "h": 1},
     ),
-    "LstmLoopGradient": Loop(
+    "LstmLoopGradient": TimeLoop(
         ("dh", "dc", "dy", "iof", "m", "tanh_c", "before", "r"), ("dh0", "dc0", "gates"), 4, step_lstm_back,
         {"dh": ("dh", "dh0"), "dc": ("dc", "dc0")}, {"gates": 4},
     ),
-    "GruLoop": Loop(
+    "GruLoop": TimeLoop(
         ("h0", "gx", "r", "bh"), ("last_h", "zr", "m", "ghm", "h"), 3, step_gru,
         {"h": ("h0", "last_h")}, {"zr": 2, "m": 1, "ghm": 1, "h": 1},
     ),
-    "GruLoopGradient": Loop(
+    "GruLoopGradient": TimeLoop(
         ("dh", "dy", "zr", "m", "ghm", "before", "r"), ("dh0", "dgh", "dgx"), 3, step_gru_back,
         {"dh": ("dh", "dh0")}, {"dgh": 3, "dgx": 3},
     ),
