@@ -178,7 +178,7 @@ struct Elementwise {
     size_t inputs = 0, outputs = 0;
     check(count_inputs(api, context, &inputs));
     check(count_outputs(api, context, &outputs));
-    if ((int)inputs != program.inputs || outputs != program.outputs.size())
+    if ((int)inputs != program.inputs || (int)outputs != program.outputs)
       throw Refused{"Elementwise: the node has other inputs or outputs than its program"};
   }
 

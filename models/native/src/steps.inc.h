@@ -26,6 +26,7 @@ DEFINE(Mul, 2, a * b)
 DEFINE(Div, 2, a / b)
 DEFINE(Max, 2, select((a > b) | (a != a), a, b))
 DEFINE(Min, 2, select((a < b) | (a != a), a, b))
+DEFINE(Identity, 1, a)
 DEFINE(Neg, 1, -a)
 DEFINE(Abs, 1, absolute(a))
 DEFINE(Reciprocal, 1, 1.0f / a)
@@ -102,8 +103,8 @@ constexpr StepKind list_steps(const char* name) {
 
 #define LIST(NAME) list_steps<NAME>(#NAME)
 extern const StepKind step_kinds[] = {
-    LIST(Add), LIST(Sub), LIST(Mul), LIST(Div), LIST(Max), LIST(Min), LIST(Neg), LIST(Abs), LIST(Sqrt),
-    LIST(Reciprocal), LIST(Exp), LIST(Log), LIST(Tanh), LIST(Erf), LIST(Sigmoid), LIST(Relu), LIST(Sign),
+    LIST(Identity), LIST(Add), LIST(Sub), LIST(Mul), LIST(Div), LIST(Max), LIST(Min), LIST(Neg), LIST(Abs),
+    LIST(Sqrt), LIST(Reciprocal), LIST(Exp), LIST(Log), LIST(Tanh), LIST(Erf), LIST(Sigmoid), LIST(Relu), LIST(Sign),
     LIST(Greater), LIST(Less), LIST(GreaterOrEqual), LIST(LessOrEqual), LIST(Equal), LIST(And), LIST(Or), LIST(Not),
     LIST(Where), LIST(HardSigmoid), {}};
 #undef LIST
