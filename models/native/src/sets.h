@@ -9,6 +9,7 @@ struct InstructionSet {
   bool (*is_there)();                                       // true if this processor has it
   void (*multiply)(const Product&, long first, long last);  // columns first ... last of a product
   const StepKind* steps;                                    // after the last one comes one without a name
+  float (*add_up)(const float*, long count);
 };
 
 // The best set of this processor, or the one that AUSCULT_NATIVE_SET names; null: that is not there. It is the same for
