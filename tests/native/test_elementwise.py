@@ -142,6 +142,28 @@ def test_outputs_that_are_no_results_of_their_own(library: str):
         np.testing.assert_array_equal(got, want)
 
 
+SUMMED = [((4, 3, 5, 7), 2), ((2, 33, 1000), 1), ((3, 5000), 1), ((2, 3, 4), 3), ((6, 5), 0), ((0, 3), 1), ((3, 0), 1)]
+
+
+@pytest.mark.parametrize(("shape", "axes"), [*SUMMED, ((80, 2, 900), 1), ((3, 90000), 1)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_sums_along_the_last_axes(library: str, shape: tuple[int, ...], axes: int, threads: int):
+    """Of a value that is returned, of one that is not, of an input that is repeated, and of a constant."""
+    rng = np.random.default_rng(0)
+    x, row = rng.standard_normal(shape).astype(np.float32), rng.standard_normal(shape[-1:]).astype(np.float32)
+    lines = ["Inputs 2", "Mul 0 1", "Exp 2", "Constant 0x1.8p0", *(f"Sum {k} {axes}" for k in (2, 3, 1, 4))]
+    text = "\n".join([*lines, "Return 5 2 6 7 8"])
+    first, product, *others = run_program(library, text, [x, row], outputs=5, threads=threads)
+    along = tuple(range(len(shape) - axes, len(shape)))
+    values = [x * row, np.exp(x * row), np.broadcast_to(row, shape), np.full(shape, 1.5)]
+    np.testing.assert_array_equal(product, values[0])
+    for got, value in zip([first, *others], values, strict=True):
+        value = value.astype(np.float64)
+        np.testing.assert_allclose(
+            got, value.sum(along), rtol=1e-6, atol=1e-6 * (1 + np.abs(value).sum(along).max(initial=0))
+        )
+
+
 def test_many_numbers_by_several_threads(library: str):
     """A long program, whose rows are used again, over stretches that several threads take."""
     rng = np.random.default_rng(0)
@@ -185,6 +207,11 @@ WRONG = {
     "Inputs 1\nNeg 0\nReturn 2": "no line before has given",
     "Inputs 1\nConstant\nNeg 0\nReturn 2": "no number",
     "Inputs 1\nConstant x\nNeg 0\nReturn 2": "no number",
+    "Inputs 1\nSum 0 1\nNeg 1\nReturn 1 2": "no step reads it",
+    "Inputs 1\nNeg 0\nSum 1 1\nReturn 1": "a sum is not returned",
+    "Inputs 1\nSum 0 1\nReturn 1 1": "a sum is returned twice",
+    "Inputs 1\nSum 0 -1\nReturn 1": "no line before has given",
+    "Inputs 1\nSum 0\nReturn 1": "no line before has given",
     "Inputs 1\nNegate 0\nReturn 1": "does not know",
     "Inputs 1\nNeg 99999999999999999999\nReturn 1": "no line before has given",
     "Inputs 1000000\nNeg 0\nReturn 1": "no line before has given",
@@ -204,3 +231,5 @@ def test_calls_that_do_not_fit_are_refused(best: str):
         run_program(best, "Inputs 1\nNeg 0\nReturn 1", [np.zeros(3), np.zeros(3)])
     with pytest.raises(BundleError, match="other inputs or outputs"):
         run_program(best, "Inputs 1\nNeg 0\nReturn 1", [np.zeros(3)], outputs=2)
+    with pytest.raises(BundleError, match="more axes than there are"):
+        run_program(best, "Inputs 1\nSum 0 2\nReturn 1", [np.zeros(3)])

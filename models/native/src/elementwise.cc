@@ -60,6 +60,12 @@ struct Workspace {
   std::vector<long> phases;
 };
 
+// A sum along the last axes: `length` numbers become one.
+struct Row {
+  float* data;
+  long length;
+};
+
 // One call of the operator.
 struct Call {
   const Program* program = nullptr;
@@ -68,22 +74,24 @@ struct Call {
   std::vector<Repeated> repeated;  // inputs that are written to rows before the steps
   std::vector<const float*> from;  // their numbers
   std::vector<Step> steps;
-  long count = 0, stretch = 0;
+  std::vector<Row> sums;
+  long count = 0, stretch = 0, part = 0;  // numbers in all, of a stretch, and of a part
+  float (*add_up)(const float*, long) = nullptr;
 
   void begin(const Program& its_program) {
     program = &its_program;
     inputs.resize(program->inputs), places.resize(program->values.size());
-    repeated.clear(), from.clear(), steps.clear();
+    repeated.clear(), from.clear(), steps.clear(), sums.clear();
   }
 
-  void run_part(long part) const {
+  void run_part(long number) const {
     static thread_local Workspace workspace;
     std::vector<long>& phases = workspace.phases;
     const size_t numbers = (program->rows + repeated.size()) * stretch;
     if (workspace.rows.size() < numbers) workspace.rows.resize(numbers);
     phases.assign(repeated.size(), -1);
-    const long each = PART / stretch * stretch, end = (part + 1) * each < count ? (part + 1) * each : count;
-    for (long start = part * each; start < end; start += stretch)
+    const long end = (number + 1) * part < count ? (number + 1) * part : count;
+    for (long start = number * part; start < end; start += stretch)
       run_stretch(start, end - start < stretch ? end - start : stretch, workspace.rows.data(), phases);
   }
 
@@ -99,6 +107,22 @@ struct Call {
       const float* operands[OPERANDS];
       for (int k = 0; k < one.kind->operands; k++) operands[k] = find(one.operands[k], start, memory);
       steps[s](find(one.result, start, memory), operands, numbers);
+    }
+    for (size_t s = 0; s < sums.size(); s++) {
+      const int operand = program->sums[s].operand;
+      put_sum(sums[s], find(operand, start, memory), places[operand].single, start, numbers);
+    }
+  }
+
+  // Adds a stretch to the sums of the rows that it is part of. A row is of one part, so that only one thread adds to it.
+  void put_sum(const Row& row, const float* from, bool single, long start, long numbers) const {
+    for (long done = 0; done < numbers;) {
+      const long at = (start + done) % row.length, rest = row.length - at;
+      const long run = rest < numbers - done ? rest : numbers - done;
+      const float found = single ? *from * run : add_up(from + done, run);
+      float& sum = row.data[(start + done) / row.length];
+      sum = at == 0 ? found : sum + found;
+      done += run;
     }
   }
 
@@ -162,11 +186,12 @@ struct Elementwise {
     const Axes shape = broadcast(call.inputs);
     call.count = shape.numbers();
     place_others(call, context, shape);
+    place_sums(call, context, shape);
     if (call.count == 0) return;
     for (int i = 0; i < program.inputs; i++) place_input(call, i, call.inputs[i], shape);
     choose_stretch(call);
     choose_steps(call);
-    const long each = PART / call.stretch * call.stretch, parts = (call.count + each - 1) / each;
+    const long parts = (call.count + call.part - 1) / call.part;
     if (parts > 1 && (double)call.count * program.steps.size() > WORTH_A_THREAD)
       check(run_parts(api, context, run_part, parts, &call));
     else
@@ -200,8 +225,20 @@ struct Elementwise {
     for (size_t v = program.inputs; v < program.values.size(); v++) {
       const auto [role, place] = program.values[v];
       if (role == Program::CONSTANT) call.places[v] = {(float*)&program.constants[place], 0, true};
+      else if (role == Program::SUM) continue;
       else if (role == Program::OUTPUT) call.places[v] = {write(api, context, place, shape), 1, false};
       else call.places[v] = {nullptr, place, false};
+    }
+  }
+
+  void place_sums(Call& call, Context* context, const Axes& shape) const {
+    for (const Program::Sum& sum : program.sums) {
+      if (sum.axes > (int)shape.count) throw Refused{"Elementwise: a sum goes along more axes than there are"};
+      Axes kept = shape;
+      kept.count -= sum.axes;
+      float* data = write(api, context, sum.output, kept);
+      for (long i = 0; call.count == 0 && i < kept.numbers(); i++) data[i] = 0;
+      call.sums.push_back({data, call.count == 0 ? 1 : call.count / kept.numbers()});
     }
   }
 
@@ -215,6 +252,9 @@ struct Elementwise {
     for (const Repeated& one : call.repeated)
       if (one.period <= most && one.period > period) period = one.period;
     call.stretch = most / period * period;
+    call.part = PART / call.stretch * call.stretch;
+    for (const Row& row : call.sums)  // of several rows each is a part of the longest
+      if (call.part % row.length) call.part = (call.part + row.length - 1) / row.length * row.length;
   }
 
   void choose_steps(Call& call) const {
@@ -223,6 +263,7 @@ struct Elementwise {
       for (int k = 0; k < one.kind->operands; k++) singles |= call.places[one.operands[k]].single << k;
       call.steps.push_back(one.kind->steps[singles]);
     }
+    call.add_up = choose_set()->add_up;
   }
 };
 

@@ -45,6 +45,12 @@ struct Reader {
     return found;
   }
 
+  int take_operand(const std::vector<Program::Value>& values) {
+    const int found = take_number(values.size());
+    if (values[found].role == Program::SUM) throw Refused{"Elementwise: a sum is an output, and no step reads it"};
+    return found;
+  }
+
   float take_float() {
     skip_blanks();
     char* after = nullptr;
@@ -76,16 +82,29 @@ Program::Program(const char* text, const StepKind* kinds) {
       constants.push_back(reader.take_float());
       continue;
     }
+    if (reader.take_word("Sum")) {
+      const int operand = reader.take_operand(values);
+      sums.push_back({operand, reader.take_number(Axes::MOST + 1), -1});
+      values.push_back({SUM, (int)sums.size() - 1});
+      continue;
+    }
     Instruction one = {take_kind(reader, kinds), {}, number};
-    for (int k = 0; k < one.kind->operands; k++) one.operands[k] = reader.take_number(number);
+    for (int k = 0; k < one.kind->operands; k++) one.operands[k] = reader.take_operand(values);
     values.push_back({ROW, -1});
     steps.push_back(one);
   }
   for (const int end = values.size(); !reader.is_end_of_line(); outputs++) {
     int number = reader.take_number(end);
+    if (values[number].role == SUM) {
+      if (sums[values[number].place].output >= 0) throw Refused{"Elementwise: a sum is returned twice"};
+      sums[values[number].place].output = outputs;
+      continue;
+    }
     if (values[number].role != ROW) number = copy(number, kinds);
     values[number] = {OUTPUT, outputs};
   }
+  for (const Sum& sum : sums)
+    if (sum.output < 0) throw Refused{"Elementwise: a sum is not returned"};
   if (inputs == 0 || outputs == 0) throw Refused{"Elementwise: the program has no inputs, or returns nothing"};
   find_rows();
 }
@@ -104,6 +123,7 @@ void Program::find_rows() {
   std::vector<int> last(values.size(), -1), unused;
   for (size_t s = 0; s < steps.size(); s++)
     for (int k = 0; k < steps[s].kind->operands; k++) last[steps[s].operands[k]] = s;
+  for (const Sum& sum : sums) last[sum.operand] = steps.size();
   for (size_t s = 0; s < steps.size(); s++) {
     for (int k = 0; k < steps[s].kind->operands; k++) {
       const int operand = steps[s].operands[k];

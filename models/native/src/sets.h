@@ -10,6 +10,7 @@ struct InstructionSet {
   bool (*is_there)();                                       // true if this processor has it
   void (*multiply)(const Product&, long first, long last);  // columns first ... last of a product
   const StepKind* steps;                                    // after the last one comes one without a name
+  float (*add_up)(const float*, long count);
   const Loops* loops;
 };
 

@@ -101,6 +101,21 @@ constexpr StepKind list_steps(const char* name) {
 
 }  // namespace
 
+// The sum of some numbers.
+float add_up_numbers(const float* from, long count) {
+  constexpr int SUMS = 4;
+  Vector sums[SUMS] = {};
+  long i = 0;
+  for (; i + SUMS * WIDTH <= count; i += SUMS * WIDTH)
+    for (int s = 0; s < SUMS; s++) sums[s] += *(const Vector*)(from + i + s * WIDTH);
+  for (; i + WIDTH <= count; i += WIDTH) sums[0] += *(const Vector*)(from + i);
+  const Vector all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  float found = 0;
+  for (int k = 0; k < WIDTH; k++) found += all[k];
+  for (; i < count; i++) found += from[i];
+  return found;
+}
+
 #define LIST(NAME) list_steps<NAME>(#NAME)
 extern const StepKind step_kinds[] = {
     LIST(Identity), LIST(Add), LIST(Sub), LIST(Mul), LIST(Div), LIST(Max), LIST(Min), LIST(Neg), LIST(Abs),
