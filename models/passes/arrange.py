@@ -111,7 +111,7 @@ class Arranger:
 
     def keep_native(self, n: OnnxNode) -> None:
         """Keep a node that only moves what native nodes make: in their form of the graph, its values lie elsewhere."""
-        if n.inputs[0] in self.native:
+        if n.inputs[0] in self.native and n.outputs[0] not in self.native:
             self.g.native.append((n,))
             self.native.update(n.outputs)
 

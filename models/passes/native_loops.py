@@ -69,11 +69,18 @@ def sort_nodes(old: Mapping[str, OnnxNode], new: Mapping[str, OnnxNode]) -> list
 
 
 def emit(n: OnnxNode, makers: Mapping[str, OnnxNode], done: dict[int, OnnxNode]) -> None:
-    """Put a node behind those whose values it reads."""
-    waiting: list[OnnxNode] = [n]
+    """Put a node behind those whose values it reads.
+
+    Raises:
+        ValueError: one of them reads what is made of its own values.
+    """
+    waiting: dict[int, OnnxNode] = {id(n): n}
     while waiting:
-        one = waiting[-1]
-        first = [makers[i] for i in sorted(list_reads(one)) if i in makers and id(makers[i]) not in done]
-        waiting += first
-        if not first:
-            done[id(waiting.pop())] = one
+        key, one = next(reversed(waiting.items()))
+        missing = [makers[i] for i in sorted(list_reads(one)) if i in makers and id(makers[i]) not in done]
+        if not missing:
+            done[key] = waiting.pop(key)
+        elif id(missing[0]) in waiting:
+            raise ValueError(f"{one.op} and {missing[0].op} read each other's values")
+        else:
+            waiting[id(missing[0])] = missing[0]

@@ -13,8 +13,9 @@ from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.rules.window import Window
 
 AUSCULT = "auscult"
-LEAST_OUTPUTS = 8
-"""Output channels of a group from which on the gradient of a convolution's weights is a product worth packing for."""
+LEAST_OUTPUTS, LEAST_BESIDE_LINES = 16, 32
+"""Output channels of a group from which on the gradient of a convolution's weights is worth gathering columns for; more
+where outputs have lines of another length than inputs, so that columns consist of short pieces."""
 
 
 def describe_loop(g: OnnxGraph, op: str, given: Sequence[str], made: Sequence[str], backwards: bool) -> OnnxNode:
@@ -25,7 +26,8 @@ def describe_loop(g: OnnxGraph, op: str, given: Sequence[str], made: Sequence[st
 def note_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, gw: str) -> None:
     """Say that the weight adjoint `gw` of a convolution can be made by one operator."""
     axes = len(window.kernel)
-    if axes > 2 or g.numbers(gw)[0] // window.group < LEAST_OUTPUTS:
+    same = set(window.stride) == {1} and g.shape(x)[-1] == g.shape(gy)[-1]
+    if axes > 2 or g.numbers(gw)[0] // window.group < (LEAST_OUTPUTS if same else LEAST_BESIDE_LINES):
         return
     named = {"kernel": window.kernel, "stride": window.stride, "dilation": window.dilation, "before": window.before}
     numbers = {f"{name}_{i}": sizes[i] for name, sizes in named.items() for i in range(axes)}

@@ -10,14 +10,27 @@
 namespace SET {
 namespace {
 
+// Copies SIZE numbers or more, SIZE at a time: the last ones may overlap those before. No function is called for it.
+template <long SIZE>
+INLINE void copy_stretches(float* to, const float* from, long count) {
+  for (long i = 0; i + SIZE <= count; i += SIZE) memcpy(to + i, from + i, SIZE * sizeof(float));
+  memcpy(to + count - SIZE, from + count - SIZE, SIZE * sizeof(float));
+}
+
+INLINE void copy(float* to, const float* from, long count) {
+  if (count >= WIDTH) return copy_stretches<WIDTH>(to, from, count);
+  if (count >= 4) return copy_stretches<4>(to, from, count);
+  for (long i = 0; i < count; i++) to[i] = from[i];
+}
+
 // Numbers of `count` neighbours of a row that a tap sees, where `first` is the place of the first one; 0 outside.
-void gather_row(const float* row, const WindowAxis& axis, long first, long count, float* out) {
+INLINE void gather_row(const float* row, const WindowAxis& axis, long first, long count, float* out) {
   if (axis.stride == 1) {
     const long before = first < 0 ? least(-first, count) : 0;
     const long end = least(axis.size - first, count), inside = end > before ? end - before : 0;
-    if (before) memset(out, 0, before * sizeof(float));
-    if (inside) memcpy(out + before, row + first + before, inside * sizeof(float));
-    if (before + inside < count) memset(out + before + inside, 0, (count - before - inside) * sizeof(float));
+    for (long i = 0; i < before; i++) out[i] = 0;
+    copy(out + before, row + first + before, inside);
+    for (long i = before + inside; i < count; i++) out[i] = 0;
     return;
   }
   for (long i = 0; i < count; i++) {
@@ -45,13 +58,13 @@ void gather_plane(const WeightGradient& w, const float* plane, long tap, long po
     if (beside) clear_sides(w.wide, beside, position, count, out);
     return;
   }
-  while (count > 0) {
-    const long i = position / w.wide.outputs, j = position % w.wide.outputs, run = least(w.wide.outputs - j, count);
-    const long line = i * w.high.stride + above;
+  long line = position / w.wide.outputs * w.high.stride + above, j = position % w.wide.outputs;
+  for (long run; count > 0; out += run, count -= run, line += w.high.stride, j = 0) {
+    run = least(w.wide.outputs - j, count);
     if (line >= 0 && line < w.high.size)
       gather_row(plane + line * w.wide.size, w.wide, j * w.wide.stride + beside, run, out);
-    else memset(out, 0, run * sizeof(float));
-    out += run, position += run, count -= run;
+    else
+      for (long i = 0; i < run; i++) out[i] = 0;
   }
 }
 
