@@ -1,7 +1,8 @@
 """Which nodes of a graph may be part of an Elementwise node, and which values they read.
 
 A node that compares floats is copied into every group that uses its truth value, for no group returns one. So what a
-node reads are the floats behind its truth values.
+node reads are the floats behind its truth values. Likewise it reads what is behind a Reshape, which only renames
+positions.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from edge_sdk.models.ir.proto import list_reads
 from edge_sdk.models.ir.shapes import Shape, broadcast
 from edge_sdk.models.ir.value_kinds import COMPARISONS, FLOAT, LOGIC, TRUTH, list_kinds
 from edge_sdk.models.passes.elementwise_program import is_writable
+from edge_sdk.models.passes.elementwise_shapes import count_numbers
 
 ACTIVATIONS = frozenset({"Relu", "HardSigmoid", "Clip", "LeakyRelu", "Sigmoid", "Tanh"})
 """Functions that onnxruntime makes part of the convolution before them, if that has no other reader."""
@@ -25,8 +27,9 @@ class ElementwiseNodes:
 
     Attributes:
         truths: value -> the comparison that makes it, which is copied where it is used.
-        reads: output of a node that may be in a group -> the values that it reads, without single constants.
-        copied: outputs of comparisons that all readers copy.
+        behind: what a Reshape makes -> what it reads, behind all Reshapes before it.
+        leaves: output of a node that may be in a group -> the floats that it reads, without single constants.
+        passed: values that all readers see through.
     """
 
     def __init__(self, g: OnnxGraph, outputs: Collection[str]) -> None:
@@ -34,40 +37,48 @@ class ElementwiseNodes:
         self._makers = {o: n for n in g.nodes for o in n.outputs}
         self._uses = Counter([*(i for n in g.nodes for i in list_reads(n)), *outputs])
         self.truths: dict[str, OnnxNode] = {}
-        self.reads: dict[str, list[str]] = {}
-        self._behind: dict[str, list[str]] = {}
+        self.behind: dict[str, str] = {}
+        self.leaves: dict[str, list[str]] = {}
+        self._compared: dict[str, list[str]] = {}
         for n in g.nodes:
-            self._add(n)
-        self.copied: set[str] = set()
+            if not n.domain and len(n.outputs) == 1 and all(i in g.shapes for i in [*n.inputs, *n.outputs] if i):
+                self._add(n)
+        self.passed = ({*self.truths} | {*self.behind}) - {*outputs}
         for n in reversed(g.nodes):
-            if n.outputs[0] in self.truths and n.outputs[0] not in outputs:
-                self.copied.add(n.outputs[0])
-        for n in reversed(g.nodes):
-            if n.outputs[0] not in self.reads and n.outputs[0] not in self.copied:
-                self.copied -= list_reads(n)
+            if n.outputs[0] not in self.leaves and n.outputs[0] not in self.passed:
+                self.passed -= list_reads(n)
+
+    def list_sources(self, output: str) -> list[str] | None:
+        """The values that a node reads, behind all Reshapes; None: it may not be in a group."""
+        found = self.leaves.get(output)
+        return None if found is None else [self.behind.get(i, i) for i in found]
 
     def compares(self, n: OnnxNode) -> bool:
         """True if a node uses a truth value that some comparison makes."""
         return any(i in self.truths for i in n.inputs)
 
     def _add(self, n: OnnxNode) -> None:
-        """Note a comparison of floats, or a node that may be in a group."""
-        if n.domain or len(n.outputs) != 1 or any(i and i not in self.g.shapes for i in n.inputs):
+        """Note a comparison of floats, a Reshape of floats, or a node that may be in a group."""
+        out, shape = n.outputs[0], self.g.shape(n.outputs[0])
+        if n.op == "Reshape":
+            x, count = n.inputs[0], count_numbers(shape)
+            if self._kinds[x] == FLOAT and x not in self.g.constants and count_numbers(self.g.shape(x)) == count:
+                self.behind[out] = self.behind.get(x, x)
             return
-        found, out = self._list_behind(n), n.outputs[0]
+        found = self._list_leaves(n)
         if found is None:
             return
         if n.op in COMPARISONS | LOGIC:
-            self.truths[out], self._behind[out] = n, found
+            self.truths[out], self._compared[out] = n, found
         elif self._kinds[out] == FLOAT and is_writable(self.g, n) and not self._is_activation_of_layer(n):
             whole: Shape = ()
             for i in found:
                 whole = broadcast(whole, self.g.shape(i))
-            if found and self.g.shapes.get(out) == whole:
-                self.reads[out] = found
+            if found and whole == shape and count_numbers(shape) is not None:
+                self.leaves[out] = found
 
-    def _list_behind(self, n: OnnxNode) -> list[str] | None:
-        """The values behind a node's inputs; None: some are neither floats nor comparisons of floats."""
+    def _list_leaves(self, n: OnnxNode) -> list[str] | None:
+        """The floats behind a node's inputs; None: some are neither floats nor comparisons of floats."""
         found: dict[str, None] = {}
         for place, name in enumerate(n.inputs):
             kind, array = self._kinds.get(name, ""), self.g.constants.get(name)
@@ -80,7 +91,7 @@ class ElementwiseNodes:
             elif kind == TRUTH and name not in self.truths:
                 return None
             else:
-                found |= dict.fromkeys(self._behind.get(name, [name]))
+                found |= dict.fromkeys(self._compared.get(name, [name]))
         return list(found)
 
     def _is_activation_of_layer(self, n: OnnxNode) -> bool:
