@@ -3,4 +3,5 @@
 
 #include "runtime_api.h"
 
-extern const runtime::Operator matmul, gemm;
+extern const runtime::Operator matmul, gemm;  // of ONNX
+extern const runtime::Operator elementwise;   // of "auscult"

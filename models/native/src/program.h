@@ -1,0 +1,37 @@
+// An elementwise program: steps that are done one after the other for every place of tensors of equal shape.
+//
+// Its text has a line each for `Inputs N`, a `Constant` or a step, and `Return`. Values are numbered: the inputs, then
+// what each line gives. So `Inputs 2\nMul 0 1\nConstant 0x1p-1\nAdd 2 3\nReturn 4` is x * y + 0.5.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "steps.h"
+
+struct Program {
+  struct Instruction {
+    const StepKind* kind;
+    int operands[OPERANDS];  // numbers of values
+    int result;
+  };
+  // What a value is: an input, a constant, or the result of a step, which is an output or lies in a row of numbers that
+  // is used again once nobody reads it any more.
+  enum Role { INPUT, CONSTANT, OUTPUT, ROW };
+  struct Value {
+    Role role;
+    int place;  // number of the input, constant, output or row
+  };
+
+  int inputs = 0, rows = 0;
+  std::vector<float> constants;
+  std::vector<Value> values;
+  std::vector<Instruction> steps;
+  std::vector<int> outputs;  // numbers of values
+
+  // Throws Refused for a text that is no program.
+  Program(const char* text, const StepKind* kinds);
+
+ private:
+  void find_rows();
+};
