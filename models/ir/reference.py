@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from edge_sdk.models.ir.padding import refuse_automatic, settle_window
+from edge_sdk.models.ir.reference_elementwise import Elementwise
 from edge_sdk.models.ir.reference_gather import GatherElements
 from edge_sdk.models.ir.reference_hard import HardSigmoid, HardSwish
 from edge_sdk.models.ir.reference_products import MatMul, to_tensor
@@ -43,6 +44,7 @@ class Evaluator:
             MaxUnpool,
             Resize,
             Pad,
+            Elementwise,
             Erf,
             GatherElements,
             HardSigmoid,
