@@ -1,7 +1,7 @@
 """The operator Elementwise of domain "auscult" in numpy: a program of arithmetic, at each element of its inputs.
 
-Inputs broadcast to one shape, which all outputs have. The attribute `program` has a line for each value, numbered after
-the inputs: an operator of ONNX and the numbers of its operands, or `Constant` and a number as Python's `float.hex`
+Inputs broadcast to one shape, which all outputs have. The attribute `program` begins with `Inputs` and their number. It
+has a line for each value, numbered after the inputs: an operator of ONNX and the numbers of its operands, or `Constant` and a number as Python's `float.hex`
 writes it. Truth values are 1 and 0. The last line, `Return`, has the numbers of the outputs.
 """
 
@@ -59,7 +59,9 @@ class Elementwise(OpRun):
 
     def _run(self, *inputs: np.ndarray, program: Any = None) -> tuple[np.ndarray, ...]:
         dtype, shape = inputs[0].dtype, np.broadcast_shapes(*(x.shape for x in inputs))
-        values, (*lines, last) = list(inputs), str(program).split("\n")
+        values, (first, *lines, last) = list(inputs), str(program).split("\n")
+        if first != f"Inputs {len(inputs)}":
+            raise ValueError(f"program: the first line is {first!r}; it must be 'Inputs {len(inputs)}'")
         for line in lines:
             values.append(np.asarray(calculate(line, values, dtype)).astype(dtype))
         word, *numbers = last.split()

@@ -1,7 +1,7 @@
 """The program of an Elementwise node (domain "auscult"): what a group of nodes computes at each element, as text.
 
-Inputs are numbered first, then each line is the next value: `Mul 0 2`, `Constant 0x1.8p+0`. The last line, `Return`,
-has the numbers of the outputs. Equal lines are written once. `models/ir/reference_elementwise.py` has the operators.
+The first line is `Inputs` and their number. They are numbered first, then each line is the next value: `Mul 0 2`,
+`Constant 0x1.8p+0`. The last line, `Return`, has the numbers of the outputs. Equal lines are written once. `models/ir/reference_elementwise.py` has the operators.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class ProgramWriter:
 
     def finish(self, outputs: Iterable[str]) -> str:
         """The text of the program that returns these values."""
-        return "\n".join([*self.lines, " ".join(["Return", *(str(self._numbers[o]) for o in outputs)])])
+        last = " ".join(["Return", *(str(self._numbers[o]) for o in outputs)])
+        return "\n".join([f"Inputs {self._inputs}", *self.lines, last])
 
 
 def is_writable(g: OnnxGraph, n: OnnxNode) -> bool:

@@ -1,8 +1,6 @@
 // The operator Elementwise: a program for every place of its inputs, which are repeated to a common shape. A stretch of
 // numbers goes through the whole program while it lies in the fastest cache.
 #include <cstring>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "kernels.h"
@@ -56,22 +54,37 @@ struct Place {
   bool single;  // one number for all places
 };
 
+// What a thread keeps from one call to the next, so that small calls need not ask for memory.
+struct Workspace {
+  std::vector<float> rows;
+  std::vector<long> phases;
+};
+
 // One call of the operator.
 struct Call {
-  const Program& program;
+  const Program* program = nullptr;
+  std::vector<Tensor> inputs;
   std::vector<Place> places;       // of each value
   std::vector<Repeated> repeated;  // inputs that are written to rows before the steps
-  std::vector<float*> from;        // their numbers
+  std::vector<const float*> from;  // their numbers
   std::vector<Step> steps;
   long count = 0, stretch = 0;
 
+  void begin(const Program& its_program) {
+    program = &its_program;
+    inputs.resize(program->inputs), places.resize(program->values.size());
+    repeated.clear(), from.clear(), steps.clear();
+  }
+
   void run_part(long part) const {
-    const long rows = program.rows + (long)repeated.size();
-    const std::unique_ptr<float[]> memory(new float[rows * stretch + 1]);
-    std::vector<long> phases(repeated.size(), -1);
+    static thread_local Workspace workspace;
+    std::vector<long>& phases = workspace.phases;
+    const size_t numbers = (program->rows + repeated.size()) * stretch;
+    if (workspace.rows.size() < numbers) workspace.rows.resize(numbers);
+    phases.assign(repeated.size(), -1);
     const long each = PART / stretch * stretch, end = (part + 1) * each < count ? (part + 1) * each : count;
     for (long start = part * each; start < end; start += stretch)
-      run_stretch(start, end - start < stretch ? end - start : stretch, memory.get(), phases);
+      run_stretch(start, end - start < stretch ? end - start : stretch, workspace.rows.data(), phases);
   }
 
   void run_stretch(long start, long numbers, float* memory, std::vector<long>& phases) const {
@@ -82,7 +95,7 @@ struct Call {
       phases[i] = numbers == stretch ? phase : -1;
     }
     for (size_t s = 0; s < steps.size(); s++) {
-      const Program::Instruction& one = program.steps[s];
+      const Program::Instruction& one = program->steps[s];
       const float* operands[OPERANDS];
       for (int k = 0; k < one.kind->operands; k++) operands[k] = find(one.operands[k], start, memory);
       steps[s](find(one.result, start, memory), operands, numbers);
@@ -142,13 +155,15 @@ struct Elementwise {
       : api(its_api), program(read_string(its_api, info, "program").c_str(), choose_set()->steps) {}
 
   void run(Context* context) const {
+    static thread_local Call call;
     check_counts(context);
-    std::vector<Tensor> inputs(program.inputs);
-    for (int i = 0; i < program.inputs; i++) inputs[i] = read(api, context, i);
-    const Axes shape = broadcast(inputs);
-    Call call = {program, std::vector<Place>(program.values.size()), {}, {}, {}, shape.numbers(), 0};
-    for (int i = 0; i < program.inputs; i++) place_input(call, i, inputs[i], shape);
+    call.begin(program);
+    for (int i = 0; i < program.inputs; i++) call.inputs[i] = read(api, context, i);
+    const Axes shape = broadcast(call.inputs);
+    call.count = shape.numbers();
     place_others(call, context, shape);
+    if (call.count == 0) return;
+    for (int i = 0; i < program.inputs; i++) place_input(call, i, call.inputs[i], shape);
     choose_stretch(call);
     choose_steps(call);
     const long each = PART / call.stretch * call.stretch, parts = (call.count + each - 1) / each;
@@ -163,7 +178,7 @@ struct Elementwise {
     size_t inputs = 0, outputs = 0;
     check(count_inputs(api, context, &inputs));
     check(count_outputs(api, context, &outputs));
-    if ((int)inputs != program.inputs || outputs != program.outputs.size())
+    if ((int)inputs != program.inputs || (int)outputs != program.outputs)
       throw Refused{"Elementwise: the node has other inputs or outputs than its program"};
   }
 

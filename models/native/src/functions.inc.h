@@ -1,7 +1,7 @@
 // Functions of a vector of float32, for one instruction set. Included with SET and WIDTH defined.
 //
-// Polynomials are those of S. Moshier's Cephes (exp, log), of N. Juffa (erf), and the rational function of Eigen (tanh); each
-// is within a few units of the last place, as those of onnxruntime are. NaN gives NaN.
+// Polynomials are those of S. Moshier's Cephes (exp, log) and of N. Juffa (erf), and tanh is the rational function of
+// Eigen; each is within a few units of the last place, as those of onnxruntime are. NaN gives NaN.
 #pragma once
 
 namespace SET {
@@ -67,13 +67,15 @@ INLINE Vector logarithm(Vector x) {
 INLINE Vector sigmoid(Vector x) { return 1.0f / (1.0f + exponential(-x)); }
 
 INLINE Vector hyperbolic_tangent(Vector x) {
+  constexpr float ENOUGH = 9.01091385f;  // from which on 1 is nearest
   const Vector y = limit(x, -7.90531110763549805f, 7.90531110763549805f), z = y * y;
   const Vector above = polynomial(z, {-2.76076847742355e-16f, 2.00018790482477e-13f, -8.60467152213735e-11f,
                                       5.12229709037114e-08f, 1.48572235717979e-05f, 6.37261928875436e-04f,
                                       4.89352455891786e-03f});
   const Vector below = polynomial(z, {1.19825839466702e-06f, 1.18534705686654e-04f, 2.26843463243900e-03f,
                                       4.89352518554385e-03f});
-  return select(absolute(x) < 4e-4f, x, y * above / below);
+  const Vector found = select(absolute(x) < 4e-4f, x, y * above / below);
+  return select(absolute(x) < ENOUGH, found, select(x != x, x, with_sign_of(spread(1), x)));
 }
 
 // Below 0.921875 a polynomial; above 1 - e^-p(|x|).

@@ -81,14 +81,22 @@ Program::Program(const char* text, const StepKind* kinds) {
     values.push_back({ROW, -1});
     steps.push_back(one);
   }
-  while (!reader.is_end_of_line()) {
-    const int number = reader.take_number(values.size());
-    if (values[number].role != ROW) throw Refused{"Elementwise: each output is the result of a step, and given once"};
-    values[number] = {OUTPUT, (int)outputs.size()};
-    outputs.push_back(number);
+  for (const int end = values.size(); !reader.is_end_of_line(); outputs++) {
+    int number = reader.take_number(end);
+    if (values[number].role != ROW) number = copy(number, kinds);
+    values[number] = {OUTPUT, outputs};
   }
-  if (inputs == 0 || outputs.empty()) throw Refused{"Elementwise: the program has no inputs, or returns nothing"};
+  if (inputs == 0 || outputs == 0) throw Refused{"Elementwise: the program has no inputs, or returns nothing"};
   find_rows();
+}
+
+// The value of a step that does nothing: for an output that is no result, or is given twice.
+int Program::copy(int value, const StepKind* kinds) {
+  const int number = values.size();
+  values.push_back({ROW, -1});
+  Reader name{"Identity"};
+  steps.push_back({take_kind(name, kinds), {value}, number});
+  return number;
 }
 
 // Gives each result that is no output a row, which is free again after the last step that reads it.

@@ -23,15 +23,15 @@ struct Program {
     int place;  // number of the input, constant, output or row
   };
 
-  int inputs = 0, rows = 0;
+  int inputs = 0, outputs = 0, rows = 0;
   std::vector<float> constants;
   std::vector<Value> values;
   std::vector<Instruction> steps;
-  std::vector<int> outputs;  // numbers of values
 
   // Throws Refused for a text that is no program.
   Program(const char* text, const StepKind* kinds);
 
  private:
+  int copy(int value, const StepKind* kinds);
   void find_rows();
 };

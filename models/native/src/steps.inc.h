@@ -12,10 +12,11 @@ namespace {
 INLINE Vector as_number(Places truth) { return as_floats(truth & 0x3f800000); }  // 1 or 0
 INLINE Places as_truth(Vector x) { return x != 0.0f; }
 
-#define DEFINE(NAME, OPERANDS_OF, RESULT)                                        \
-  struct NAME {                                                                  \
-    static constexpr int OPERANDS = OPERANDS_OF;                                 \
-    INLINE Vector of([[maybe_unused]] Vector a, [[maybe_unused]] Vector b, [[maybe_unused]] Vector c) { return RESULT; } \
+#define UNUSED [[maybe_unused]]
+#define DEFINE(NAME, COUNT, RESULT)                                                        \
+  struct NAME {                                                                            \
+    static constexpr int OPERANDS = COUNT;                                                 \
+    INLINE Vector of(UNUSED Vector a, UNUSED Vector b, UNUSED Vector c) { return RESULT; } \
   };
 
 // A NaN in either operand of Max and Min is what they give, as in onnxruntime.
@@ -25,6 +26,7 @@ DEFINE(Mul, 2, a * b)
 DEFINE(Div, 2, a / b)
 DEFINE(Max, 2, select((a > b) | (a != a), a, b))
 DEFINE(Min, 2, select((a < b) | (a != a), a, b))
+DEFINE(Identity, 1, a)
 DEFINE(Neg, 1, -a)
 DEFINE(Abs, 1, absolute(a))
 DEFINE(Reciprocal, 1, 1.0f / a)
@@ -60,6 +62,7 @@ struct HardSigmoid {  // of x, alpha, beta
 };
 
 #undef DEFINE
+#undef UNUSED
 
 // Vectors computed at once: what one waits for, the others do.
 constexpr long AT_ONCE = 2;
@@ -100,8 +103,8 @@ constexpr StepKind list_steps(const char* name) {
 
 #define LIST(NAME) list_steps<NAME>(#NAME)
 extern const StepKind step_kinds[] = {
-    LIST(Add), LIST(Sub), LIST(Mul), LIST(Div), LIST(Max), LIST(Min), LIST(Neg), LIST(Abs), LIST(Sqrt),
-    LIST(Reciprocal), LIST(Exp), LIST(Log), LIST(Tanh), LIST(Erf), LIST(Sigmoid), LIST(Relu), LIST(Sign),
+    LIST(Identity), LIST(Add), LIST(Sub), LIST(Mul), LIST(Div), LIST(Max), LIST(Min), LIST(Neg), LIST(Abs),
+    LIST(Sqrt), LIST(Reciprocal), LIST(Exp), LIST(Log), LIST(Tanh), LIST(Erf), LIST(Sigmoid), LIST(Relu), LIST(Sign),
     LIST(Greater), LIST(Less), LIST(GreaterOrEqual), LIST(LessOrEqual), LIST(Equal), LIST(And), LIST(Or), LIST(Not),
     LIST(Where), LIST(HardSigmoid), {}};
 #undef LIST
