@@ -7,6 +7,7 @@
   namespace SET {                                         \
   void multiply(const Product& p, long first, long last); \
   extern const StepKind step_kinds[];                     \
+  extern const Loops loops;                               \
   }
 
 #ifdef HAS_avx512
@@ -37,20 +38,20 @@ const InstructionSet sets[] = {
        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
               __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
      },
-     avx512::multiply, avx512::step_kinds},
+     avx512::multiply, avx512::step_kinds, &avx512::loops},
 #endif
 #ifdef HAS_avx2
     {"avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, avx2::multiply,
-     avx2::step_kinds},
+     avx2::step_kinds, &avx2::loops},
 #endif
 #ifdef HAS_sse2
-    {"sse2", always, sse2::multiply, sse2::step_kinds},  // every x86-64 has it
+    {"sse2", always, sse2::multiply, sse2::step_kinds, &sse2::loops},  // every x86-64 has it
 #endif
 #ifdef HAS_neon
-    {"neon", always, neon::multiply, neon::step_kinds},  // every aarch64 has it
+    {"neon", always, neon::multiply, neon::step_kinds, &neon::loops},  // every aarch64 has it
 #endif
 #ifdef HAS_plain
-    {"plain", always, plain::multiply, plain::step_kinds},
+    {"plain", always, plain::multiply, plain::step_kinds, &plain::loops},
 #endif
 };
 
