@@ -22,7 +22,7 @@ from edge_sdk.models.ir.proto import list_reads, select_needed
 
 
 def use_native_loops(target: Target) -> Target | None:
-    """The same graph with whole loops as operators, for finished graphs; None: there are no loops in it."""
+    """A finished graph with whole loops as operators; None: there are no loops in it."""
     g = copy.deepcopy(target.graph)
     g.nodes = select_needed(g, target.outputs)
     old = {o: n for n in g.nodes for o in n.outputs if o}
