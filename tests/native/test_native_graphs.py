@@ -1,4 +1,4 @@
-"""Native forms at work: chosen where the library has their operators and they are right, else left, and it is said why."""
+"""Native forms at work: used where the library has their operators and they are right; else it is said why not."""
 
 from __future__ import annotations
 
