@@ -1,8 +1,9 @@
 """The operator Elementwise of domain "auscult" in numpy: a program of arithmetic, at each element of its inputs.
 
 Inputs broadcast to one shape, which all outputs have. The attribute `program` begins with `Inputs` and their number. It
-has a line for each value, numbered after the inputs: an operator of ONNX and the numbers of its operands, or `Constant` and a number as Python's `float.hex`
-writes it. Truth values are 1 and 0. The last line, `Return`, has the numbers of the outputs.
+has a line for each further value, numbered after the inputs: an operator of ONNX and the numbers of its operands, or
+`Constant` and a number as Python's `float.hex` writes it. Truth values are 1 and 0. The last line, `Return`, has the
+numbers of the outputs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The program of an Elementwise node (domain "auscult"): what a group of nodes computes at each element, as text.
 
 The first line is `Inputs` and their number. They are numbered first, then each line is the next value: `Mul 0 2`,
-`Constant 0x1.8p+0`. The last line, `Return`, has the numbers of the outputs. Equal lines are written once. `models/ir/reference_elementwise.py` has the operators.
+`Constant 0x1.8p+0`. The last line, `Return`, has the numbers of the outputs. Equal lines are written once.
+`models/ir/reference_elementwise.py` has the operators.
 """
 
 from __future__ import annotations
