@@ -20,6 +20,7 @@ from edge_sdk.models.ir.padding import refuse_automatic, settle_window
 from edge_sdk.models.ir.reference_elementwise import Elementwise
 from edge_sdk.models.ir.reference_gather import GatherElements
 from edge_sdk.models.ir.reference_hard import HardSigmoid, HardSwish
+from edge_sdk.models.ir.reference_loops import OPERATORS as LOOPS
 from edge_sdk.models.ir.reference_products import MatMul, to_tensor
 from edge_sdk.models.ir.reference_windows import AveragePool, Resize
 from edge_sdk.models.ir.restore import restore_number
@@ -54,6 +55,7 @@ class Evaluator:
             Scan,
             GRU,
             LSTM,
+            *LOOPS,
         ]
         self.inner = ReferenceEvaluator(model, new_ops=operators)
         self.inputs = list(self.inner.input_names)

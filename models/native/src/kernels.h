@@ -4,4 +4,5 @@
 #include "runtime_api.h"
 
 extern const runtime::Operator matmul, gemm;  // of ONNX
-extern const runtime::Operator elementwise;   // of "auscult"
+// of "auscult"
+extern const runtime::Operator elementwise, lstm_loop, lstm_loop_gradient, gru_loop, gru_loop_gradient;

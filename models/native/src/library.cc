@@ -19,7 +19,8 @@ struct Operators {
   std::initializer_list<const Operator*> each;
 };
 
-const Operators all[] = {{"", {&matmul, &gemm}}, {"auscult", {&elementwise}}};
+const Operators all[] = {{"", {&matmul, &gemm}},
+                         {"auscult", {&elementwise, &lstm_loop, &lstm_loop_gradient, &gru_loop, &gru_loop_gradient}}};
 constexpr size_t DOMAINS = sizeof(all) / sizeof(all[0]);
 
 Status* make_domain(const Api* api, const Operators& given, Domain** found) {
