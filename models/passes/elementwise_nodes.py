@@ -2,7 +2,7 @@
 
 A node that compares floats is copied into every group that uses its truth value, for no group returns one. So what a
 node reads are the floats behind its truth values. Likewise it reads what is behind a Reshape, which only renames
-positions.
+positions. A sum along the last axes may be the end of a group.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Collection
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads
-from edge_sdk.models.ir.shapes import Shape, broadcast
+from edge_sdk.models.ir.shapes import Dim, Shape, broadcast, multiply
 from edge_sdk.models.ir.value_kinds import COMPARISONS, FLOAT, LOGIC, TRUTH, list_kinds
 from edge_sdk.models.passes.elementwise_program import is_writable
 from edge_sdk.models.passes.elementwise_shapes import count_numbers
 
+SUMS = frozenset({"ReduceSum", "ReduceMean"})
 ACTIVATIONS = frozenset({"Relu", "HardSigmoid", "Clip", "LeakyRelu", "Sigmoid", "Tanh"})
 """Functions that onnxruntime makes part of the convolution before them, if that has no other reader."""
 
@@ -29,6 +30,8 @@ class ElementwiseNodes:
         truths: value -> the comparison that makes it, which is copied where it is used.
         behind: what a Reshape makes -> what it reads, behind all Reshapes before it.
         leaves: output of a node that may be in a group -> the floats that it reads, without single constants.
+        runs: the same outputs -> the shape of the node's values; of a sum, before it.
+        sums: output of a sum -> how many numbers become one.
         passed: values that all readers see through.
     """
 
@@ -39,6 +42,8 @@ class ElementwiseNodes:
         self.truths: dict[str, OnnxNode] = {}
         self.behind: dict[str, str] = {}
         self.leaves: dict[str, list[str]] = {}
+        self.runs: dict[str, Shape] = {}
+        self.sums: dict[str, Dim] = {}
         self._compared: dict[str, list[str]] = {}
         for n in g.nodes:
             if not n.domain and len(n.outputs) == 1 and all(i in g.shapes for i in [*n.inputs, *n.outputs] if i):
@@ -65,6 +70,9 @@ class ElementwiseNodes:
             if self._kinds[x] == FLOAT and x not in self.g.constants and count_numbers(self.g.shape(x)) == count:
                 self.behind[out] = self.behind.get(x, x)
             return
+        if n.op in SUMS:
+            self._add_sum(n)
+            return
         found = self._list_leaves(n)
         if found is None:
             return
@@ -75,7 +83,17 @@ class ElementwiseNodes:
             for i in found:
                 whole = broadcast(whole, self.g.shape(i))
             if found and whole == shape and count_numbers(shape) is not None:
-                self.leaves[out] = found
+                self.leaves[out], self.runs[out] = found, shape
+
+    def _add_sum(self, n: OnnxNode) -> None:
+        """Note a sum or a mean along the last axes."""
+        (x, *_), out = n.inputs, n.outputs[0]
+        shape = self.g.shape(x)
+        summed = find_summed(self.g, n)
+        if self._kinds[x] != FLOAT or x in self.g.constants or count_numbers(shape) is None or summed in (None, 1):
+            return
+        if summed is not None and (n.op == "ReduceSum" or isinstance(summed, int)):
+            self.leaves[out], self.runs[out], self.sums[out] = [x], shape, summed
 
     def _list_leaves(self, n: OnnxNode) -> list[str] | None:
         """The floats behind a node's inputs; None: some are neither floats nor comparisons of floats."""
@@ -99,6 +117,16 @@ class ElementwiseNodes:
         before = self._makers.get(n.inputs[0])
         alone = self._uses[n.inputs[0]] == 1
         return n.op in ACTIVATIONS and before is not None and alone and before.op == "Conv" and not before.domain
+
+
+def find_summed(g: OnnxGraph, n: OnnxNode) -> Dim | None:
+    """How many numbers become one in a sum along the last axes; None: it goes along others."""
+    shape, given = g.shape(n.inputs[0]), g.constants.get(n.inputs[1]) if len(n.inputs) > 1 else None
+    if given is None or not given.size or count_numbers(shape) is None:
+        return None
+    axes = {int(a) % len(shape) for a in given}
+    last = shape[min(axes) :]
+    return multiply(last) if all(a in axes or shape[a] == 1 for a in range(min(axes), len(shape))) else None
 
 
 def is_truth(n: OnnxNode, place: int) -> bool:

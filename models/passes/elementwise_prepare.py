@@ -1,12 +1,13 @@
 """What a copy of a graph is made of before its elementwise nodes become groups.
 
-Identities and expansions lie in their way, and a batch normalisation with given statistics is elementwise itself: a
-product and a sum, with a number for each channel.
+Identities and expansions lie in their way. A batch normalisation with given statistics is elementwise itself: a product
+and a sum, with a number for each channel. A product of rows with one vector is an elementwise product and a sum along
+the last axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -38,26 +39,47 @@ def skip_expansions(g: OnnxGraph) -> None:
             n.inputs = inputs if whole == g.shapes.get(n.outputs[0]) else n.inputs
 
 
-def write_norms(g: OnnxGraph, leave: Collection[str]) -> dict[str, set[str]]:
-    """Write batch normalisations as products and sums, in place.
+def write_composites(g: OnnxGraph, leave: Collection[str]) -> dict[str, set[str]]:
+    """Write batch normalisations, and products with one vector, as elementwise nodes and sums, in place.
 
     Args:
         leave: outputs of those that stay.
 
     Returns:
-        output -> what the nodes in its place make that is as large.
+        output -> what the nodes in its place make that run over all of its input.
     """
     found: dict[str, set[str]] = {}
     for n in g.take_nodes():
-        plain = n.op == "BatchNormalization" and not n.domain and len(n.outputs) == 1
-        if not plain or n.outputs[0] in leave or n.attributes.get("training_mode") or n.inputs[0] not in g.shapes:
+        write = choose_writer(g, n)
+        if write is None or n.outputs[0] in leave:
             g.nodes.append(n)
             g.makers.update(dict.fromkeys(n.outputs, n))
             continue
-        count = len(g.nodes)
-        write_norm(g, n)
-        found[n.outputs[0]] = {m.outputs[0] for m in g.nodes[count:] if g.shape(m.outputs[0]) == g.shape(n.outputs[0])}
+        count, shape = len(g.nodes), g.shape(n.inputs[0])
+        write(g, n)
+        made = {m.outputs[0] for m in g.nodes[count:]}
+        found[n.outputs[0]] = {o for o in made if g.shape(o) == shape} | {n.outputs[0]}
     return found
+
+
+def choose_writer(g: OnnxGraph, n: OnnxNode) -> Callable[[OnnxGraph, OnnxNode], None] | None:
+    """What writes a node as others; None: it stays."""
+    if n.domain or len(n.outputs) != 1 or any(i not in g.shapes for i in n.inputs):
+        return None
+    if n.op == "BatchNormalization" and not n.attributes.get("training_mode"):
+        return write_norm
+    if n.op == "MatMul" and g.rank(n.inputs[0]) > 1 and n.inputs[0] not in g.constants:
+        rows, one = g.shape(n.inputs[1])[-2:] if g.rank(n.inputs[1]) == 2 else (1, 0)
+        return write_row_sum if one == 1 and rows != 1 else None
+    return None
+
+
+def write_row_sum(g: OnnxGraph, n: OnnxNode) -> None:
+    """Append the sum of x times a vector along the last axis for a product of rows with that vector."""
+    (x, vector), shape = n.inputs, g.shape(n.inputs[0])
+    if not is_full_of(g, vector, 1):
+        x = g.op("Mul", x, g.reshape(vector, shape[-1:]), shape=shape, output=g.new_name("weighted"))
+    g.op("ReduceSum", x, g.ints([-1]), keepdims=1, shape=g.shape(n.outputs[0]), output=n.outputs[0])
 
 
 def write_norm(g: OnnxGraph, n: OnnxNode) -> None:

@@ -1,7 +1,8 @@
 """The program of an Elementwise node (domain "auscult"): what a group of nodes computes at each element, as text.
 
 The first line is `Inputs` and their number. They are numbered first, then each line is the next value: `Mul 0 2`,
-`Constant 0x1.8p+0`. The last line, `Return`, has the numbers of the outputs. Equal lines are written once. `models/ir/reference_elementwise.py` has the operators.
+`Constant 0x1.8p+0`, `Sum 5 1` (of value 5, along the last axis). The last line, `Return`, has the numbers of the
+outputs. Equal lines are written once, but for sums. `models/ir/reference_elementwise.py` has the operators.
 """
 
 from __future__ import annotations
@@ -56,6 +57,13 @@ class ProgramWriter:
     def write(self, n: OnnxNode, leaves: Mapping[str, int]) -> None:
         """The lines of a node; leaves: value that it reads from outside -> number of the input that it is."""
         self._made[n.outputs[0]] = self._express(n, leaves)
+
+    def add_up(self, n: OnnxNode, axes: int, factor: float, leaves: Mapping[str, int]) -> None:
+        """The lines of a sum along the last axes, of a value times a factor."""
+        x = self._read(n.inputs[0], leaves)
+        x = x if factor == 1 else self.op("Mul", x, self.constant(factor))
+        self._lines.append(f"Sum {x} {axes}")  # also where there is the same sum: each is returned once
+        self._made[n.outputs[0]] = self._inputs + len(self._lines) - 1
 
     def _read(self, name: str, leaves: Mapping[str, int]) -> int:
         """The number of a value: an input, what an earlier node or a comparison makes, or a constant."""

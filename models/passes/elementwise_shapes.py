@@ -70,3 +70,9 @@ def spread(seen: Shape, shape: Shape, target: Shape) -> Shape | None:
         if states == {False}:
             found[place] = 1
     return tuple(found)
+
+
+def count_axes(shape: Shape, count: Dim) -> int | None:
+    """The last axes of a shape that have this many numbers, more than one; None: it has no end there."""
+    ends = [len(shape) - place for place, _, end in list_axes(shape) if end == count]
+    return ends[0] if ends else None

@@ -11,10 +11,10 @@ import numpy as np
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads
-from edge_sdk.models.ir.shapes import Shape, as_numbers, broadcast, reshape_sizes
+from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers, broadcast, reshape_sizes
 from edge_sdk.models.passes.elementwise_nodes import ElementwiseNodes
 from edge_sdk.models.passes.elementwise_program import ProgramWriter
-from edge_sdk.models.passes.elementwise_shapes import count_numbers, spread
+from edge_sdk.models.passes.elementwise_shapes import count_axes, count_numbers, spread
 
 DOMAIN = "auscult"
 
@@ -65,23 +65,39 @@ class GroupWriter:
         for leaf, form in forms.items():
             names.setdefault(numbers[leaf.source, form], self._find(leaf, form) or self._reshape(leaf, form))
         inputs = self._reach_rank([names[i] for i in range(len(names))], shape)
-        results = [o if self.g.shape(o) == shape else self.g.new_name("elementwise") for o in outputs]
-        self.g.shapes |= dict.fromkeys(results, shape)
-        program = self._write_program(members, outputs, {leaf: numbers[leaf.source, f] for leaf, f in forms.items()})
+        made = [self._result_shape(o, shape) for o in outputs]
+        results = [
+            o if self.g.shape(o) == s else self.g.new_name("elementwise") for o, s in zip(outputs, made, strict=True)
+        ]
+        self.g.shapes |= dict(zip(results, made, strict=True))
+        program = self._write_program(members, outputs, shape, {k: numbers[k.source, f] for k, f in forms.items()})
         self.g.nodes.append(OnnxNode("Elementwise", inputs, results, {"program": program}, DOMAIN, members[-1].where))
         for output, result in zip(outputs, results, strict=True):
             if result != output:
-                natural = self.g.shape(output)
-                self.g.op("Reshape", result, self.g.ints(reshape_sizes(natural)), shape=natural, output=output)
-                self._reshaped[output, shape] = result
+                own = self.g.shape(output)
+                self.g.op("Reshape", result, self.g.ints(reshape_sizes(own)), shape=own, output=output)
+                self._reshaped[output, self.g.shape(result)] = result
         written, self.g.nodes = self.g.nodes, first
         return written
 
-    def _write_program(self, members: Sequence[OnnxNode], outputs: Sequence[str], numbers: dict[Leaf, int]) -> str:
+    def _write_program(
+        self, members: Sequence[OnnxNode], outputs: Sequence[str], shape: Shape, numbers: dict[Leaf, int]
+    ) -> str:
         writer = ProgramWriter(self.g, 1 + max(numbers.values()), self.found.truths, self.found.behind)
         for n in members:
-            writer.write(n, {leaf.name: i for leaf, i in numbers.items() if leaf.member == n.outputs[0]})
+            leaves = {leaf.name: i for leaf, i in numbers.items() if leaf.member == n.outputs[0]}
+            summed = self.found.sums.get(n.outputs[0])
+            if summed is None:
+                writer.write(n, leaves)
+            else:
+                factor = 1 / as_number(summed) if n.op == "ReduceMean" else 1
+                writer.add_up(n, count_axes(shape, summed) or 0, factor, leaves)
         return writer.finish(outputs)
+
+    def _result_shape(self, output: str, shape: Shape) -> Shape:
+        """The shape in which a group of this shape returns a value."""
+        summed = self.found.sums.get(output)
+        return shape if summed is None else shape[: len(shape) - (count_axes(shape, summed) or 0)]
 
     def _list_leaves(self, members: Sequence[OnnxNode]) -> list[Leaf]:
         """What members read from outside, in order."""
@@ -94,18 +110,20 @@ class GroupWriter:
         leaves = self._list_leaves(members)
         count = count_numbers(common)
         full = [self.g.shape(i) for leaf in leaves for i in (leaf.source, leaf.name)]
-        shapes = [self.g.shape(n.outputs[0]) for n in members] + [s for s in full if count_numbers(s) == count]
+        sums = [self.found.sums[n.outputs[0]] for n in members if n.outputs[0] in self.found.sums]
+        shapes = [self.found.runs[n.outputs[0]] for n in members] + [s for s in full if count_numbers(s) == count]
 
         def cost(shape: Shape) -> tuple[bool, int]:
             forms = {leaf: self._form(leaf, shape) for leaf in leaves}
             new = {(leaf.source, f) for leaf, f in forms.items() if f is None or not self._is_there(leaf, f)}
-            return None in forms.values(), len(new) + sum(len(self._wanted[o] - {shape}) for o in outputs)
+            unfit = None in forms.values() or any(count_axes(shape, summed) is None for summed in sums)
+            return unfit, len(new) + sum(len(self._wanted[o] - {self._result_shape(o, shape)}) for o in outputs)
 
         return min(dict.fromkeys([*shapes, common]), key=cost)
 
     def _form(self, leaf: Leaf, shape: Shape) -> Shape | None:
         """The shape that a leaf has beside others of `shape`; None: it is none there."""
-        return spread(self.g.shape(leaf.name), self.g.shape(leaf.member), shape)
+        return spread(self.g.shape(leaf.name), self.found.runs[leaf.member], shape)
 
     def _is_there(self, leaf: Leaf, form: Shape) -> bool:
         """True if a leaf in this shape needs no Reshape that no other node needs."""

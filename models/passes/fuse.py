@@ -18,9 +18,10 @@ from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads, select_needed
 from edge_sdk.models.ir.shapes import reshape_sizes
+from edge_sdk.models.passes.elementwise_copies import repeat_cheap_nodes
 from edge_sdk.models.passes.elementwise_groups import Grouping, Unit
 from edge_sdk.models.passes.elementwise_nodes import ElementwiseNodes
-from edge_sdk.models.passes.elementwise_prepare import drop_identities, skip_expansions, write_norms
+from edge_sdk.models.passes.elementwise_prepare import drop_identities, skip_expansions, write_composites
 from edge_sdk.models.passes.elementwise_shapes import count_numbers
 from edge_sdk.models.passes.elementwise_writer import GroupWriter
 
@@ -28,13 +29,14 @@ from edge_sdk.models.passes.elementwise_writer import GroupWriter
 def fuse_elementwise(target: Target) -> Target | None:
     """The graph with groups of elementwise nodes as one node each; None: there is no group.
 
-    A batch normalisation is part of a group as a product and a sum, but stays one node where its group would have
-    nothing else.
+    A batch normalisation is part of a group as a product and a sum, and so is a product with one vector; but it stays
+    one node where its group would have nothing else.
     """
-    g, norms, grouping = group(target, ())
-    alone = [o for o, parts in norms.items() if grouping.find_members(o) <= parts]
+    g, composites, grouping = group(target, ())
+    alone = [o for o, parts in composites.items() if grouping.find_members(o) <= parts]
     if alone:
-        g, norms, grouping = group(target, alone)
+        g, composites, grouping = group(target, alone)
+    repeat_cheap_nodes(grouping)
     groups = grouping.list_groups()
     if not groups:
         return None
@@ -45,16 +47,16 @@ def fuse_elementwise(target: Target) -> Target | None:
 
 
 def group(target: Target, leave: Collection[str]) -> tuple[OnnxGraph, dict[str, set[str]], Grouping]:
-    """A copy of the graph, what became of its norms (see `write_norms`), and its elementwise nodes in groups."""
+    """A copy of the graph, what became of norms and products (see `write_composites`), and its nodes in groups."""
     g = copy.deepcopy(target.graph)
     g.nodes = select_needed(g, target.outputs)
     drop_identities(g, target.outputs)
     skip_expansions(g)
-    norms = write_norms(g, leave)
+    composites = write_composites(g, leave)
     g.nodes = select_needed(g, target.outputs)
     grouping = Grouping(g, ElementwiseNodes(g, target.outputs), target.outputs)
     grouping.join_all()
-    return g, norms, grouping
+    return g, composites, grouping
 
 
 def write_groups(g: OnnxGraph, grouping: Grouping, groups: Sequence[Unit], outputs: Collection[str]) -> None:
@@ -62,9 +64,9 @@ def write_groups(g: OnnxGraph, grouping: Grouping, groups: Sequence[Unit], outpu
     writer = GroupWriter(g, grouping.found, outputs)
     placed, gone = defaultdict[int, list[OnnxNode]](list), set[str]()
     for unit in groups:
-        members = [g.nodes[i] for i in unit.places]
+        members = [g.nodes[i] for i in sorted([*unit.places, *unit.copies])]
         gone |= unit.writes
-        results = [o for n in members for o in n.outputs if grouping.is_read_outside(o)]
+        results = [o for n in members for o in n.outputs if o in unit.writes and grouping.is_read_outside(o)]
         placed[unit.places[-1]] = writer.write(members, results, unit.shape)
     for place, n in enumerate(g.nodes):
         if n.outputs[0] not in gone:
