@@ -130,6 +130,9 @@ inline __attribute__((always_inline)) Vector add_up(Vector* parts) {
   else return parts[0];
 }
 
+// Columns that are packed.
+alignas(64) thread_local float packed_columns[DEPTH * COLUMNS];
+
 inline long least(long a, long b) { return a < b ? a : b; }
 
 // Copies columns of B that lie next to each other into panels of PANEL columns, a row of all panels after the other: so
@@ -231,21 +234,22 @@ void multiply_in_place(const Product& p, long first, long last) {
 }
 
 void multiply_packed(const Product& p, long first, long last) {
-  alignas(64) static thread_local float packed[DEPTH * COLUMNS], copies[GROUP_BLOCKS * COPY_BLOCK];
+  alignas(64) static thread_local float copies[GROUP_BLOCKS * COPY_BLOCK];
   Rows a[GROUP_BLOCKS];
   for (long k = 0; k < p.depth || k == 0; k += DEPTH) {
     const long depth = least(DEPTH, p.depth - k);
     for (long j0 = first; j0 < last; j0 += COLUMNS) {
       const long j1 = least(last, j0 + COLUMNS), whole = p.b_column == 1 ? (j1 - j0) / PANEL : 0;
       const float* b = p.b + k * p.b_row + j0 * p.b_column;
-      if (whole) pack_rows(b, p.b_row, depth, whole, packed);
+      if (whole) pack_rows(b, p.b_row, depth, whole, packed_columns);
       for (long j = j0 + whole * PANEL; j < j1; j += PANEL)
         pack_columns(b + (j - j0) * p.b_column, p.b_row, p.b_column, depth, least(PANEL, j1 - j),
-                     packed + (j - j0) * depth);
+                     packed_columns + (j - j0) * depth);
       for (long i = 0; i < p.rows; i += ROWS) {
         const long n = i / ROWS % GROUP_BLOCKS;
         if (n == 0) copy_rows(p, i, k, least(GROUP_BLOCKS * ROWS, p.rows - i), copies, a);
-        for (long j = j0; j < j1; j += PANEL) put_block(p, a[n], i, j, k, j1, packed + (j - j0) * depth, PANEL, false);
+        for (long j = j0; j < j1; j += PANEL)
+          put_block(p, a[n], i, j, k, j1, packed_columns + (j - j0) * depth, PANEL, false);
       }
     }
   }
