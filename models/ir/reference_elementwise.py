@@ -1,8 +1,10 @@
 """The operator Elementwise of domain "auscult" in numpy: a program of arithmetic, at each element of its inputs.
 
-Inputs broadcast to one shape, which all outputs have. The attribute `program` begins with `Inputs` and their number. It
-has a line for each value, numbered after the inputs: an operator of ONNX and the numbers of its operands, or `Constant` and a number as Python's `float.hex`
-writes it. Truth values are 1 and 0. The last line, `Return`, has the numbers of the outputs.
+Inputs broadcast to one shape, which all outputs but sums have. The attribute `program` begins with `Inputs` and their
+number. It has a line for each further value, numbered after the inputs: an operator of ONNX and the numbers of its
+operands, or `Constant` and a number as Python's `float.hex` writes it. Truth values are 1 and 0. `Sum 4 2` is the sum
+of value 4 along the last two axes, an output that no other line reads. The last line, `Return`, has the numbers of the
+outputs.
 """
 
 from __future__ import annotations
@@ -62,12 +64,25 @@ class Elementwise(OpRun):
         values, (first, *lines, last) = list(inputs), str(program).split("\n")
         if first != f"Inputs {len(inputs)}":
             raise ValueError(f"program: the first line is {first!r}; it must be 'Inputs {len(inputs)}'")
+        sums = set[int]()
         for line in lines:
-            values.append(np.asarray(calculate(line, values, dtype)).astype(dtype))
+            if line.startswith("Sum "):
+                sums.add(len(values))
+                values.append(add_up(line, values, shape))
+            else:
+                values.append(np.asarray(calculate(line, values, dtype)).astype(dtype))
         word, *numbers = last.split()
         if word != "Return":
             raise ValueError(f"program: the last line is {last!r}; it must be Return and the numbers of the outputs")
-        return tuple(np.broadcast_to(values[int(i)], shape).copy() for i in numbers)
+        found = [int(i) for i in numbers]
+        return tuple(values[i] if i in sums else np.broadcast_to(values[i], shape).copy() for i in found)
+
+
+def add_up(line: str, values: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """The sum of a value of the whole shape along its last axes."""
+    _, value, axes = line.split()
+    along = tuple(range(len(shape) - int(axes), len(shape)))
+    return np.asarray(np.broadcast_to(values[int(value)], shape).sum(along))
 
 
 def calculate(line: str, values: list[np.ndarray], dtype: np.dtype) -> Any:

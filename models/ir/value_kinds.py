@@ -14,8 +14,8 @@ COMPARISONS = frozenset({"Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Eq
 LOGIC = frozenset({"And", "Or", "Not"})
 TRUTHS = COMPARISONS | LOGIC | {"Xor", "IsNaN", "IsInf"}
 NUMBERS = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero"})
-FLOATS = frozenset({"ReorderInput", "ReorderOutput", "Conv", "Elementwise"})
-"""Operators of onnxruntime's blocked layout, and of auscult-native."""
+FLOATS = frozenset({"auscult", "com.microsoft.nchwc"})
+"""Domains of operators that make nothing but floats: those of auscult-native, and of onnxruntime's blocked layout."""
 LIKE_FIRST = frozenset(
     {
         "Abs",
@@ -105,7 +105,7 @@ def infer(n: OnnxNode, kinds: dict[str, str]) -> Iterable[str]:
     """The kinds of a node's outputs."""
     first = kinds.get(n.inputs[0], UNKNOWN) if n.inputs else UNKNOWN
     if n.domain:
-        kind = FLOAT if n.op in FLOATS else UNKNOWN
+        kind = FLOAT if n.domain in FLOATS else UNKNOWN
     elif n.op in ("MaxPool", "TopK"):
         return [first, *(OTHER for _ in n.outputs[1:])]
     elif n.op == "Cast":

@@ -1,7 +1,8 @@
 """Which nodes of a graph may be part of an Elementwise node, and which values they read.
 
 A node that compares floats is copied into every group that uses its truth value, for no group returns one. So what a
-node reads are the floats behind its truth values.
+node reads are the floats behind its truth values. Likewise it reads what is behind a Reshape, which only renames
+positions. A sum along the last axes may be the end of a group.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Collection
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads
-from edge_sdk.models.ir.shapes import Shape, broadcast
+from edge_sdk.models.ir.shapes import Dim, Shape, broadcast, multiply
 from edge_sdk.models.ir.value_kinds import COMPARISONS, FLOAT, LOGIC, TRUTH, list_kinds
 from edge_sdk.models.passes.elementwise_program import is_writable
+from edge_sdk.models.passes.elementwise_shapes import count_numbers
 
+SUMS = frozenset({"ReduceSum", "ReduceMean"})
 ACTIVATIONS = frozenset({"Relu", "HardSigmoid", "Clip", "LeakyRelu", "Sigmoid", "Tanh"})
 """Functions that onnxruntime makes part of the convolution before them, if that has no other reader."""
 
@@ -25,8 +28,11 @@ class ElementwiseNodes:
 
     Attributes:
         truths: value -> the comparison that makes it, which is copied where it is used.
-        reads: output of a node that may be in a group -> the values that it reads, without single constants.
-        copied: outputs of comparisons that all readers copy.
+        behind: what a Reshape makes -> what it reads, behind all Reshapes before it.
+        leaves: output of a node that may be in a group -> the floats that it reads, without single constants.
+        runs: the same outputs -> the shape of the node's values; of a sum, before it.
+        sums: output of a sum -> how many numbers become one.
+        passed: values that all readers see through.
     """
 
     def __init__(self, g: OnnxGraph, outputs: Collection[str]) -> None:
@@ -34,40 +40,63 @@ class ElementwiseNodes:
         self._makers = {o: n for n in g.nodes for o in n.outputs}
         self._uses = Counter([*(i for n in g.nodes for i in list_reads(n)), *outputs])
         self.truths: dict[str, OnnxNode] = {}
-        self.reads: dict[str, list[str]] = {}
-        self._behind: dict[str, list[str]] = {}
+        self.behind: dict[str, str] = {}
+        self.leaves: dict[str, list[str]] = {}
+        self.runs: dict[str, Shape] = {}
+        self.sums: dict[str, Dim] = {}
+        self._compared: dict[str, list[str]] = {}
         for n in g.nodes:
-            self._add(n)
-        self.copied: set[str] = set()
+            if not n.domain and len(n.outputs) == 1 and all(i in g.shapes for i in [*n.inputs, *n.outputs] if i):
+                self._add(n)
+        self.passed = ({*self.truths} | {*self.behind}) - {*outputs}
         for n in reversed(g.nodes):
-            if n.outputs[0] in self.truths and n.outputs[0] not in outputs:
-                self.copied.add(n.outputs[0])
-        for n in reversed(g.nodes):
-            if n.outputs[0] not in self.reads and n.outputs[0] not in self.copied:
-                self.copied -= list_reads(n)
+            if n.outputs[0] not in self.leaves and n.outputs[0] not in self.passed:
+                self.passed -= list_reads(n)
+
+    def list_sources(self, output: str) -> list[str] | None:
+        """The values that a node reads, behind all Reshapes; None: it may not be in a group."""
+        found = self.leaves.get(output)
+        return None if found is None else [self.behind.get(i, i) for i in found]
 
     def compares(self, n: OnnxNode) -> bool:
         """True if a node uses a truth value that some comparison makes."""
         return any(i in self.truths for i in n.inputs)
 
     def _add(self, n: OnnxNode) -> None:
-        """Note a comparison of floats, or a node that may be in a group."""
-        if n.domain or len(n.outputs) != 1 or any(i and i not in self.g.shapes for i in n.inputs):
+        """Note a comparison of floats, a Reshape of floats, or a node that may be in a group."""
+        out, shape = n.outputs[0], self.g.shape(n.outputs[0])
+        if n.op == "Reshape":
+            x, count = n.inputs[0], count_numbers(shape)
+            if self._kinds[x] == FLOAT and x not in self.g.constants and count_numbers(self.g.shape(x)) == count:
+                self.behind[out] = self.behind.get(x, x)
             return
-        found, out = self._list_behind(n), n.outputs[0]
+        if n.op in SUMS:
+            self._add_sum(n)
+            return
+        found = self._list_leaves(n)
         if found is None:
             return
         if n.op in COMPARISONS | LOGIC:
-            self.truths[out], self._behind[out] = n, found
+            self.truths[out], self._compared[out] = n, found
         elif self._kinds[out] == FLOAT and is_writable(self.g, n) and not self._is_activation_of_layer(n):
             whole: Shape = ()
             for i in found:
                 whole = broadcast(whole, self.g.shape(i))
-            if found and self.g.shapes.get(out) == whole:
-                self.reads[out] = found
+            if found and whole == shape and count_numbers(shape) is not None:
+                self.leaves[out], self.runs[out] = found, shape
 
-    def _list_behind(self, n: OnnxNode) -> list[str] | None:
-        """The values behind a node's inputs; None: some are neither floats nor comparisons of floats."""
+    def _add_sum(self, n: OnnxNode) -> None:
+        """Note a sum or a mean along the last axes."""
+        (x, *_), out = n.inputs, n.outputs[0]
+        shape = self.g.shape(x)
+        summed = find_summed(self.g, n)
+        if self._kinds[x] != FLOAT or x in self.g.constants or count_numbers(shape) is None or summed in (None, 1):
+            return
+        if summed is not None and (n.op == "ReduceSum" or isinstance(summed, int)):
+            self.leaves[out], self.runs[out], self.sums[out] = [x], shape, summed
+
+    def _list_leaves(self, n: OnnxNode) -> list[str] | None:
+        """The floats behind a node's inputs; None: some are neither floats nor comparisons of floats."""
         found: dict[str, None] = {}
         for place, name in enumerate(n.inputs):
             kind, array = self._kinds.get(name, ""), self.g.constants.get(name)
@@ -80,7 +109,7 @@ class ElementwiseNodes:
             elif kind == TRUTH and name not in self.truths:
                 return None
             else:
-                found |= dict.fromkeys(self._behind.get(name, [name]))
+                found |= dict.fromkeys(self._compared.get(name, [name]))
         return list(found)
 
     def _is_activation_of_layer(self, n: OnnxNode) -> bool:
@@ -88,6 +117,16 @@ class ElementwiseNodes:
         before = self._makers.get(n.inputs[0])
         alone = self._uses[n.inputs[0]] == 1
         return n.op in ACTIVATIONS and before is not None and alone and before.op == "Conv" and not before.domain
+
+
+def find_summed(g: OnnxGraph, n: OnnxNode) -> Dim | None:
+    """How many numbers become one in a sum along the last axes; None: it goes along others."""
+    shape, given = g.shape(n.inputs[0]), g.constants.get(n.inputs[1]) if len(n.inputs) > 1 else None
+    if given is None or not given.size or count_numbers(shape) is None:
+        return None
+    axes = {int(a) % len(shape) for a in given}
+    last = shape[min(axes) :]
+    return multiply(last) if all(a in axes or shape[a] == 1 for a in range(min(axes), len(shape))) else None
 
 
 def is_truth(n: OnnxNode, place: int) -> bool:

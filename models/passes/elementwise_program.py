@@ -1,12 +1,13 @@
 """The program of an Elementwise node (domain "auscult"): what a group of nodes computes at each element, as text.
 
 The first line is `Inputs` and their number. They are numbered first, then each line is the next value: `Mul 0 2`,
-`Constant 0x1.8p+0`. The last line, `Return`, has the numbers of the outputs. Equal lines are written once. `models/ir/reference_elementwise.py` has the operators.
+`Constant 0x1.8p+0`, `Sum 5 1` (of value 5, along the last axis). The last line, `Return`, has the numbers of the
+outputs. Equal lines are written once, but for sums. `models/ir/reference_elementwise.py` has the operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 
 import numpy as np
@@ -28,15 +29,15 @@ class ProgramWriter:
     """Writes the lines of one program.
 
     Args:
-        inputs: names of the inputs, in order. truths: value -> the comparison that makes it, which is copied.
+        inputs: number of the inputs. truths: value -> the comparison that makes it, which is copied.
+        behind: what a Reshape makes -> what it reads.
     """
 
-    def __init__(self, g: OnnxGraph, inputs: Sequence[str], truths: Mapping[str, OnnxNode]) -> None:
-        self.g, self.truths = g, truths
-        self.lines: list[str] = []
-        self._inputs = len(inputs)
-        self._numbers = {name: i for i, name in enumerate(inputs)}
+    def __init__(self, g: OnnxGraph, inputs: int, truths: Mapping[str, OnnxNode], behind: Mapping[str, str]) -> None:
+        self.g, self._inputs, self._truths, self._behind = g, inputs, truths, behind
+        self._lines: list[str] = []
         self._known: dict[str, int] = {}
+        self._made: dict[str, int] = {}
 
     def op(self, kind: str, *operands: int) -> int:
         """The number of a line with this operator."""
@@ -49,34 +50,43 @@ class ProgramWriter:
 
     def _line(self, text: str) -> int:
         if text not in self._known:
-            self._known[text] = self._inputs + len(self.lines)
-            self.lines.append(text)
+            self._known[text] = self._inputs + len(self._lines)
+            self._lines.append(text)
         return self._known[text]
 
-    def read(self, name: str) -> int:
-        """The number of a value: an input, a constant, or what an earlier node made."""
-        if name not in self._numbers:
-            if name in self.truths:
-                self.write(self.truths[name])
-            else:
-                self._numbers[name] = self.constant(self.g.constants[name].item())
-        return self._numbers[name]
+    def write(self, n: OnnxNode, leaves: Mapping[str, int]) -> None:
+        """The lines of a node; leaves: value that it reads from outside -> number of the input that it is."""
+        self._made[n.outputs[0]] = self._express(n, leaves)
 
-    def write(self, n: OnnxNode) -> None:
-        """The lines of a node."""
-        numbers = [self.read(i) for i in (n.inputs[:1] if n.op == "Pow" else n.inputs) if i]
+    def add_up(self, n: OnnxNode, axes: int, factor: float, leaves: Mapping[str, int]) -> None:
+        """The lines of a sum along the last axes, of a value times a factor."""
+        x = self._read(n.inputs[0], leaves)
+        x = x if factor == 1 else self.op("Mul", x, self.constant(factor))
+        self._lines.append(f"Sum {x} {axes}")  # also where there is the same sum: each is returned once
+        self._made[n.outputs[0]] = self._inputs + len(self._lines) - 1
+
+    def _read(self, name: str, leaves: Mapping[str, int]) -> int:
+        """The number of a value: an input, what an earlier node or a comparison makes, or a constant."""
+        if name in leaves:
+            return leaves[name]
+        if self._behind.get(name, name) in self._made:
+            return self._made[self._behind.get(name, name)]
+        if name in self._truths:
+            return self._express(self._truths[name], leaves)
+        return self.constant(self.g.constants[name].item())
+
+    def _express(self, n: OnnxNode, leaves: Mapping[str, int]) -> int:
+        """The number of what a node makes."""
+        names = n.inputs[:1] if n.op == "Pow" else n.inputs
+        numbers = [self._read(i, leaves) for i in names if i]
         if n.op in CHAINED:
-            made = reduce(lambda a, b: self.op(CHAINED[n.op], a, b), numbers)
-        elif n.op in DIRECT:
-            made = self.op(n.op, *numbers)
-        else:
-            made = FORMULAS[n.op](self, n, *numbers)
-        self._numbers[n.outputs[0]] = made
+            return reduce(lambda a, b: self.op(CHAINED[n.op], a, b), numbers)
+        return self.op(n.op, *numbers) if n.op in DIRECT else FORMULAS[n.op](self, n, *numbers)
 
     def finish(self, outputs: Iterable[str]) -> str:
         """The text of the program that returns these values."""
-        last = " ".join(["Return", *(str(self._numbers[o]) for o in outputs)])
-        return "\n".join([f"Inputs {self._inputs}", *self.lines, last])
+        last = " ".join(["Return", *(str(self._made[o]) for o in outputs)])
+        return "\n".join([f"Inputs {self._inputs}", *self._lines, last])
 
 
 def is_writable(g: OnnxGraph, n: OnnxNode) -> bool:

@@ -12,68 +12,86 @@ import heapq
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-import numpy as np
-
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.derive.tensors import rename
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads, select_needed
-from edge_sdk.models.passes.elementwise_groups import Grouping
+from edge_sdk.models.ir.shapes import reshape_sizes
+from edge_sdk.models.passes.elementwise_copies import repeat_cheap_nodes
+from edge_sdk.models.passes.elementwise_groups import Grouping, Unit
 from edge_sdk.models.passes.elementwise_nodes import ElementwiseNodes
-from edge_sdk.models.passes.elementwise_program import ProgramWriter
-
-DOMAIN = "auscult"
+from edge_sdk.models.passes.elementwise_prepare import drop_identities, skip_expansions, write_composites
+from edge_sdk.models.passes.elementwise_shapes import count_numbers
+from edge_sdk.models.passes.elementwise_writer import GroupWriter
 
 
 def fuse_elementwise(target: Target) -> Target | None:
-    """The graph with groups of elementwise nodes as one node each; None: there is no group."""
+    """The graph with groups of elementwise nodes as one node each; None: there is no group.
+
+    A batch normalisation is part of a group as a product and a sum, and so is a product with one vector; but it stays
+    one node where its group would have nothing else.
+    """
+    g, composites, grouping = group(target, ())
+    alone = [o for o, parts in composites.items() if grouping.find_members(o) <= parts]
+    if alone:
+        g, composites, grouping = group(target, alone)
+    repeat_cheap_nodes(grouping)
+    groups = grouping.list_groups()
+    if not groups:
+        return None
+    write_groups(g, grouping, groups, target.outputs)
+    merge_reshapes(g, target.outputs)
+    g.nodes = select_needed(g, target.outputs)
+    return Target(g, target.outputs, target.slots)
+
+
+def group(target: Target, leave: Collection[str]) -> tuple[OnnxGraph, dict[str, set[str]], Grouping]:
+    """A copy of the graph, what became of norms and products (see `write_composites`), and its nodes in groups."""
     g = copy.deepcopy(target.graph)
     g.nodes = select_needed(g, target.outputs)
     drop_identities(g, target.outputs)
-    found = ElementwiseNodes(g, target.outputs)
-    nodes = [n for n in g.nodes if n.outputs[0] not in found.copied]
-    grouping = Grouping(g, nodes, found.reads, target.outputs)
+    skip_expansions(g)
+    composites = write_composites(g, leave)
+    g.nodes = select_needed(g, target.outputs)
+    grouping = Grouping(g, ElementwiseNodes(g, target.outputs), target.outputs)
     grouping.join_all()
-    placed, count = dict(enumerate(nodes)), 0
-    for unit in grouping.units.values():
-        members = [nodes[i] for i in unit.places]
-        if unit.shape is None or (len(members) == 1 and not found.compares(members[0])):
-            continue
-        outputs = [o for n in members for o in n.outputs if grouping.readers[o] or o in target.outputs]
-        for i in unit.places:
-            del placed[i]
-        placed[unit.places[-1]] = write_group(g, members, outputs, found)
-        count += 1
-    g.nodes = sort([placed[i] for i in sorted(placed)])
-    return Target(g, target.outputs, target.slots) if count else None
+    return g, composites, grouping
 
 
-def drop_identities(g: OnnxGraph, outputs: Collection[str]) -> None:
-    """Let all nodes read what an Identity passes on, in place; one that makes an output of the graph stays."""
+def write_groups(g: OnnxGraph, grouping: Grouping, groups: Sequence[Unit], outputs: Collection[str]) -> None:
+    """Replace the members of groups by one node each, in place; nodes that nobody reads any more may be left."""
+    writer = GroupWriter(g, grouping.found, outputs)
+    placed, gone = defaultdict[int, list[OnnxNode]](list), set[str]()
+    for unit in groups:
+        members = [g.nodes[i] for i in sorted([*unit.places, *unit.copies])]
+        gone |= unit.writes
+        results = [o for n in members for o in n.outputs if o in unit.writes and grouping.is_read_outside(o)]
+        placed[unit.places[-1]] = writer.write(members, results, unit.shape)
+    for place, n in enumerate(g.nodes):
+        if n.outputs[0] not in gone:
+            placed[place].append(n)
+    g.nodes = sort([n for place in sorted(placed) for n in placed[place]])
+
+
+def merge_reshapes(g: OnnxGraph, outputs: Collection[str]) -> None:
+    """Let a Reshape of a Reshape read what the first one reads, and leave out those that change nothing, in place."""
+    behind: dict[str, str] = {}
     names: dict[str, str] = {}
     for n in g.nodes:
-        if n.op == "Identity" and not n.domain and n.outputs[0] not in outputs:
-            names[n.outputs[0]] = names.get(n.inputs[0], n.inputs[0])
+        if n.op != "Reshape" or n.domain or any(i not in g.shapes for i in (n.inputs[0], n.outputs[0])):
+            continue
+        x, out = names.get(n.inputs[0], n.inputs[0]), n.outputs[0]
+        x, count = behind.get(x, x), count_numbers(g.shape(out))
+        if count is None or count != count_numbers(g.shape(x)):
+            continue
+        behind[out] = x
+        if g.shape(x) == g.shape(out) and out not in outputs:
+            names[out] = x
+        elif x != n.inputs[0]:
+            n.inputs = [x, g.ints(reshape_sizes(g.shape(out)))]
     g.nodes = [n for n in g.nodes if n.outputs[0] not in names]
     rename(g.nodes, names)
-
-
-def write_group(g: OnnxGraph, members: Sequence[OnnxNode], outputs: Sequence[str], found: ElementwiseNodes) -> OnnxNode:
-    """The node that computes what a group returns."""
-    made = {o for n in members for o in n.outputs}
-    inputs = list(dict.fromkeys(i for n in members for i in found.reads[n.outputs[0]] if i not in made))
-    writer = ProgramWriter(g, inputs, found.truths)
-    for n in members:
-        writer.write(n)
-    attributes = {"program": writer.finish(outputs)}
-    return OnnxNode("Elementwise", [as_float(g, i) for i in inputs], list(outputs), attributes, DOMAIN)
-
-
-def as_float(g: OnnxGraph, name: str) -> str:
-    """A constant of truth values as 1 and 0; else the name that was given."""
-    array = g.constants.get(name)
-    return name if array is None or array.dtype.kind != "b" else g.constant(array.astype(np.float64))
 
 
 def sort(nodes: Sequence[OnnxNode]) -> list[OnnxNode]:
@@ -84,11 +102,8 @@ def sort(nodes: Sequence[OnnxNode]) -> list[OnnxNode]:
     for i, places in enumerate(before):
         for place in places:
             after[place].append(i)
-    waits, ready, done = (
-        [len(places) for places in before],
-        [i for i, b in enumerate(before) if not b],
-        list[OnnxNode](),
-    )
+    waits, ready = [len(places) for places in before], [i for i, places in enumerate(before) if not places]
+    done = list[OnnxNode]()
     while ready:
         i = heapq.heappop(ready)
         done.append(nodes[i])

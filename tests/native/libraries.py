@@ -55,6 +55,14 @@ def compile_library(folder: Path, product: str) -> Path:
     return made
 
 
+def compile_old_library(folder: Path) -> Path:
+    """A library without operators, as before there were any; products are then onnxruntime's."""
+    (folder / "old.cc").write_text('extern "C" void* RegisterCustomOps(void*, void*) { return nullptr; }')
+    made = folder / "old.so"
+    subprocess.run([find_compiler(), "-fPIC", "-shared", str(folder / "old.cc"), "-o", str(made)], check=True)
+    return made
+
+
 def find_compiler() -> str:
     """A C++ compiler; the test is skipped where there is none."""
     if found := shutil.which("c++"):
