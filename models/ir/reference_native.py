@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 from onnx.reference.op_run import OpRun
+from torch.nn.grad import conv1d_weight, conv2d_weight
 
 from edge_sdk.models.ir.reference_elementwise import Elementwise
 from edge_sdk.models.ir.reference_loops import OPERATORS as LOOPS
 from edge_sdk.models.ir.reference_products import to_tensor
+
+GRADIENTS: dict[int, Any] = {1: conv1d_weight, 2: conv2d_weight}
+"""Number of axes -> torch's function."""
 
 
 class ConvWeightGradient(OpRun):
@@ -31,8 +35,7 @@ class ConvWeightGradient(OpRun):
         room = [n for b, e in zip(reversed(before), reversed(behind), strict=True) for n in (b, e)]
         seen = torch.nn.functional.pad(to_tensor(x), room)
         shape = (gy.shape[1], x.shape[1] // group, *kernel)
-        find = torch.nn.grad.conv1d_weight if axes == 1 else torch.nn.grad.conv2d_weight
-        return (find(seen, shape, to_tensor(gy), tuple(stride), 0, tuple(dilation), group).numpy(),)
+        return (GRADIENTS[axes](seen, shape, to_tensor(gy), tuple(stride), 0, tuple(dilation), group).numpy(),)
 
 
 NATIVE = [Elementwise, ConvWeightGradient, *LOOPS]

@@ -44,7 +44,7 @@ def write_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Size
 
 
 def write_products(g: OnnxGraph, x: str, gy: str, window: Window, sw: Sizes) -> str:
-    """The same, with standard operators."""
+    """The weight adjoint, with standard operators."""
     dense_3x3 = window.dense and window.kernel == (3, 3) and window.pads == [1, 1, 1, 1]
     if dense_3x3 and sw[1] >= CHANNELS_FOR_SHIFTS:
         return write_shifted(g, x, gy, sw) if window.group == 1 else write_shifted_groups(g, x, gy, window.group, sw)
