@@ -49,6 +49,7 @@ from edge_sdk.models.passes.precise import write_precise_units
 from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
 from edge_sdk.models.passes.smooth_units import write_smooth_units
+from edge_sdk.models.passes.turned_convolutions import turn_convolutions
 from edge_sdk.models.passes.weights_first import put_weights_first
 from edge_sdk.models.passes.winograd import MOST_BESIDE_BLOCKED, MOST_BESIDE_PORTABLE, SAMPLES, use_winograd
 
@@ -149,6 +150,7 @@ class Source:
         if self.blocked:
             use_blocked_layout(g)
         use_plane_matrices(g)
+        turn_convolutions(g)
         write_smooth_units(g, self._kept)
         fresh = use_batch_statistics(g, biases, self.renorm) if self.momentum else {}
         if self.running or not fresh:
