@@ -129,6 +129,9 @@ def add_graph_options(p: argparse.ArgumentParser) -> None:
         "--blocked", action="store_true", help="also write graphs in onnxruntime's blocked layout (convolutions)"
     )
     p.add_argument(
+        "--native", action="store_true", help="also write graphs with operators of auscult-native, for workstations"
+    )
+    p.add_argument(
         "--split", nargs="+", metavar="PARTY=GROUP+...", help="split models: the towers (and head) that each party owns"
     )
 
@@ -278,7 +281,7 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
         name, shape, classes, args.loss, below, norm, groups, features=args.features, blocked=args.blocked,
         max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names, signal=signal,
         lora=args.lora, target=args.target, also=args.also, smoothing=args.smooth,
-        augment=read_augmentation(args.augment),
+        augment=read_augmentation(args.augment), native=args.native,
     )  # fmt: skip
 
 

@@ -28,8 +28,8 @@ from edge_sdk.algebra.vectors import Layout, Slot
 from edge_sdk.errors import UsageError
 from edge_sdk.model import onnx_scan
 from edge_sdk.model.dropout import DropSite, count_columns, read_sites
+from edge_sdk.model.forms import NATIVE_DOMAIN, list_forms
 from edge_sdk.model.signal_spec import SignalSpec, read_class_names, read_signal
-from edge_sdk.model.theta_tensors import list_forms
 
 MAGIC = b"AUSCULT\0"
 VERSION = 1
@@ -38,11 +38,12 @@ MAX_FILE = 512 << 20
 MAX_MANIFEST = 4 << 20
 MAX_GRAPH = 64 << 20
 MAX_NAME = 200  # characters; logs, pages and databases have it
-MAX_PARTS = 256
+MAX_PARTS = 512
 MAX_RANK = 8
 MAX_TOLERANCE = 0.01  # of golden vectors; a bundle cannot switch its own check off
 OPSETS = range(17, 22)
-# operators of the ONNX standard; those of onnxruntime's own kernels only in variants that are marked as such
+# operators of the ONNX standard; those of onnxruntime's own kernels, and of auscult-native, only in variants and forms
+# that are marked as such
 PLAIN_DOMAINS = frozenset({"", "ai.onnx"})
 BLOCKED_DOMAINS = PLAIN_DOMAINS | {"com.microsoft", "com.microsoft.nchwc"}
 BLOCKED_SUFFIX = "+blocked"
@@ -147,8 +148,8 @@ def parse(data: bytes) -> Bundle:
             read_layout(parts, "buffers.json", "buffers0", manifest["buffers"]) if manifest["buffers"] else Layout(())
         )
         for name, entry in manifest["graphs"].items():
-            for form in list_forms(name, entry, layout, parts):
-                check_graph(name, form)
+            for form, native in list_forms(name, entry, layout, parts):
+                check_graph(name, form, native)
         check_golden(manifest, parts["golden"])
     except BundleError:
         raise
@@ -285,8 +286,8 @@ def check_dims(what: str, shape: Any) -> None:
         raise BundleError(f"{what}: {str(shape)[:100]} is no shape")
 
 
-def check_graph(name: str, data: memoryview) -> None:
-    """Checks that a graph has only known operators and needs nothing outside the file."""
+def check_graph(name: str, data: memoryview, native: bool = False) -> None:
+    """Checks that a graph has only known operators (in its native form also the library's), and no files beside it."""
     if len(data) > MAX_GRAPH:
         raise BundleError(f"graph {name!r} has {len(data):,} bytes, at most {MAX_GRAPH:,} are allowed")
     try:
@@ -296,13 +297,11 @@ def check_graph(name: str, data: memoryview) -> None:
     if facts.forbidden:
         raise BundleError(f"graph {name!r} has {', '.join(sorted(facts.forbidden))}")
     allowed = BLOCKED_DOMAINS if name.endswith(BLOCKED_SUFFIX) else PLAIN_DOMAINS
-    if facts.domains - allowed or set(facts.opsets) - allowed:
-        strange = sorted((facts.domains | set(facts.opsets)) - allowed)
+    if strange := sorted((facts.domains | {*facts.opsets}) - allowed - ({NATIVE_DOMAIN} if native else set())):
         raise BundleError(f"graph {name!r} uses custom operators, of {', '.join(strange)}")
-    if facts.opsets.get("", 0) not in OPSETS:
-        raise BundleError(
-            f"graph {name!r} is written for opset {facts.opsets.get('', 0)}, expected {OPSETS[0]} to {OPSETS[-1]}"
-        )
+    opset = facts.opsets.get("", 0)
+    if opset not in OPSETS:
+        raise BundleError(f"graph {name!r} is written for opset {opset}, expected {OPSETS[0]} to {OPSETS[-1]}")
 
 
 def read_layout(parts: Mapping[str, memoryview], name: str, values: str, count: int) -> Layout:

@@ -12,12 +12,14 @@ from typing import Protocol
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError
+from edge_sdk.model.forms import has_native_graphs
 from edge_sdk.model.native import check_library, describe_library, find_library, find_measured_library
+from edge_sdk.model.operator_probe import check_operators
 
 KINDS = ("auto", "native", "blocked", "portable")
 ENOUGH = 2**19
-"""Parameters from which on native products are taken without being asked for: small ones are no faster, and calls of a
-library's kernels take longer."""
+"""Parameters from which on native products alone are taken without being asked for: small ones are no faster, and calls
+of a library's kernels take longer. Native graphs, which have fewer kernels to call, are taken whatever their size."""
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +31,12 @@ class KernelChoice:
     Attributes:
         library: path of a library whose products take the place of onnxruntime's; "": none.
         blocked: the blocked graphs are run where the bundle has them.
+        native: graphs are run in their native form where the bundle has it; only with a library.
     """
 
     library: str = ""
     blocked: bool = False
+    native: bool = False
 
     @property
     def kind(self) -> str:
@@ -40,10 +44,11 @@ class KernelChoice:
         return "native" if self.library else "blocked" if self.blocked else "portable"
 
     def describe(self) -> str:
-        """The kernels in words, e.g. "native kernels (auscult-native 0.1.0, avx512) on blocked graphs"."""
+        """The kernels in words, e.g. "native kernels (auscult-native 0.1.0, avx512) on native blocked graphs"."""
         if not self.library:
             return f"{self.kind} kernels"
-        return f"native kernels ({describe_library()}) on {'blocked' if self.blocked else 'portable'} graphs"
+        graphs = f"{'native ' if self.native else ''}{'blocked' if self.blocked else 'portable'} graphs"
+        return f"native kernels ({describe_library()}) on {graphs}"
 
 
 class Choosing(Protocol):
@@ -83,7 +88,7 @@ def choose(model: Choosing, kind: str, check: bool) -> None:
             break
     if reasons:
         model.fallback = "; ".join(dict.fromkeys(reasons))
-        log.warning("%s: %s kernels are used: %s", model.name, model.choice.kind, model.fallback)
+        log.warning("%s: %s are used: %s", model.name, model.choice.describe(), model.fallback)
 
 
 def check_choice(model: Choosing, choice: KernelChoice, check: bool) -> None:
@@ -93,6 +98,8 @@ def check_choice(model: Choosing, choice: KernelChoice, check: bool) -> None:
         raise BundleError(f"{what} are only used after the golden vectors have passed")
     if choice.library:
         check_library(choice.library)
+    if choice.native:
+        check_operators(choice.library)
     if choice.blocked:
         model.probe()
     if check:
@@ -111,10 +118,13 @@ def list_choices(model: Choosing, kind: str) -> list[KernelChoice]:
     graphs = [True, False] if f"probe{BLOCKED_SUFFIX}" in model.bundle.manifest["graphs"] else [False]
     if kind == "blocked" and not graphs[0]:
         raise BundleError(f"{model.name} has no blocked graphs; compile it with --blocked")
-    enough = model.bundle.layout.size >= ENOUGH
-    library = find_library() if kind == "native" else find_measured_library() if kind == "auto" and enough else ""
+    formed, enough = has_native_graphs(model.bundle.manifest), model.bundle.layout.size >= ENOUGH
+    wanted = kind == "auto" and (formed or enough)
+    library = find_library() if kind == "native" else find_measured_library() if wanted else ""
     if kind == "native" and not library:
         raise BundleError("there are no native products here: pip install 'auscult[native]', and not AUSCULT_NATIVE=0")
-    native = [KernelChoice(library, blocked) for blocked in graphs] if library else []
+    native = [KernelChoice(library, blocked, native=True) for blocked in graphs] if library and formed else []
+    products = library and (enough or kind == "native")
+    native += [KernelChoice(library, blocked) for blocked in graphs] if products else []
     own = [KernelChoice("", blocked) for blocked in graphs]
     return {"auto": native + own, "native": native, "blocked": own[:1], "portable": own[-1:]}[kind]

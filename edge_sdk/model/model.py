@@ -21,9 +21,10 @@ from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bund
 from edge_sdk.model.dropout import MASKS, step_masks
 from edge_sdk.model.inputs import Array, Data, Floats, check_floats
 from edge_sdk.model.kernels import KernelChoice, choose
+from edge_sdk.model.native_session import open_form
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
-from edge_sdk.model.tensor_session import choose_form, open_session
+from edge_sdk.model.tensor_session import open_session
 from edge_sdk.model.theta_tensors import ThetaTensors
 from edge_sdk.model.whole_batches import check_chosen, check_step
 
@@ -46,11 +47,11 @@ class Model:
         threads: for onnxruntime. 1 is fastest for small models, and leaves the device usable.
         check: run the golden vectors once, so that a runtime that computes something else is found now. A device that
             only predicts may leave it out: then no training session is ever built.
-        kernels: "auto" takes native products where auscult-native is installed, the processor has AVX-512 and the model
-            at least 2^19 parameters, and the bundle's blocked graphs (faster convolutions, operators of onnxruntime's
-            own) where it has them, if their probes and the golden vectors pass; else what does pass, and `fallback` and
-            a warning in the log say why. "native" insists on native products, "blocked" on blocked graphs with
-            onnxruntime's products, "portable" tries neither.
+        kernels: "auto" takes native kernels where auscult-native is installed, the processor has AVX-512 and the bundle
+            has native graphs or at least 2^19 parameters, and the bundle's blocked graphs (faster convolutions,
+            operators of onnxruntime's own) where it has them, if their probes and the golden vectors pass; else what
+            does pass, and `fallback` and a warning in the log say why. "native" insists on native kernels, "blocked" on
+            blocked graphs with onnxruntime's kernels, "portable" tries neither.
 
     Attributes:
         choice: what is used.
@@ -331,7 +332,7 @@ class Model:
             if graph not in self._sessions:
                 if graph not in graphs:
                     raise UsageError(f"{self.name} has no graph {graph!r}; it has {', '.join(graphs)}")
-                self._sessions[graph] = self.open(graph, *choose_form(self.bundle, graph))
+                self._sessions[graph] = open_form(self, graph, self._strict)
             return self._sessions[graph]
 
     def open(self, graph: str, data: bytes, tensors: ThetaTensors | None = None, planned: bool = False) -> OnnxSession:

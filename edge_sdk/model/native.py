@@ -1,6 +1,7 @@
 """The optional native step: the library of `auscult-native`, whose products take the place of onnxruntime's.
 
-It is found without being imported, and is used only after a product of it has been compared here.
+It is found without being imported, and is used only after a product of it has been compared here; the operators of its
+own, only after those have (operator_probe.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.inputs import Array
 from edge_sdk.model.onnx_session import OnnxSession
-from edge_sdk.model.onnx_write import write
+from edge_sdk.model.onnx_write import write, write_graph, write_node
 
 PACKAGE = "auscult_native"
 SWITCH = "AUSCULT_NATIVE"
@@ -87,17 +88,6 @@ def compare_product(got: Array, a: Array, b: Array, bias: Array) -> None:
 def write_probe() -> bytes:
     """A graph with product = a b, and sum = a b_rows^T + bias."""
     turned = write(1, "transB") + write(3, 1) + write(20, 2)
-    nodes = write_node("MatMul", ("a", "b"), "product") + write_node("Gemm", ("a", "b_rows", "bias"), "sum", turned)
-    inputs = b"".join(write(11, write_value(name)) for name in ("a", "b", "b_rows", "bias"))
-    outputs = b"".join(write(12, write_value(name)) for name in ("product", "sum"))
-    return write(1, 8) + write(8, write(2, 17)) + write(7, nodes + write(2, "probe") + inputs + outputs)
-
-
-def write_node(operator: str, inputs: tuple[str, ...], output: str, attribute: bytes = b"") -> bytes:
-    names = b"".join(write(1, name) for name in inputs) + write(2, output)
-    return write(1, names + write(4, operator) + (write(5, attribute) if attribute else b""))
-
-
-def write_value(name: str) -> bytes:
-    """A tensor of float32 of any shape."""
-    return write(1, name) + write(2, write(1, write(1, 1)))
+    nodes = write_node("MatMul", ("a", "b"), ("product",))
+    nodes += write_node("Gemm", ("a", "b_rows", "bias"), ("sum",), turned)
+    return write_graph(nodes, ("a", "b", "b_rows", "bias"), ("product", "sum"))

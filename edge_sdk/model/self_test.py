@@ -42,12 +42,7 @@ def check_answers(model: Runnable) -> None:
     Raises:
         BundleError: one of them is off by more than the bundle allows.
     """
-    arrays = model.bundle.golden()
-    feeds: dict[str, Array] = {k[3:]: v for k, v in arrays.items() if k.startswith("in.")}
-    feeds["theta"] = model.theta0
-    if model.drop_sites:
-        random = np.random.default_rng(int(feeds.pop(f"{MASKS}.seed")[0]))
-        feeds[MASKS] = draw_masks(model.drop_sites, len(feeds["weights"]), random)
+    arrays, feeds = model.bundle.golden(), make_feeds(model)
     output = model.run("predict", feeds, None)[0]
     loss, grad = model.run("loss_grad", feeds, None)[:2]
     norms = [np.linalg.norm(grad[slot.span]) for slot in model.layout.slots]
@@ -61,15 +56,31 @@ def check_answers(model: Runnable) -> None:
     compare(model.name, "gradient norms", np.asarray(norms), arrays["out.grad_norms"], limit["grad"])
 
 
+def make_feeds(model: Runnable) -> dict[str, Array]:
+    """The batch of the golden vectors, with the parameters that the model starts from."""
+    feeds: dict[str, Array] = {k[3:]: v for k, v in model.bundle.golden().items() if k.startswith("in.")}
+    feeds["theta"] = model.theta0
+    if model.drop_sites:
+        random = np.random.default_rng(int(feeds.pop(f"{MASKS}.seed")[0]))
+        feeds[MASKS] = draw_masks(model.drop_sites, len(feeds["weights"]), random)
+    return feeds
+
+
 def compare(name: str, what: str, got: Array, want: Array, limit: float) -> None:
     """Raises BundleError where the relative distance of two arrays is above a limit."""
-    alike = got.shape == want.shape
-    error = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-30)) if alike else np.inf
+    error = measure_distance(got, want)
     if not error <= limit:
         raise BundleError(
             f"{name}: the golden vectors fail on onnxruntime {version('onnxruntime')}: {what} is off by "
             f"{error:.1e}, the limit is {limit:.0e}; do not train on this machine with this runtime"
         )
+
+
+def measure_distance(got: Array, want: Array, least: float = 0.0) -> float:
+    """The distance of two arrays, relative to the norm of the second, or to `least`; infinite for other shapes."""
+    if np.shape(got) != np.shape(want):
+        return np.inf
+    return float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), least, 1e-30))
 
 
 def check_layout(probe: OnnxSession) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edge_sdk.model.bundle import Bundle, BundleError
+from edge_sdk.model.forms import has_native, native_part
 from edge_sdk.model.inputs import Array
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.model.theta_tensors import TENSORS, ThetaTensors, read_tensors, tensor_part
@@ -40,12 +41,16 @@ class TensorSession(OnnxSession):
         return super().run({k: v for k, v in feeds.items() if k != "theta"} | self.tensors.cut(theta))
 
 
-def choose_form(bundle: Bundle, graph: str) -> tuple[bytes, ThetaTensors | None]:
-    """A graph in its faster form where the bundle has one, and the tensors of theta that this takes; None: theta."""
+def choose_form(bundle: Bundle, graph: str, native: bool = False) -> tuple[bytes, ThetaTensors | None]:
+    """A graph in its fastest form, and the tensors of theta that this takes; None: theta as a whole.
+
+    Args:
+        native: the native form is one of them, where the bundle has it.
+    """
     entry = bundle.manifest["graphs"][graph]
-    if TENSORS not in entry:
-        return bytes(bundle.parts[f"{graph}.onnx"]), None
-    return bytes(bundle.parts[tensor_part(graph)]), read_tensors(graph, entry, bundle.layout)
+    tensors = read_tensors(graph, entry, bundle.layout) if TENSORS in entry else None
+    part = f"{graph}.onnx" if tensors is None else tensor_part(graph)
+    return bytes(bundle.parts[native_part(graph) if native and has_native(entry) else part]), tensors
 
 
 def open_session(

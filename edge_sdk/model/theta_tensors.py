@@ -62,23 +62,6 @@ def tensor_part(graph: str) -> str:
     return f"{graph}.{TENSORS}.onnx"
 
 
-def list_forms(
-    graph: str, entry: Mapping[str, Any], layout: Layout, parts: Mapping[str, memoryview]
-) -> list[memoryview]:
-    """The forms of a graph that a bundle has: with theta as a whole, and with its tensors if the entry lists them.
-
-    Raises:
-        UsageError: the second form is missing, or the list does not fit the layout.
-    """
-    whole = parts[f"{graph}.onnx"]
-    if TENSORS not in entry:
-        return [whole]
-    read_tensors(graph, entry, layout)
-    if tensor_part(graph) not in parts:
-        raise UsageError(f"graph {graph!r} has no part {tensor_part(graph)}")
-    return [whole, parts[tensor_part(graph)]]
-
-
 def read_tensors(graph: str, entry: Mapping[str, Any], layout: Layout) -> ThetaTensors:
     """The tensors that the manifest's entry of a graph lists.
 

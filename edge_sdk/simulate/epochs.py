@@ -18,13 +18,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.vectors import Vector
+from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.local import Gradient, descend
 from edge_sdk.model.bundle import BLOCKED_SUFFIX
+from edge_sdk.model.forms import has_native
 from edge_sdk.model.inputs import even_weights, split_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.tensor_session import choose_form
+from edge_sdk.model.theta_tensors import ThetaTensor
 from edge_sdk.model.whole_batches import find_least
 from edge_sdk.simulate.ranks import Ranks
 
@@ -102,10 +105,11 @@ class EpochGraphs:
         self.sessions: dict[Terms, OnnxSession] = {}
         self.trusted: dict[tuple[Terms, int], bool] = {}
         try:
-            module = importlib.import_module("edge_sdk.models.derive.epoch")
+            module, whole = (importlib.import_module(f"edge_sdk.models.derive.{n}") for n in ("epoch", "whole_theta"))
         except ModuleNotFoundError as error:
             raise UsageError(f"{error.name} is missing here: pip install 'auscult[replay]'") from error
         self.write: Callable[[bytes, Terms], bytes] = module.write_epoch
+        self.take_whole: Callable[[bytes, Sequence[ThetaTensor], Layout], bytes] = whole.take_whole_theta
 
     def session(self, terms: Terms) -> OnnxSession:
         """The graph of steps with these terms."""
@@ -113,9 +117,17 @@ class EpochGraphs:
             blocked = f"loss_grad{BLOCKED_SUFFIX}"
             used = self.model.choice.blocked and blocked in self.model.bundle.manifest["graphs"]
             name = blocked if used else "loss_grad"
-            data = self.write(bytes(self.model.bundle.parts[f"{name}.onnx"]), terms)
+            data = self.write(self.read_graph(name), terms)
             self.sessions[terms] = self.model.open(f"epochs of {name}", data, planned=True)
         return self.sessions[terms]
+
+    def read_graph(self, name: str) -> bytes:
+        """A graph with theta as a whole, in its native form where steps run that."""
+        bundle = self.model.bundle
+        if not self.model.choice.native or not has_native(bundle.manifest["graphs"][name]):
+            return bytes(bundle.parts[f"{name}.onnx"])
+        data, tensors = choose_form(bundle, name, native=True)
+        return data if tensors is None else self.take_whole(data, tensors.each, bundle.layout)
 
 
 class EpochGradient:

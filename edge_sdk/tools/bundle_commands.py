@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, read_bundle
+from edge_sdk.model.forms import has_native, native_part
 from edge_sdk.model.model import Model
 from edge_sdk.tools.step_cost import measure
 
@@ -67,6 +68,7 @@ def describe(bundle: Bundle) -> str:
         *(format_layer(s.name, s.shape, s.size, s.kind, s.group) for s in bundle.layout.slots),
         "",
         *(format_graph(k, v, len(bundle.parts[f"{k}.onnx"])) for k, v in m["graphs"].items()),
+        *(format_native(k, len(bundle.parts[native_part(k)])) for k, v in m["graphs"].items() if has_native(v)),
     ]
     if bundle.augment:
         lines.insert(3, f"augmentation {describe_amounts(bundle.augment)}")
@@ -105,6 +107,10 @@ def format_layer(name: str, shape: tuple[int, ...], size: int, kind: str, group:
 def format_graph(name: str, entry: Mapping[str, Any], size: int) -> str:
     inputs, outputs = (", ".join(v["name"] for v in entry[side]) for side in ("inputs", "outputs"))
     return f"  {name:<24} {size / 1000:>7.0f} kB   {inputs} -> {outputs}"
+
+
+def format_native(name: str, size: int) -> str:
+    return f"  {name:<24} {size / 1000:>7.0f} kB   the same with operators of auscult-native"
 
 
 def format_parity(report: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from torch import nn
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import DropSite
 from edge_sdk.models.bundle import container
+from edge_sdk.models.bundle.native_graphs import build_native_graphs
 from edge_sdk.models.bundle.pack import pack_bundle
 from edge_sdk.models.bundle.tensor_graphs import build_tensor_graphs
 from edge_sdk.models.derive import targets
@@ -114,11 +115,12 @@ def compile_module(
     if truth.undefined:
         progress(f"torch has no finite gradient for: {', '.join(truth.undefined)}; nothing was compared there")
     tensors = build_tensor_graphs(graphs, runs, state.slots, fixed, draw_consistency(truth, y_shape), progress)
+    native = build_native_graphs(graphs, tensors, runs, fixed, truth, y_shape, progress) if spec.native else {}
     vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, state.slots, y_shape)
     least = find_least_batch(exported.trained.copy_graph()) if state.momenta else 1
     data = pack_bundle(
         spec, spec.list_inputs(), state.slots, state.buffers, graphs, models, fixed, vector, errors,
-        as_numbers(shape[1:]), tolerance, sites=exported.sites, least=least, tensors=tensors,
+        as_numbers(shape[1:]), tolerance, sites=exported.sites, least=least, tensors=tensors, native=native,
     )  # fmt: skip
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(spec, data, state.size, nodes, errors, truth)

@@ -13,6 +13,7 @@ import onnx
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import DropSite, write_sites
+from edge_sdk.model.forms import NATIVE, native_part
 from edge_sdk.model.signal_spec import write_signal
 from edge_sdk.model.theta_tensors import TENSORS, tensor_part
 from edge_sdk.models.bundle import container
@@ -51,6 +52,7 @@ def pack_bundle(
     sites: Sequence[DropSite] = (),
     least: int = 1,
     tensors: Mapping[str, TensorGraph] = MappingProxyType({}),
+    native: Mapping[str, Target] = MappingProxyType({}),
 ) -> bytes:
     """The bytes of a bundle file.
 
@@ -61,6 +63,7 @@ def pack_bundle(
         sites: places that drop values at random.
         least: samples that a training step needs at least.
         tensors: second forms of graphs, that take the tensors of theta one by one.
+        native: forms with operators of auscult-native, made of the second forms where there are such.
     """
     index, golden_bytes = pack_arrays(dict(golden))
     parts = {"layout.json": write_layout(slots), "theta0": to_little_endian(fixed["theta"])}
@@ -69,6 +72,8 @@ def pack_bundle(
     parts |= {f"{name}.onnx": model.SerializeToString(deterministic=True) for name, model in models.items()}
     for name, graph in tensors.items():
         parts[tensor_part(name)] = graph.target.model().SerializeToString(deterministic=True)
+    for name, target in native.items():
+        parts[native_part(name)] = target.model().SerializeToString(deterministic=True)
     parts |= {"golden": golden_bytes, "report.json": container.write_json(write_report(errors, models))}
     manifest = {
         "name": spec.name,
@@ -81,7 +86,10 @@ def pack_bundle(
         "norm": spec.norm,
         "max_batch": spec.max_batch,
         "split": split,
-        "graphs": {k: describe_graph(graphs[k]) | describe_tensors(tensors.get(k)) for k in graphs},
+        "graphs": {
+            k: describe_graph(graphs[k]) | describe_tensors(tensors.get(k)) | ({NATIVE: True} if k in native else {})
+            for k in graphs
+        },
         "golden": {"arrays": index, "tolerance": dict(tolerance)},
         "runtime": RUNTIME,
     }

@@ -48,6 +48,7 @@ from edge_sdk.models.passes.plane_matrices import use_plane_matrices
 from edge_sdk.models.passes.precise import write_precise_units
 from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
+from edge_sdk.models.passes.slow_operators import replace_slow_operators
 from edge_sdk.models.passes.smooth_units import write_smooth_units
 from edge_sdk.models.passes.turned_convolutions import turn_convolutions
 from edge_sdk.models.passes.weights_first import put_weights_first
@@ -252,6 +253,7 @@ def write_loss_grad(
 
 def finish(g: OnnxGraph, outputs: list[str], slots: list[Slot], samples: int) -> Target:
     """The target of a graph that has its gradient, in the form in which a device runs it fast; `samples`: of a step."""
+    replace_slow_operators(g)
     arrange(g, outputs)
     put_weights_first(g, samples)
     spread_numbers(g)

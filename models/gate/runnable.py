@@ -8,16 +8,27 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from edge_sdk.model.onnx_session import NEED_OWN_PRODUCTS
+
 
 class RunnableGraph:
-    """One graph, called with mappings of input names to values: later ones win, float64 is rounded to float32."""
+    """One graph, called with mappings of input names to values: later ones win, float64 is rounded to float32.
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    Args:
+        library: path of auscult-native, for a graph with operators of it; "": none.
+    """
+
+    def __init__(self, model: onnx.ModelProto, library: str = "") -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.enable_mem_pattern, options.log_severity_level = False, 3
-        self.session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        if library:
+            options.register_custom_ops_library(library)
+        self.session = ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"],
+            disabled_optimizers=NEED_OWN_PRODUCTS if library else None,
+        )  # fmt: skip
         self.inputs = [i.name for i in self.session.get_inputs()]
         self.outputs = [o.name for o in self.session.get_outputs()]
 

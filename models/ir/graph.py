@@ -40,6 +40,7 @@ class OnnxGraph:
         makers: value -> the node that makes it, for values that were written here.
         where: path of the torch module that new nodes are written for.
         steep: values whose adjoint may be infinite; see derive/steep.py.
+        loops: nodes of the native step, which together make what other nodes make here; see passes/native_loops.py.
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,7 @@ class OnnxGraph:
         self.makers: dict[str, OnnxNode] = {}
         self.where = ""
         self.steep: set[str] = set()
+        self.loops: list[tuple[OnnxNode, ...]] = []
         self._count = 0
         self._known: dict[Any, Any] = {}
 

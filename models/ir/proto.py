@@ -16,7 +16,7 @@ from edge_sdk.models.ir.shapes import Dim, Shape
 OPSET = 18
 IR_VERSION = 9
 SHARED = 1024  # numbers; of smaller constants a second copy takes less than 4 kB
-PRIVATE = {"com.microsoft": 1, "com.microsoft.nchwc": 1}
+PRIVATE = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "auscult": 1}
 KINDS = {"int64": TensorProto.INT64, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
 
 

@@ -17,8 +17,10 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from edge_sdk.models.ir.padding import refuse_automatic, settle_window
+from edge_sdk.models.ir.reference_elementwise import Elementwise
 from edge_sdk.models.ir.reference_gather import GatherElements
 from edge_sdk.models.ir.reference_hard import HardSigmoid, HardSwish
+from edge_sdk.models.ir.reference_loops import OPERATORS as LOOPS
 from edge_sdk.models.ir.reference_products import MatMul, to_tensor
 from edge_sdk.models.ir.reference_windows import AveragePool, Resize
 from edge_sdk.models.ir.restore import restore_number
@@ -43,6 +45,7 @@ class Evaluator:
             MaxUnpool,
             Resize,
             Pad,
+            Elementwise,
             Erf,
             GatherElements,
             HardSigmoid,
@@ -52,6 +55,7 @@ class Evaluator:
             Scan,
             GRU,
             LSTM,
+            *LOOPS,
         ]
         self.inner = ReferenceEvaluator(model, new_ops=operators)
         self.inputs = list(self.inner.input_names)

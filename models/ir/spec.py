@@ -52,6 +52,7 @@ class Spec:
         partial: groups that get a gradient graph of their own; None: all of them, if there are at least two.
         features: path of the layer whose result is offered as features; "" for none.
         blocked: also write the graphs in onnxruntime's blocked layout, for convolutions (used where it works).
+        native: also write graphs in their native form, with operators of auscult-native (used where it is installed).
         max_batch: how many samples a device puts through at once; larger batches go in several steps, with the same
             result, or are refused where norms use the statistics of the batch. Fewer need less memory. None: chosen
             for speed (models/passes/steps.py).
@@ -75,6 +76,7 @@ class Spec:
     partial: Sequence[str] | None = None
     features: str = ""
     blocked: bool = False
+    native: bool = False
     max_batch: int | None = None
     dropout: str = ""
     output: str = ""

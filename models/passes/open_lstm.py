@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
 from edge_sdk.models.ir.shapes import Dim, as_number, multiply
-from edge_sdk.models.rules.recurrent import has_input, list_backwards, list_previous, pick_direction, run_scan
+from edge_sdk.models.rules.recurrent import (
+    has_input,
+    list_backwards,
+    list_previous,
+    pick_direction,
+    run_scan,
+    write_native,
+    write_still,
+)
 
 GATES = 4
 OPENED = frozenset({"LSTM"})
@@ -104,16 +112,12 @@ def read_loop(g: OnnxGraph, n: OnnxNode, d: int, backwards: bool) -> LstmLoop:
     return LstmLoop(g.reshape(gx, (steps, batch, wide)), r, h0, c0, as_number(steps), batch, hidden, backwards)
 
 
-def write_still(g: OnnxGraph, n: OnnxNode, hidden: int) -> str:
-    """Zeros (B, H), for a first state that is not given."""
-    batch = g.op("Shape", n.inputs[0], start=1, end=2, shape=(1,))
-    shape = g.op("Concat", batch, g.ints([hidden]), axis=0, shape=(2,))
-    return g.op("ConstantOfShape", shape, shape=(g.shape(n.inputs[0])[1], hidden))
-
-
 def write_loop(g: OnnxGraph, p: LstmLoop) -> Inside:
     """Append the loop over time, with its backward pass."""
-    found = Inside(*run_scan(g, write_step(g, p), [p.h0, p.c0], [p.gx], against=p.backwards))
+    made = run_scan(g, write_step(g, p), [p.h0, p.c0], [p.gx], against=p.backwards)
+    given = [p.h0, p.c0, p.gx, p.r]
+    g.loops.append((write_native(g, "LstmLoop", given, made, p.backwards),))
+    found = Inside(*made)
 
     def backward(g: OnnxGraph, *given: str | Sequence[bool]) -> list[str]:
         last_h, last_c, *_, h = (str(v) for v in given[:-1])
@@ -170,6 +174,8 @@ def differentiate_loop(g: OnnxGraph, p: LstmLoop, v: Inside, dh: str, dc: str, d
     dh0, dc0, gates = run_scan(
         g, write_step_back(g, p), states, [dy, to_cell, slope, f], against=not p.backwards
     )  # fmt: skip
+    given = [*states, dy, v.iof, v.m, v.tanh_c, v.before, p.r]
+    g.loops.append((write_native(g, "LstmLoopGradient", given, [dh0, dc0, gates], not p.backwards),))
     rows = multiply((p.steps, p.batch))
     previous = g.reshape(list_previous(g, v.h, p.h0, p.backwards), (rows, size))
     dr = g.gemm(g.reshape(gates, (rows, GATES * size)), previous, ta=True)

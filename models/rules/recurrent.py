@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
-from edge_sdk.models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply
+from edge_sdk.models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply, reshape_sizes
 from edge_sdk.models.rules.table import Adjoints, Want, rule_of_all
 
 
@@ -43,6 +43,8 @@ class Direction:
 
 
 GATES = 3
+AUSCULT = "auscult"
+"""Domain of the operators of the native step."""
 Results = tuple[str, str, str, str, str]
 """Adjoints of x, w, r, b and h0."""
 
@@ -73,12 +75,19 @@ def read_direction(g: OnnxGraph, n: OnnxNode, d: int, backwards: bool) -> Direct
     b = pick_direction(g, n.inputs[3], 0, d, (2 * wide,)) if has_input(n, 3) else g.zeros((2 * wide,))
     all_h = name_sequence(g, n)
     h = pick_direction(g, all_h, 1, d, (steps, batch, hidden))
-    h0 = pick_direction(g, n.inputs[5], 0, d, (batch, hidden)) if has_input(n, 5) else g.scale(take_step(g, h, 0), 0.0)
+    h0 = pick_direction(g, n.inputs[5], 0, d, (batch, hidden)) if has_input(n, 5) else write_still(g, n, hidden)
     previous = list_previous(g, h, h0, backwards)
     return Direction(
         n.inputs[0], w, r, g.slice(b, 0, 0, wide), g.slice(b, 0, wide, 2 * wide), h, previous, h0, steps, batch, inputs,
         hidden, backwards,
     )  # fmt: skip
+
+
+def write_still(g: OnnxGraph, n: OnnxNode, hidden: int) -> str:
+    """Zeros (B, H), for a first state that is not given."""
+    batch = g.op("Shape", n.inputs[0], start=1, end=2, shape=(1,))
+    shape = g.op("Concat", batch, g.ints([hidden]), axis=0, shape=(2,))
+    return g.op("ConstantOfShape", shape, shape=(g.shape(n.inputs[0])[1], hidden))
 
 
 def has_input(n: OnnxNode, i: int) -> bool:
@@ -100,11 +109,6 @@ def pick_direction(g: OnnxGraph, v: str, axis: int, d: int, shape: Shape) -> str
     if as_number(g.shape(v)[axis]) > 1:
         v = g.slice(v, axis, d, d + 1)
     return g.reshape(v, shape)
-
-
-def take_step(g: OnnxGraph, v: str, t: int) -> str:
-    """Step t of a value (T, B, H), as (B, H)."""
-    return g.reshape(g.slice(v, 0, t, t + 1), g.shape(v)[1:])
 
 
 def list_previous(g: OnnxGraph, h: str, h0: str, backwards: bool) -> str:
@@ -186,15 +190,19 @@ def gru(g: OnnxGraph, n: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
     if n.attributes.get("linear_before_reset", 0) != 1:
         raise UnsupportedPattern("GRU with the reset gate before the product", n.where, "torch's GRU has it after")
     found = [read_direction(g, n, d, b) for d, b in enumerate(list_backwards(n))]
-    return collect_directions(
-        g, n, [differentiate_gru(g, p, add_sequence_adjoints(g, outs, d, p)) for d, p in enumerate(found)]
-    )
+    loops: list[OnnxNode] = []
+    results = [differentiate_gru(g, p, add_sequence_adjoints(g, outs, d, p), loops) for d, p in enumerate(found)]
+    g.loops.append((*loops, *join_loops(g, n, found, loops)))
+    return collect_directions(g, n, results)
 
 
-def differentiate_gru(g: OnnxGraph, p: Direction, dy: str) -> Results:
+def differentiate_gru(g: OnnxGraph, p: Direction, dy: str, loops: list[OnnxNode]) -> Results:
     """The adjoints of one direction of a GRU.
 
     `slope` is d(hidden part of the gates)/dh, so that the Scan has one product per step.
+
+    Args:
+        loops: is given the native loop of the forward pass, which makes the gates as well.
     """
     one, size = g.scalar(1), p.hidden
     gx, gh = apply_linear(g, p.x, p.w, p.bx), apply_linear(g, p.previous, p.r, p.bh)
@@ -208,6 +216,9 @@ def differentiate_gru(g: OnnxGraph, p: Direction, dy: str) -> Results:
     start = g.scale(p.h0, 0.0)
     dh0, dgh, dh = run_scan(g, write_gru_body(g, p), [start], [dy, slope, z], against=not p.backwards)
     dgx = g.concat([g.slice(dgh, 2, 0, 2 * size), g.mul(dh, am)], 2)
+    loops.append(write_native(g, "GruLoop", [p.h0, gx, p.r, p.bh], [new_state(g, p), zr, m, ghm, p.h], p.backwards))
+    given = [start, dy, zr, m, ghm, p.previous, p.r]
+    g.loops.append((write_native(g, "GruLoopGradient", given, [dh0, dgh, dgx], not p.backwards),))
     return (*write_weight_adjoints(g, p, dgx, dgh), dh0)
 
 
@@ -226,3 +237,36 @@ def write_gru_body(g: OnnxGraph, p: Direction) -> ScanBody:
     )
     inputs = ((b + "dh", state), (b + "dy", state), (b + "slope", wide), (b + "z", state))
     return ScanBody(nodes, inputs, ((b + "next", state), (b + "gates", wide), (b + "out", state)))
+
+
+# -- native ----------------------------------------------------------------------------------------------------------
+
+
+def write_native(g: OnnxGraph, op: str, given: Sequence[str], made: Sequence[str], backwards: bool) -> OnnxNode:
+    """The native operator of a whole loop over time; see passes/native_loops.py."""
+    return OnnxNode(op, list(given), list(made), {"backwards": int(backwards)}, AUSCULT, g.where)
+
+
+def new_state(g: OnnxGraph, p: Direction) -> str:
+    """The name of a last state, (B, H), that no other node makes."""
+    name = g.new_name("last")
+    g.shapes[name] = (p.batch, p.hidden)
+    return name
+
+
+def join_loops(g: OnnxGraph, n: OnnxNode, found: Sequence[Direction], loops: Sequence[OnnxNode]) -> list[OnnxNode]:
+    """Nodes that make the outputs of a GRU from those of the loops of its directions."""
+    size = (found[0].batch, found[0].hidden)
+    made = (
+        ([p.h for p in found], (found[0].steps, 1, *size), 1),
+        ([loop.outputs[0] for loop in loops], (1, *size), 0),
+    )
+    nodes = []
+    for name, (parts, shape, axis) in zip(n.outputs, made, strict=False):
+        if name:
+            shaped = [g.new_name("direction") for _ in parts]
+            g.shapes.update(dict.fromkeys(shaped, shape))
+            sizes = g.ints(reshape_sizes(shape))
+            nodes += [OnnxNode("Reshape", [i, sizes], [o], where=n.where) for i, o in zip(parts, shaped, strict=True)]
+            nodes.append(OnnxNode("Concat", shaped, [name], {"axis": axis}, where=n.where))
+    return nodes

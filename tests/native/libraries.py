@@ -44,12 +44,22 @@ def of_set(name: str, folder: Path) -> str:
 
 def compile_library(folder: Path, product: str) -> Path:
     """The library with another product: the body of `void multiply(const Product& p, long first, long last)`."""
-    compiler = find_compiler()
+    compiler, made = find_compiler(), folder / "stub.so"
     function = f"void multiply(const Product& p, long first, long last) {{ {product} }}"
-    (folder / "stub.cc").write_text(f'#include "products.h"\nnamespace plain {{ {function} }}')
-    made, parts = folder / "stub.so", [SOURCES / name for name in ("library.cc", "kernels.cc", "sets.cc")]
-    command = [compiler, "-std=c++17", "-fPIC", "-shared", "-DHAS_plain", f"-I{SOURCES}", *parts, folder / "stub.cc"]
+    rest = '#define multiply right\n#include "one_set.cc"\n#undef multiply\n'
+    (folder / "stub.cc").write_text(f"{rest}namespace SET {{ {function} }}")
+    parts = [path for path in SOURCES.glob("*.cc") if path.name != "one_set.cc"]
+    set_ = ["-DHAS_plain", "-DSET=plain", "-DWIDTH=4", "-Wno-psabi"]
+    command = [compiler, "-std=gnu++17", "-fPIC", "-shared", *set_, f"-I{SOURCES}", *parts, folder / "stub.cc"]
     subprocess.run([*map(str, command), "-o", str(made)], check=True)
+    return made
+
+
+def compile_old_library(folder: Path) -> Path:
+    """A library without operators, as before there were any; products are then onnxruntime's."""
+    (folder / "old.cc").write_text('extern "C" void* RegisterCustomOps(void*, void*) { return nullptr; }')
+    made = folder / "old.so"
+    subprocess.run([find_compiler(), "-fPIC", "-shared", str(folder / "old.cc"), "-o", str(made)], check=True)
     return made
 
 

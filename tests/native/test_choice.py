@@ -188,11 +188,13 @@ def test_a_graph_with_a_product_of_integers(best: str, caplog: pytest.LogCapture
 
 
 class Named:
+    """A model of ten parameters, as far as the order of choices depends on it."""
+
     name, fallback, choice = "m", "", KernelChoice()
 
-    def __init__(self, *graphs: str) -> None:
-        layout = type("Layout", (), {"size": 10})
-        self.bundle: Any = type("B", (), {"manifest": {"graphs": dict.fromkeys(graphs)}, "layout": layout})()
+    def __init__(self, *graphs: str, native: bool = False) -> None:
+        layout, entry = type("Layout", (), {"size": 10}), {"native": True} if native else {}
+        self.bundle: Any = type("B", (), {"manifest": {"graphs": dict.fromkeys(graphs, entry)}, "layout": layout})()
 
 
 @pytest.mark.parametrize(
@@ -211,3 +213,31 @@ def test_the_order_in_which_kernels_are_tried(kind: str, blocked: bool, wanted: 
     use("lib", monkeypatch)
     model: Any = Named("predict", *["probe+blocked"] * blocked)
     assert list_choices(model, kind) == [KernelChoice(*each) for each in wanted]
+
+
+@pytest.mark.parametrize("enough", [10, 11])
+@pytest.mark.parametrize("kind", ["auto", "native"])
+@pytest.mark.parametrize("blocked", [False, True])
+def test_native_graphs_come_first_whatever_the_size(kind: str, blocked: bool, enough: int, monkeypatch):
+    """And products alone after them, of themselves only for large models."""
+    use("lib", monkeypatch)
+    monkeypatch.setattr("edge_sdk.model.kernels.ENOUGH", enough)
+    model: Any = Named("predict", *["probe+blocked"] * blocked, native=True)
+    graphs = [True, False] if blocked else [False]
+    wanted = [KernelChoice("lib", each, native=True) for each in graphs]
+    wanted += [KernelChoice("lib", each) for each in graphs] if kind == "native" or enough == 10 else []
+    wanted += [KernelChoice("", each) for each in graphs] if kind == "auto" else []
+    assert list_choices(model, kind) == wanted
+
+
+@pytest.mark.parametrize("kind", ["blocked", "portable"])
+def test_others_never_run_native_graphs(kind: str, monkeypatch):
+    use("lib", monkeypatch)
+    model: Any = Named("predict", "probe+blocked", native=True)
+    assert not [choice for choice in list_choices(model, kind) if choice.library or choice.native]
+
+
+def test_without_a_library_nothing_of_it_is_tried(monkeypatch):
+    use("", monkeypatch)
+    model: Any = Named("predict", native=True)
+    assert list_choices(model, "auto") == [KernelChoice()]

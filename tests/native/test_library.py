@@ -189,7 +189,7 @@ def test_beta_0_leaves_c_alone(best: str):
 
 @pytest.mark.parametrize("attribute", [{"alpha": 2}, {"beta": 3}, {"transA": 1.0}])
 def test_an_attribute_of_another_type(best: str, attribute: dict[str, Any]):
-    with pytest.raises(BundleError, match="an attribute of a product is not of its type"):
+    with pytest.raises(BundleError, match="an attribute is not of its type"):
         OnnxSession("g", make_graph("Gemm", 3, **attribute), 1, library=best)
 
 

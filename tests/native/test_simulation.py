@@ -6,9 +6,11 @@ import pytest
 
 pytest.importorskip("torch", reason="the model of these data is compiled with it")
 
+from edge_sdk.model.kernels import KernelChoice
 from edge_sdk.model.model import Model
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
+from tests.models.native_forms import bundle_of, with_tensors
 from tests.simulate import test_epochs, test_job
 
 
@@ -23,6 +25,15 @@ def path(request):
 def test_an_epoch_in_one_call_is_its_steps_to_the_bit(best, path, batch):
     model = Model(path)
     assert model.kernels == "native"
+    test_epochs.test_an_epoch_in_one_call_is_its_steps_to_the_bit(model, batch)
+
+
+@pytest.mark.parametrize("batch", [5, 0, 1])
+@pytest.mark.parametrize("make", [bundle_of, with_tensors])
+def test_an_epoch_is_made_of_the_native_form_that_steps_run(best, make, batch):
+    """Also of one that takes the tensors of theta, which an epoch cuts out of it once."""
+    model = Model(make(native=True))
+    assert model.choice == KernelChoice(best, native=True)
     test_epochs.test_an_epoch_in_one_call_is_its_steps_to_the_bit(model, batch)
 
 

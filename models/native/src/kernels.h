@@ -3,4 +3,6 @@
 
 #include "runtime_api.h"
 
-extern const runtime::Operator matmul, gemm;
+extern const runtime::Operator matmul, gemm;  // of ONNX
+// of "auscult"
+extern const runtime::Operator elementwise, lstm_loop, lstm_loop_gradient, gru_loop, gru_loop_gradient;

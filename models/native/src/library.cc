@@ -1,8 +1,9 @@
-// Products of matrices for onnxruntime: MatMul and Gemm of ONNX.
+// Operators for onnxruntime: MatMul and Gemm of ONNX, and those of the domain "auscult". All are of float32.
 //
-// They take the place of onnxruntime's own kernels in a session that has registered this library; graphs need nothing
-// for it. All are of float32.
+// The first two take the place of onnxruntime's own kernels in a session that has registered this library; graphs need
+// nothing for it.
 
+#include <initializer_list>
 #include <mutex>
 
 #include "kernels.h"
@@ -13,20 +14,32 @@ using namespace runtime;
 
 namespace {
 
-// The domain of the operators, made once: sessions keep it as long as they live.
-Status* find_domain(const Api* api, Domain** found) {
+struct Operators {
+  const char* domain;
+  std::initializer_list<const Operator*> each;
+};
+
+const Operators all[] = {{"", {&matmul, &gemm}},
+                         {"auscult", {&elementwise, &lstm_loop, &lstm_loop_gradient, &gru_loop, &gru_loop_gradient}}};
+constexpr size_t DOMAINS = sizeof(all) / sizeof(all[0]);
+
+Status* make_domain(const Api* api, const Operators& given, Domain** found) {
+  Status* status = create_domain(api, given.domain, found);
+  for (const Operator* one : given.each)
+    if (!status) status = add_operator(api, *found, one);
+  if (status && *found) release_domain(api, *found);
+  if (status) *found = nullptr;
+  return status;
+}
+
+// The domains of the operators, made once: sessions keep them as long as they live.
+Status* find_domains(const Api* api, Domain* const** found) {
   static std::mutex one_at_a_time;
-  static Domain* made = nullptr;
+  static Domain* made[DOMAINS] = {};
   const std::lock_guard<std::mutex> lock(one_at_a_time);
-  if (!made) {
-    Domain* onnx = nullptr;
-    Status* status = create_domain(api, "", &onnx);
-    for (const Operator* one : {&matmul, &gemm})
-      if (!status) status = add_operator(api, onnx, one);
-    if (status && onnx) release_domain(api, onnx);
-    if (status) return status;
-    made = onnx;
-  }
+  for (size_t i = 0; i < DOMAINS; i++)
+    if (!made[i])
+      if (Status* status = make_domain(api, all[i], &made[i])) return status;
   *found = made;
   return nullptr;
 }
@@ -46,9 +59,10 @@ EXPORT Status* RegisterCustomOps(SessionOptions* options, const ApiBase* base) {
   const Api* api = base->get_api(VERSION);
   if (!api) return refuse_version(base);
   if (!choose_set()) return create_status(api, "AUSCULT_NATIVE_SET names an instruction set that is not there");
-  Domain* domain = nullptr;
-  if (Status* status = find_domain(api, &domain)) return status;
-  return add_domain(api, options, domain);
+  Domain* const* domains = nullptr;
+  Status* status = find_domains(api, &domains);
+  for (size_t i = 0; i < DOMAINS && !status; i++) status = add_domain(api, options, domains[i]);
+  return status;
 }
 
 // Name of the instruction set of this process; null: AUSCULT_NATIVE_SET names one that is not there.

@@ -9,11 +9,10 @@
 
 #include <cstring>
 
+#include "functions.inc.h"
+
 namespace SET {
 namespace {
-
-typedef float Vector __attribute__((vector_size(WIDTH * 4), aligned(4)));
-typedef int Places __attribute__((vector_size(WIDTH * 4)));
 
 // A block of C: as many rows and vectors as there are registers for, beside a row of B and a number of A.
 #if WIDTH == 16 || defined(__aarch64__)

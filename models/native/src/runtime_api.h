@@ -13,7 +13,7 @@ namespace runtime {
 
 constexpr uint32_t VERSION = 17;
 constexpr int FLOAT = 1, FAILED = 1;
-enum Presence : int { REQUIRED = 0, OPTIONAL = 1 };
+enum Presence : int { REQUIRED = 0, OPTIONAL = 1, VARIADIC = 2 };
 
 struct Status;
 struct SessionOptions;
@@ -93,8 +93,15 @@ inline Status* get_float(const Api* api, const KernelInfo* info, const char* nam
 inline Status* get_integer(const Api* api, const KernelInfo* info, const char* name, int64_t* found) {
   return call<86, const KernelInfo*, const char*, int64_t*>(api, info, name, found);
 }
+// Its characters, with a 0 at the end; with null in place of `found`, only how many there are.
+inline Status* get_string(const Api* api, const KernelInfo* info, const char* name, char* found, size_t* size) {
+  return call<87, const KernelInfo*, const char*, char*, size_t*>(api, info, name, found, size);
+}
 inline Status* count_inputs(const Api* api, const Context* context, size_t* found) {
   return call<88, const Context*, size_t*>(api, context, found);
+}
+inline Status* count_outputs(const Api* api, const Context* context, size_t* found) {
+  return call<89, const Context*, size_t*>(api, context, found);
 }
 inline Status* get_input(const Api* api, const Context* context, size_t number, const Value** found) {
   return call<90, const Context*, size_t, const Value**>(api, context, number, found);

@@ -6,7 +6,12 @@
 #define DECLARE(SET)                                      \
   namespace SET {                                         \
   void multiply(const Product& p, long first, long last); \
+  extern const StepKind step_kinds[];                     \
+  float add_up_numbers(const float* from, long count);    \
+  extern const Loops loops;                               \
   }
+
+#define PARTS_OF(SET) SET::multiply, SET::step_kinds, SET::add_up_numbers, &SET::loops
 
 #ifdef HAS_avx512
 DECLARE(avx512)
@@ -36,19 +41,19 @@ const InstructionSet sets[] = {
        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
               __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
      },
-     avx512::multiply},
+     PARTS_OF(avx512)},
 #endif
 #ifdef HAS_avx2
-    {"avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, avx2::multiply},
+    {"avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, PARTS_OF(avx2)},
 #endif
 #ifdef HAS_sse2
-    {"sse2", always, sse2::multiply},  // every x86-64 has it
+    {"sse2", always, PARTS_OF(sse2)},  // every x86-64 has it
 #endif
 #ifdef HAS_neon
-    {"neon", always, neon::multiply},  // every aarch64 has it
+    {"neon", always, PARTS_OF(neon)},  // every aarch64 has it
 #endif
 #ifdef HAS_plain
-    {"plain", always, plain::multiply},
+    {"plain", always, PARTS_OF(plain)},
 #endif
 };
 

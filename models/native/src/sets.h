@@ -1,12 +1,17 @@
-// The instruction sets that the products are compiled for, and the one that this process computes with.
+// The instruction sets that products, steps and loops are compiled for, and the one that this process computes with.
 #pragma once
 
 #include "products.h"
+#include "recurrent.h"
+#include "steps.h"
 
 struct InstructionSet {
   const char* name;
   bool (*is_there)();                                       // true if this processor has it
   void (*multiply)(const Product&, long first, long last);  // columns first ... last of a product
+  const StepKind* steps;                                    // after the last one comes one without a name
+  float (*add_up)(const float*, long count);
+  const Loops* loops;
 };
 
 // The best set of this processor, or the one that AUSCULT_NATIVE_SET names; null: that is not there. It is the same for

@@ -1,3 +1,0 @@
-// The products for the instruction set that the build names (CMakeLists.txt): SET is its name, WIDTH the floats of its
-// vectors.
-#include "products.inc.h"
