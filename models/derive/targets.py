@@ -40,6 +40,7 @@ from edge_sdk.models.passes.batch_norm import (
 )
 from edge_sdk.models.passes.blocked import use_blocked_layout
 from edge_sdk.models.passes.broadcast import spread_numbers
+from edge_sdk.models.passes.flat_planes import flatten_planes
 from edge_sdk.models.passes.fold_norm import fold_norms
 from edge_sdk.models.passes.idle_bias import drop_idle_biases, is_instance_norm
 from edge_sdk.models.passes.merge_samples import merge_samples
@@ -151,6 +152,7 @@ class Source:
         if self.blocked:
             use_blocked_layout(g)
         use_plane_matrices(g)
+        flatten_planes(g, self._kept)
         turn_convolutions(g)
         write_smooth_units(g, self._kept)
         fresh = use_batch_statistics(g, biases, self.renorm) if self.momentum else {}
