@@ -40,6 +40,7 @@ class OnnxGraph:
         makers: value -> the node that makes it, for values that were written here.
         where: path of the torch module that new nodes are written for.
         steep: values whose adjoint may be infinite; see derive/steep.py.
+        scaled: product -> the value, and the factors (C,) of its channels, that rules may move into weights.
         loops: nodes of the native step, which together make what other nodes make here; see passes/native_loops.py.
     """
 
@@ -53,6 +54,7 @@ class OnnxGraph:
         self.makers: dict[str, OnnxNode] = {}
         self.where = ""
         self.steep: set[str] = set()
+        self.scaled: dict[str, tuple[str, str]] = {}
         self.loops: list[tuple[OnnxNode, ...]] = []
         self._count = 0
         self._known: dict[Any, Any] = {}
