@@ -8,7 +8,7 @@ them disappears (attention as torch exports it puts time first and the batch sec
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from edge_sdk.models.ir.graph import OnnxGraph
@@ -54,7 +54,8 @@ class Arranger:
     Attributes:
         views: value -> the view that it is of another value. pending: value that is not written yet -> path of its
             module. done: outputs of nodes that have become part of another one.
-        makers, users: value -> the node that makes it, the nodes that read it. native: values of native nodes.
+        makers, users: value -> the node that makes it, the nodes that read it.
+        native, given: values that native nodes make, and read. moves: nodes before these that make what they read.
     """
 
     def __init__(self, g: OnnxGraph, keep: Collection[str]) -> None:
@@ -63,6 +64,7 @@ class Arranger:
         self.pending: dict[str, str] = {}
         self.done: set[str] = set()
         self.native = {o for nodes in g.native for n in nodes for o in n.outputs}
+        self.given, self.moves = find_moved(g, self.nodes), 0
         self.makers = {o: n for n in self.nodes for o in n.outputs}
         self.users: dict[str, list[OnnxNode]] = {}
         for n in self.nodes:
@@ -110,10 +112,14 @@ class Arranger:
         return seen is not None
 
     def keep_native(self, n: OnnxNode) -> None:
-        """Keep a node that only moves what native nodes make: in their form of the graph, its values lie elsewhere."""
-        if n.inputs[0] in self.native and n.outputs[0] not in self.native:
+        """Keep a node that only moves what native nodes make or read: they make and read no views."""
+        y = n.outputs[0]
+        if n.inputs[0] in self.native and y not in self.native:
             self.g.native.append((n,))
-            self.native.update(n.outputs)
+            self.native.add(y)
+        elif y in self.given and y not in self.native:
+            self.g.native.insert(self.moves, (n,))
+            self.moves += 1
 
     def is_factor(self, n: OnnxNode) -> bool:
         """True for the matrix transpose of a factor, which onnxruntime makes part of the product."""
@@ -189,3 +195,12 @@ class Arranger:
         rest = View(made, (*before, *after), view.axes[:axis] + view.axes[axis + 1 :], view.sizes)
         self.show(n.outputs[0], rest, n.where)
         return True
+
+
+def find_moved(g: OnnxGraph, nodes: Sequence[OnnxNode]) -> set[str]:
+    """What native nodes read, and what that is a view of."""
+    found = {i for group in g.native for n in group for i in n.inputs}
+    for n in reversed(nodes):
+        if n.op in (*RESHAPES, "Transpose") and n.outputs[0] in found:
+            found.add(n.inputs[0])
+    return found

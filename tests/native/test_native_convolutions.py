@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from edge_sdk.models.bundle.compile import read_vectors  # noqa: E402
 from edge_sdk.models.derive import targets  # noqa: E402
 from edge_sdk.models.ir.layout import lay_out_parameters  # noqa: E402
-from edge_sdk.models.passes.native_loops import use_native_loops  # noqa: E402
+from edge_sdk.models.passes.native_nodes import use_native_nodes  # noqa: E402
 from tests.models.module_check import export_net  # noqa: E402
 from tests.native.test_native_loops import evaluate, run  # noqa: E402
 
@@ -46,7 +46,7 @@ def test_a_native_graph_computes_what_the_plain_one_does(best: str, name: str):
     net, _, forward = export_net(build(), shape)
     slots = lay_out_parameters(net)
     plain = targets.write_loss_grad(targets.Source(forward, {"theta": slots}), "cross_entropy")
-    native = use_native_loops(plain)
+    native = use_native_nodes(plain)
     if not convolutions:
         assert native is None
         return

@@ -20,7 +20,7 @@ from edge_sdk.models.derive.targets import Target  # noqa: E402
 from edge_sdk.models.derive.tensors import separate_tensors  # noqa: E402
 from edge_sdk.models.ir.layout import lay_out_parameters  # noqa: E402
 from edge_sdk.models.ir.reference import Evaluator  # noqa: E402
-from edge_sdk.models.passes.native_loops import use_native_loops  # noqa: E402
+from edge_sdk.models.passes.native_nodes import use_native_nodes  # noqa: E402
 from tests.models.module_check import export_net  # noqa: E402
 
 STEPS, INPUTS, CLASSES = 6, 4, 3
@@ -109,7 +109,7 @@ def draw_feeds(theta: Any, batch: int) -> dict[str, Any]:
 def test_a_native_graph_computes_what_the_plain_one_does(best: str, cell: str, form: str):
     source, _, theta = write_source(cell, form)
     for plain in (targets.write_loss_grad(source, "cross_entropy"), targets.write_vjp(source)):
-        native = use_native_loops(plain)
+        native = use_native_nodes(plain)
         assert native is not None
         count, loops = count_operators(native), LOOPS.get(form, 1)
         name = cell.title() + "Loop"
@@ -131,7 +131,7 @@ def test_it_can_be_made_of_a_graph_that_takes_tensors(best: str, cell: str):
     whole = targets.write_loss_grad(source, "cross_entropy")
     parts = separate_tensors(whole, slots)
     assert parts is not None
-    native = use_native_loops(parts.target)
+    native = use_native_nodes(parts.target)
     assert native is not None and count_operators(native)["Scan"] == 0
     feeds = draw_feeds(theta, 5)
     by_name = {s.name: s for s in slots}
@@ -145,7 +145,7 @@ def test_a_head_alone_has_the_forward_pass_only(best: str, cell: str, operator: 
     """Of a GRU that is onnxruntime's operator, which is as fast, and nothing asks for its gates."""
     source, _, theta = write_source(cell, "one layer")
     plain = targets.write_loss_grad(source, "cross_entropy", ["head"])
-    native = use_native_loops(plain) or plain
+    native = use_native_nodes(plain) or plain
     count = count_operators(native)
     assert count[operator] == 1 and not any(name.endswith("Gradient") or name == "Scan" for name in count)
     feeds = draw_feeds(theta, 4)
@@ -158,16 +158,16 @@ def test_the_plain_graph_stays_as_it_is(cell: str):
     source, _, _ = write_source(cell, "both directions")
     plain = targets.write_loss_grad(source, "cross_entropy")
     before = plain.model().SerializeToString(deterministic=True)
-    native = use_native_loops(plain)
+    native = use_native_nodes(plain)
     assert native is not None and plain.model().SerializeToString(deterministic=True) == before
     assert "auscult" not in {n.domain for n in onnx.load_from_string(before).graph.node}
-    assert native.model().SerializeToString() == use_native_loops(plain).model().SerializeToString()  # type: ignore[union-attr]
-    assert use_native_loops(native) is None
+    assert native.model().SerializeToString() == use_native_nodes(plain).model().SerializeToString()  # type: ignore[union-attr]
+    assert use_native_nodes(native) is None
 
 
 def test_a_graph_without_loops_has_no_native_form():
     torch.manual_seed(0)
     net, _, forward = export_net(nn.Sequential(nn.Flatten(), nn.Linear(8, CLASSES)), (2, 4))
     source = targets.Source(forward, {"theta": lay_out_parameters(net)})
-    assert use_native_loops(targets.write_loss_grad(source, "cross_entropy")) is None
-    assert use_native_loops(targets.write_predict(source)) is None
+    assert use_native_nodes(targets.write_loss_grad(source, "cross_entropy")) is None
+    assert use_native_nodes(targets.write_predict(source)) is None

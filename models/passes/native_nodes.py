@@ -1,13 +1,15 @@
-"""The native form of recurrent layers: whole loops over time as operators of the library auscult-native.
+"""Puts operators of the library auscult-native in the place of what the rules wrote with standard ones.
 
-A Scan has some ten nodes a step, and to start each of them takes onnxruntime as long as to compute a small one. The
-operators of domain "auscult" do all steps of a layer in one go, and take gates as the forward loop leaves them, so that
-no slopes are prepared. `rules/recurrent.py` and `passes/open_lstm.py` say of each loop that they write which native
-nodes could make the same values (`OnnxGraph.loops`), and here these take the place of what makes them now:
-    LstmLoop          h0, c0, gx, r                                -> last_h, last_c, iof, m, tanh_c, before, h
-    LstmLoopGradient  dh, dc, dy, iof, m, tanh_c, before, r        -> dh0, dc0, adjoint of gx
-    GruLoop           h0, gx, r, bh                                -> last_h, zr, m, ghm, h
-    GruLoopGradient   dh, dy, zr, m, ghm, before, r                -> dh0, adjoints of gh and of gx
+A rule that knows such an operator says which native nodes could make the values that it has written
+(`OnnxGraph.native`, rules/native.py); here they take the place of the nodes that make them now:
+    LstmLoop            h0, c0, gx, r                           -> last_h, last_c, iof, m, tanh_c, before, h
+    LstmLoopGradient    dh, dc, dy, iof, m, tanh_c, before, r   -> dh0, dc0, adjoint of gx
+    GruLoop             h0, gx, r, bh                           -> last_h, zr, m, ghm, h
+    GruLoopGradient     dh, dy, zr, m, ghm, before, r           -> dh0, adjoints of gh and of gx
+    ConvWeightGradient  x, gy                                   -> adjoint of the weights
+A Scan has some ten nodes a step, and to start each of them takes onnxruntime as long as to compute a small one; the
+loops take gates as they are, so that no slopes are prepared. The gradient of a convolution's weights needs what each of
+its taps sees: many times as large as its input, and gathered here a piece at a time, in the cache.
 """
 
 from __future__ import annotations
@@ -21,28 +23,34 @@ from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads, select_needed
 
 
-def use_native_loops(target: Target) -> Target | None:
-    """A finished graph with whole loops as operators; None: there are no loops in it."""
+def use_native_nodes(target: Target) -> Target | None:
+    """A finished graph with all native nodes that it has use for; None: there are none."""
     g = copy.deepcopy(target.graph)
     g.nodes = select_needed(g, target.outputs)
     old = {o: n for n in g.nodes for o in n.outputs if o}
-    new = choose_loops(g, old)
-    if not old.keys() & new.keys():
-        return None
+    new = choose_native(g, old)
     g.native = []
     for n in g.nodes:
         n.outputs = [give_way(g, o) if o in new else o for o in n.outputs]
     g.nodes = sort_nodes(old, new)
     g.nodes = select_needed(g, target.outputs)
+    native = {id(n) for n in new.values() if n.domain}
+    if not any(id(n) in native for n in g.nodes):
+        return None
     return Target(g, target.outputs, target.slots)
 
 
-def choose_loops(g: OnnxGraph, makers: Mapping[str, OnnxNode]) -> dict[str, OnnxNode]:
-    """Value -> the native node that makes it, for the loops whose inputs are all there: a gradient may be left out."""
+def choose_native(g: OnnxGraph, makers: Mapping[str, OnnxNode]) -> dict[str, OnnxNode]:
+    """Value -> the node of the native form that makes it, where all that it reads is there: gradients may be left out.
+
+    A node of ONNX alone moves what others make or read; if that is there, and nothing of it is new, it stays as it is.
+    """
     there, found = {*g.inputs, *g.constants, *makers}, dict[str, OnnxNode]()
     for nodes in g.native:
         within = {o for n in nodes for o in n.outputs}
-        if all(i in there or i in within for n in nodes for i in n.inputs):
+        changes = any(n.domain for n in nodes) or not within <= makers.keys()
+        changes = changes or any(i in found for n in nodes for i in n.inputs)
+        if changes and all(i in there or i in within for n in nodes for i in n.inputs):
             found.update({o: n for n in nodes for o in n.outputs})
             there |= within
     return found
