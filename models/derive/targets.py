@@ -40,6 +40,7 @@ from edge_sdk.models.passes.batch_norm import (
 )
 from edge_sdk.models.passes.blocked import use_blocked_layout
 from edge_sdk.models.passes.broadcast import spread_numbers
+from edge_sdk.models.passes.flat_planes import flatten_planes
 from edge_sdk.models.passes.fold_norm import fold_norms
 from edge_sdk.models.passes.idle_bias import drop_idle_biases, is_instance_norm
 from edge_sdk.models.passes.merge_samples import merge_samples
@@ -50,6 +51,7 @@ from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
 from edge_sdk.models.passes.slow_operators import replace_slow_operators
 from edge_sdk.models.passes.smooth_units import write_smooth_units
+from edge_sdk.models.passes.turned_convolutions import turn_convolutions
 from edge_sdk.models.passes.weights_first import put_weights_first
 from edge_sdk.models.passes.winograd import MOST_BESIDE_BLOCKED, MOST_BESIDE_PORTABLE, SAMPLES, use_winograd
 
@@ -150,6 +152,8 @@ class Source:
         if self.blocked:
             use_blocked_layout(g)
         use_plane_matrices(g)
+        flatten_planes(g, self._kept)
+        turn_convolutions(g)
         write_smooth_units(g, self._kept)
         fresh = use_batch_statistics(g, biases, self.renorm) if self.momentum else {}
         if self.running or not fresh:

@@ -70,7 +70,7 @@ def separate_tensors(target: Target, slots: Sequence[Slot]) -> TensorGraph | Non
     gone = {id(n) for n in (cut, *reshapes)}
     g.nodes = [n for n in g.nodes if id(n) not in gone]
     inputs = {PREFIX + slot.name: value for value, slot in names.items()}
-    rename([*g.nodes, *chain(*g.loops)], {value: name for name, value in inputs.items()})
+    rename([*g.nodes, *chain(*g.native)], {value: name for name, value in inputs.items()})
     g.shapes |= {name: g.shapes[value] for name, value in inputs.items()}
     g.dtypes |= dict.fromkeys(inputs, "float")
     g.inputs = [*inputs, *(i for i in g.inputs if i != "theta")]

@@ -40,7 +40,8 @@ class OnnxGraph:
         makers: value -> the node that makes it, for values that were written here.
         where: path of the torch module that new nodes are written for.
         steep: values whose adjoint may be infinite; see derive/steep.py.
-        loops: nodes of the native step, which together make what other nodes make here; see passes/native_loops.py.
+        native: nodes of the native step, which make what other nodes make here; see rules/native.py.
+        scaled: product -> the value, and the factors (C,) of its channels, that rules may move into weights.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,8 @@ class OnnxGraph:
         self.makers: dict[str, OnnxNode] = {}
         self.where = ""
         self.steep: set[str] = set()
-        self.loops: list[tuple[OnnxNode, ...]] = []
+        self.native: list[tuple[OnnxNode, ...]] = []
+        self.scaled: dict[str, tuple[str, str]] = {}
         self._count = 0
         self._known: dict[Any, Any] = {}
 

@@ -54,7 +54,7 @@ class Arranger:
     Attributes:
         views: value -> the view that it is of another value. pending: value that is not written yet -> path of its
             module. done: outputs of nodes that have become part of another one.
-        makers, users: value -> the node that makes it, the nodes that read it.
+        makers, users: value -> the node that makes it, the nodes that read it. native: values of native nodes.
     """
 
     def __init__(self, g: OnnxGraph, keep: Collection[str]) -> None:
@@ -62,6 +62,7 @@ class Arranger:
         self.views: dict[str, View] = {}
         self.pending: dict[str, str] = {}
         self.done: set[str] = set()
+        self.native = {o for nodes in g.native for n in nodes for o in n.outputs}
         self.makers = {o: n for n in self.nodes for o in n.outputs}
         self.users: dict[str, list[OnnxNode]] = {}
         for n in self.nodes:
@@ -100,11 +101,19 @@ class Arranger:
         if n.op == "Transpose" and not self.is_factor(n):
             x = self.view(n.inputs[0])
             self.show(y, transpose_view(x, n.attributes.get("perm", range(len(x.axes))[::-1])), n.where)
+            self.keep_native(n)
             return True
         seen = reshape_view(self.view(n.inputs[0]), self.g.shape(y)) if n.op in RESHAPES else None
         if seen is not None:
             self.show(y, seen, n.where)
+            self.keep_native(n)
         return seen is not None
+
+    def keep_native(self, n: OnnxNode) -> None:
+        """Keep a node that only moves what native nodes make: in their form of the graph, its values lie elsewhere."""
+        if n.inputs[0] in self.native:
+            self.g.native.append((n,))
+            self.native.update(n.outputs)
 
     def is_factor(self, n: OnnxNode) -> bool:
         """True for the matrix transpose of a factor, which onnxruntime makes part of the product."""

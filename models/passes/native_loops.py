@@ -29,7 +29,7 @@ def use_native_loops(target: Target) -> Target | None:
     new = choose_loops(g, old)
     if not old.keys() & new.keys():
         return None
-    g.loops = []
+    g.native = []
     for n in g.nodes:
         n.outputs = [give_way(g, o) if o in new else o for o in n.outputs]
     g.nodes = sort_nodes(old, new)
@@ -40,10 +40,11 @@ def use_native_loops(target: Target) -> Target | None:
 def choose_loops(g: OnnxGraph, makers: Mapping[str, OnnxNode]) -> dict[str, OnnxNode]:
     """Value -> the native node that makes it, for the loops whose inputs are all there: a gradient may be left out."""
     there, found = {*g.inputs, *g.constants, *makers}, dict[str, OnnxNode]()
-    for nodes in g.loops:
+    for nodes in g.native:
         within = {o for n in nodes for o in n.outputs}
         if all(i in there or i in within for n in nodes for i in n.inputs):
             found.update({o: n for n in nodes for o in n.outputs})
+            there |= within
     return found
 
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
 from edge_sdk.models.ir.shapes import Dim, as_number, multiply
+from edge_sdk.models.rules.native import describe_loop
 from edge_sdk.models.rules.recurrent import (
     has_input,
     list_backwards,
     list_previous,
     pick_direction,
     run_scan,
-    write_native,
     write_still,
 )
 
@@ -116,7 +116,7 @@ def write_loop(g: OnnxGraph, p: LstmLoop) -> Inside:
     """Append the loop over time, with its backward pass."""
     made = run_scan(g, write_step(g, p), [p.h0, p.c0], [p.gx], against=p.backwards)
     given = [p.h0, p.c0, p.gx, p.r]
-    g.loops.append((write_native(g, "LstmLoop", given, made, p.backwards),))
+    g.native.append((describe_loop(g, "LstmLoop", given, made, p.backwards),))
     found = Inside(*made)
 
     def backward(g: OnnxGraph, *given: str | Sequence[bool]) -> list[str]:
@@ -175,7 +175,7 @@ def differentiate_loop(g: OnnxGraph, p: LstmLoop, v: Inside, dh: str, dc: str, d
         g, write_step_back(g, p), states, [dy, to_cell, slope, f], against=not p.backwards
     )  # fmt: skip
     given = [*states, dy, v.iof, v.m, v.tanh_c, v.before, p.r]
-    g.loops.append((write_native(g, "LstmLoopGradient", given, [dh0, dc0, gates], not p.backwards),))
+    g.native.append((describe_loop(g, "LstmLoopGradient", given, [dh0, dc0, gates], not p.backwards),))
     rows = multiply((p.steps, p.batch))
     previous = g.reshape(list_previous(g, v.h, p.h0, p.backwards), (rows, size))
     dr = g.gemm(g.reshape(gates, (rows, GATES * size)), previous, ta=True)

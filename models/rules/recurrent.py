@@ -14,6 +14,7 @@ from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
 from edge_sdk.models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply, reshape_sizes
+from edge_sdk.models.rules.native import describe_loop
 from edge_sdk.models.rules.table import Adjoints, Want, rule_of_all
 
 
@@ -43,8 +44,6 @@ class Direction:
 
 
 GATES = 3
-AUSCULT = "auscult"
-"""Domain of the operators of the native step."""
 Results = tuple[str, str, str, str, str]
 """Adjoints of x, w, r, b and h0."""
 
@@ -192,7 +191,7 @@ def gru(g: OnnxGraph, n: OnnxNode, outs: Adjoints, want: Want) -> Adjoints:
     found = [read_direction(g, n, d, b) for d, b in enumerate(list_backwards(n))]
     loops: list[OnnxNode] = []
     results = [differentiate_gru(g, p, add_sequence_adjoints(g, outs, d, p), loops) for d, p in enumerate(found)]
-    g.loops.append((*loops, *join_loops(g, n, found, loops)))
+    g.native.append((*loops, *join_loops(g, n, found, loops)))
     return collect_directions(g, n, results)
 
 
@@ -216,9 +215,9 @@ def differentiate_gru(g: OnnxGraph, p: Direction, dy: str, loops: list[OnnxNode]
     start = g.scale(p.h0, 0.0)
     dh0, dgh, dh = run_scan(g, write_gru_body(g, p), [start], [dy, slope, z], against=not p.backwards)
     dgx = g.concat([g.slice(dgh, 2, 0, 2 * size), g.mul(dh, am)], 2)
-    loops.append(write_native(g, "GruLoop", [p.h0, gx, p.r, p.bh], [new_state(g, p), zr, m, ghm, p.h], p.backwards))
+    loops.append(describe_loop(g, "GruLoop", [p.h0, gx, p.r, p.bh], [new_state(g, p), zr, m, ghm, p.h], p.backwards))
     given = [start, dy, zr, m, ghm, p.previous, p.r]
-    g.loops.append((write_native(g, "GruLoopGradient", given, [dh0, dgh, dgx], not p.backwards),))
+    g.native.append((describe_loop(g, "GruLoopGradient", given, [dh0, dgh, dgx], not p.backwards),))
     return (*write_weight_adjoints(g, p, dgx, dgh), dh0)
 
 
@@ -240,11 +239,6 @@ def write_gru_body(g: OnnxGraph, p: Direction) -> ScanBody:
 
 
 # -- native ----------------------------------------------------------------------------------------------------------
-
-
-def write_native(g: OnnxGraph, op: str, given: Sequence[str], made: Sequence[str], backwards: bool) -> OnnxNode:
-    """The native operator of a whole loop over time; see passes/native_loops.py."""
-    return OnnxNode(op, list(given), list(made), {"backwards": int(backwards)}, AUSCULT, g.where)
 
 
 def new_state(g: OnnxGraph, p: Direction) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.shapes import as_numbers, multiply
 from edge_sdk.models.rules.depthwise import suits_stacking, write_stacked
+from edge_sdk.models.rules.native import note_weight_adjoint
 from edge_sdk.models.rules.window import Window
 
 # from this many channels on, or up to this many taps, a one-hot Conv builds 2-D columns faster than slices do
@@ -37,6 +38,13 @@ Sizes = tuple[int, ...]
 
 def write_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Sizes) -> str:
     """gw of shape `sw` (out, in / groups, *kernel)."""
+    gw = write_products(g, x, gy, window, sw)
+    note_weight_adjoint(g, x, gy, window, gw)
+    return gw
+
+
+def write_products(g: OnnxGraph, x: str, gy: str, window: Window, sw: Sizes) -> str:
+    """The same, with standard operators."""
     dense_3x3 = window.dense and window.kernel == (3, 3) and window.pads == [1, 1, 1, 1]
     if dense_3x3 and sw[1] >= CHANNELS_FOR_SHIFTS:
         return write_shifted(g, x, gy, sw) if window.group == 1 else write_shifted_groups(g, x, gy, window.group, sw)

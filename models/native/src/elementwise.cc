@@ -15,6 +15,9 @@ namespace {
 // Numbers of a stretch: at least, and at most; and bytes of the fastest cache that all rows of a program may take.
 constexpr long LEAST_STRETCH = 256, MOST_STRETCH = 2048, CACHE = 24 * 1024;
 
+// Equal numbers one after the other that are a stretch, or several, of their own.
+constexpr long LEAST_SPREAD = 256;
+
 // Numbers that a thread takes at once, and steps times numbers from which on there is work for several.
 constexpr long PART = 1 << 16;
 constexpr double WORTH_A_THREAD = 1e6;
@@ -24,9 +27,11 @@ struct Repeated {
   Axes axes;
   int row;      // where a stretch of it is written
   long period;  // numbers of the result after which all is the same again; 0: never
+  bool spread;  // its last axis has the same number so often that a stretch needs no more than one
 
   // The first axis is the outermost; `step` is that of the input, 0 where it is repeated.
   void write(float* out, const float* from, long start, long count) const {
+    if (spread) count = 1;
     int64_t index[Axes::MOST];
     for (size_t i = axes.count; i > 0; start /= axes.size[--i]) {
       index[i - 1] = start % axes.size[i - 1];
@@ -75,13 +80,14 @@ struct Call {
   std::vector<const float*> from;  // their numbers
   std::vector<Step> steps;
   std::vector<Row> sums;
-  long count = 0, stretch = 0, part = 0;  // numbers in all, of a stretch, and of a part
+  long count = 0, part = 0;     // numbers in all, and of a part
+  long stretch = 0, spread = 0;  // numbers of a stretch at most; none goes beyond a multiple of the second
   float (*add_up)(const float*, long) = nullptr;
 
   void begin(const Program& its_program) {
     program = &its_program;
     inputs.resize(program->inputs), places.resize(program->values.size());
-    repeated.clear(), from.clear(), steps.clear(), sums.clear();
+    repeated.clear(), from.clear(), steps.clear(), sums.clear(), spread = 0;
   }
 
   void run_part(long number) const {
@@ -91,8 +97,11 @@ struct Call {
     if (workspace.rows.size() < numbers) workspace.rows.resize(numbers);
     phases.assign(repeated.size(), -1);
     const long end = (number + 1) * part < count ? (number + 1) * part : count;
-    for (long start = number * part; start < end; start += stretch)
-      run_stretch(start, end - start < stretch ? end - start : stretch, workspace.rows.data(), phases);
+    for (long start = number * part, next; start < end; start = next) {
+      next = start + stretch < end ? start + stretch : end;
+      if (spread && next > start / spread * spread + spread) next = start / spread * spread + spread;
+      run_stretch(start, next - start, workspace.rows.data(), phases);
+    }
   }
 
   void run_stretch(long start, long numbers, float* memory, std::vector<long>& phases) const {
@@ -215,10 +224,20 @@ struct Elementwise {
       call.places[number] = {input.data, 1, false};
     } else {
       const int row = program.rows + (int)call.repeated.size();
-      call.places[number] = {nullptr, row, false};
-      call.repeated.push_back({axes, row, axes.step[0] == 0 ? call.count / axes.size[0] : 0});
+      const bool spread = take_spread(call, axes);
+      call.places[number] = {nullptr, row, spread};
+      call.repeated.push_back({axes, row, axes.step[0] == 0 ? call.count / axes.size[0] : 0, spread});
       call.from.push_back(input.data);
     }
+  }
+
+  // True if stretches need one number of an input: those of all such inputs begin and end at the same places.
+  bool take_spread(Call& call, const Axes& axes) const {
+    const long size = axes.size[axes.count - 1];
+    if (axes.step[axes.count - 1] || size < LEAST_SPREAD) return false;
+    if (call.spread && size % call.spread && call.spread % size) return false;
+    if (!call.spread || size < call.spread) call.spread = size;
+    return true;
   }
 
   void place_others(Call& call, Context* context, const Axes& shape) const {
@@ -250,8 +269,9 @@ struct Elementwise {
     most = most < LEAST_STRETCH ? LEAST_STRETCH : most > MOST_STRETCH ? MOST_STRETCH : most;
     long period = 1;
     for (const Repeated& one : call.repeated)
-      if (one.period <= most && one.period > period) period = one.period;
-    call.stretch = most / period * period;
+      if (!one.spread && one.period <= most && one.period > period) period = one.period;
+    const long pieces = (call.spread + most - 1) / most;  // of equal size, but for whole vectors
+    call.stretch = pieces ? (call.spread + pieces - 1) / pieces : most / period * period;
     call.part = PART / call.stretch * call.stretch;
     for (const Row& row : call.sums)  // of several rows each is a part of the longest
       if (call.part % row.length) call.part = (call.part + row.length - 1) / row.length * row.length;

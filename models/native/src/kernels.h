@@ -5,4 +5,5 @@
 
 extern const runtime::Operator matmul, gemm;  // of ONNX
 // of "auscult"
-extern const runtime::Operator elementwise, lstm_loop, lstm_loop_gradient, gru_loop, gru_loop_gradient;
+extern const runtime::Operator elementwise, lstm_loop, lstm_loop_gradient, gru_loop, gru_loop_gradient,
+    conv_weight_gradient;

@@ -20,7 +20,8 @@ struct Operators {
 };
 
 const Operators all[] = {{"", {&matmul, &gemm}},
-                         {"auscult", {&elementwise, &lstm_loop, &lstm_loop_gradient, &gru_loop, &gru_loop_gradient}}};
+                         {"auscult", {&elementwise, &lstm_loop, &lstm_loop_gradient, &gru_loop, &gru_loop_gradient,
+                          &conv_weight_gradient}}};
 constexpr size_t DOMAINS = sizeof(all) / sizeof(all[0]);
 
 Status* make_domain(const Api* api, const Operators& given, Domain** found) {

@@ -3,3 +3,4 @@
 #include "products.inc.h"
 #include "recurrent.inc.h"
 #include "steps.inc.h"
+#include "weight_gradient.inc.h"

@@ -28,8 +28,9 @@ constexpr long DEPTH = 256;
 // Columns that are packed at once: with DEPTH steps, a part of the second cache.
 constexpr long COLUMNS = 10 * PANEL;
 
-// Rows up to which B is read where it is: a copy would be used too rarely.
-constexpr long READ_IN_PLACE = 5 * ROWS;
+// Rows up to which B is read where it is: a copy would be used too rarely. Where rows of B are LONG_ROW numbers long or more,
+// its panels fall on the same few lines of the cache, and are copied unless one block of rows is all there is.
+constexpr long READ_IN_PLACE = 5 * ROWS, LONG_ROW = 1024;
 
 // Rows ahead that are asked for where they are far from each other, so that the processor does not guess them.
 constexpr long AHEAD = 24;
@@ -38,7 +39,10 @@ constexpr long AHEAD = 24;
 constexpr long LINE = 16;
 
 // Rows up to which a B whose columns lie along the depth is multiplied number by number along the depth.
-constexpr long DOTTED = 48;
+constexpr long DOTTED = 16;
+
+// Columns up to which the same is done whatever B is: of a vector of them most would be empty.
+constexpr long NARROW = 8, NARROW_DEPTH = 2048;
 
 // Sums that become one vector.
 constexpr int DOT_ROWS = WIDTH == 8 ? 2 : 4, DOT_COLUMNS = 4;
@@ -125,6 +129,9 @@ inline __attribute__((always_inline)) Vector add_up(Vector* parts) {
   if constexpr (GROUP > 1) return add_up<GROUP / 2>(parts);
   else return parts[0];
 }
+
+// Columns that are packed.
+alignas(64) thread_local float packed_columns[DEPTH * COLUMNS];
 
 inline long least(long a, long b) { return a < b ? a : b; }
 
@@ -227,21 +234,22 @@ void multiply_in_place(const Product& p, long first, long last) {
 }
 
 void multiply_packed(const Product& p, long first, long last) {
-  alignas(64) static thread_local float packed[DEPTH * COLUMNS], copies[GROUP_BLOCKS * COPY_BLOCK];
+  alignas(64) static thread_local float copies[GROUP_BLOCKS * COPY_BLOCK];
   Rows a[GROUP_BLOCKS];
   for (long k = 0; k < p.depth || k == 0; k += DEPTH) {
     const long depth = least(DEPTH, p.depth - k);
     for (long j0 = first; j0 < last; j0 += COLUMNS) {
       const long j1 = least(last, j0 + COLUMNS), whole = p.b_column == 1 ? (j1 - j0) / PANEL : 0;
       const float* b = p.b + k * p.b_row + j0 * p.b_column;
-      if (whole) pack_rows(b, p.b_row, depth, whole, packed);
+      if (whole) pack_rows(b, p.b_row, depth, whole, packed_columns);
       for (long j = j0 + whole * PANEL; j < j1; j += PANEL)
         pack_columns(b + (j - j0) * p.b_column, p.b_row, p.b_column, depth, least(PANEL, j1 - j),
-                     packed + (j - j0) * depth);
+                     packed_columns + (j - j0) * depth);
       for (long i = 0; i < p.rows; i += ROWS) {
         const long n = i / ROWS % GROUP_BLOCKS;
         if (n == 0) copy_rows(p, i, k, least(GROUP_BLOCKS * ROWS, p.rows - i), copies, a);
-        for (long j = j0; j < j1; j += PANEL) put_block(p, a[n], i, j, k, j1, packed + (j - j0) * depth, PANEL, false);
+        for (long j = j0; j < j1; j += PANEL)
+          put_block(p, a[n], i, j, k, j1, packed_columns + (j - j0) * depth, PANEL, false);
       }
     }
   }
@@ -273,6 +281,16 @@ void multiply_dots(const Product& p, long first, long last) {
         for (long s = 0; s < least(DOT_COLUMNS, last - j); s++)
           p.c[(i + r) * p.columns + j + s] = found[r * DOT_COLUMNS + s] + (p.bias ? p.bias[j + s] : 0);
     }
+}
+
+// Few columns: a copy of B, whose columns lie along the depth.
+void multiply_narrow(const Product& p, long first, long last) {
+  alignas(64) static thread_local float copy[NARROW * NARROW_DEPTH];
+  Product turned = p;
+  turned.b = copy, turned.b_row = 1, turned.b_column = p.depth;
+  for (long k = 0; k < p.depth; k++)
+    for (long j = first; j < last; j++) copy[j * p.depth + k] = p.b[k * p.b_row + j * p.b_column];
+  multiply_dots(turned, first, last);
 }
 
 // Outputs of a product with a vector that are summed up together.
@@ -328,8 +346,13 @@ void multiply(const Product& p, long first, long last) {
     if (p.a_column == 1) return multiply_vector_along(p.b, turned, 0, p.rows);
     if (p.a_row == 1) return multiply_vector_across(p.b, turned, 0, p.rows);
   }
-  if (p.depth > 0 && p.b_column == 1 && p.rows <= READ_IN_PLACE) return multiply_in_place(p, first, last);
-  if (p.b_row == 1 && p.a_column == 1 && p.rows <= DOTTED && p.depth >= 4 * WIDTH) return multiply_dots(p, first, last);
+  const bool narrow = p.columns <= NARROW && p.columns < WIDTH && p.rows > ROWS && p.depth <= NARROW_DEPTH;
+  if (p.a_column == 1 && p.depth >= 4 * WIDTH) {
+    if (p.b_row == 1 && (p.rows <= DOTTED || narrow)) return multiply_dots(p, first, last);
+    if (narrow) return multiply_narrow(p, first, last);
+  }
+  const long most = p.b_row < LONG_ROW ? READ_IN_PLACE : ROWS;
+  if (p.depth > 0 && p.b_column == 1 && p.rows <= most) return multiply_in_place(p, first, last);
   return multiply_packed(p, first, last);
 }
 

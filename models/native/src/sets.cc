@@ -3,15 +3,16 @@
 #include <cstdlib>
 #include <cstring>
 
-#define DECLARE(SET)                                      \
-  namespace SET {                                         \
-  void multiply(const Product& p, long first, long last); \
-  extern const StepKind step_kinds[];                     \
-  float add_up_numbers(const float* from, long count);    \
-  extern const Loops loops;                               \
+#define DECLARE(SET)                                                                    \
+  namespace SET {                                                                       \
+  void multiply(const Product& p, long first, long last);                               \
+  extern const StepKind step_kinds[];                                                   \
+  float add_up_numbers(const float* from, long count);                                  \
+  extern const Loops loops;                                                             \
+  void find_weight_gradient(const WeightGradient& w, long group, long first, long last);\
   }
 
-#define PARTS_OF(SET) SET::multiply, SET::step_kinds, SET::add_up_numbers, &SET::loops
+#define PARTS_OF(SET) SET::multiply, SET::step_kinds, SET::add_up_numbers, &SET::loops, SET::find_weight_gradient
 
 #ifdef HAS_avx512
 DECLARE(avx512)

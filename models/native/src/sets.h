@@ -4,6 +4,7 @@
 #include "products.h"
 #include "recurrent.h"
 #include "steps.h"
+#include "weight_gradient.h"
 
 struct InstructionSet {
   const char* name;
@@ -12,6 +13,7 @@ struct InstructionSet {
   const StepKind* steps;                                    // after the last one comes one without a name
   float (*add_up)(const float*, long count);
   const Loops* loops;
+  void (*find_weight_gradient)(const WeightGradient&, long group, long first, long last);  // columns of it
 };
 
 // The best set of this processor, or the one that AUSCULT_NATIVE_SET names; null: that is not there. It is the same for

@@ -1,0 +1,73 @@
+"""Convolutions as transposed ones: the same values and gradients, and only where they gain."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from edge_sdk.models.derive import targets
+from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.ir.proto import write_model
+from edge_sdk.models.ir.reference import run
+from edge_sdk.models.passes.turned_convolutions import turn_convolutions
+from tests.models.module_check import export_net, measure_exported
+from tests.models.rule_check import append_gradients, make_forward, make_node
+
+# positions, kernel, attributes
+FITTING = [
+    ((6, 5), (3, 3), {"pads": [1, 1, 1, 1]}),
+    ((6, 5), (3, 3), {}),
+    ((7, 6), (5, 2), {"pads": [2, 0, 1, 1]}),
+    ((9, 3), (5, 1), {}),
+    ((4, 4), (2, 3), {"auto_pad": "SAME_LOWER"}),
+]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("positions", "kernel", "attributes"), FITTING)
+def test_values_and_gradients_stay_the_same(positions, kernel, attributes, bias):
+    shapes = {"x": ("B", 5, *positions), "w": (3, 5, *kernel)} | ({"b": (3,)} if bias else {})
+    node = make_node("Conv", list(shapes), kernel_shape=kernel, **attributes)
+    rng = np.random.default_rng(0)
+    at, found = {k: rng.standard_normal([2 if d == "B" else d for d in v]) for k, v in shapes.items()}, []
+    for turned in (False, True):
+        g = read_forward(make_forward([node], shapes, {}))
+        if turned:
+            turn_convolutions(g)
+            assert "Conv" not in [n.op for n in g.nodes]
+        y = run(write_model(g, ["y"], double=True), at)["y"]
+        names = append_gradients(g, shapes, "y")
+        cotangent = np.random.default_rng(4).standard_normal(y.shape)
+        found.append([y, *run(write_model(g, names, double=True), {**at, "cotangent": cotangent}).values()])
+    for want, got in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes"),
+    [
+        ({"x": ("B", 3, 6, 6), "w": (4, 3, 3, 3)}, {}),  # more outputs than inputs
+        ({"x": ("B", 80, 6, 6), "w": (80, 80, 3, 3)}, {}),  # many outputs
+        ({"x": ("B", 4, 6, 6), "w": (4, 4, 1, 1)}, {}),  # no columns to copy
+        ({"x": ("B", 4, 6, 6), "w": (4, 4, 3, 3)}, {"strides": [2, 2]}),
+        ({"x": ("B", 4, 6, 6), "w": (4, 4, 3, 3)}, {"dilations": [2, 1]}),
+        ({"x": ("B", 4, 6, 6), "w": (4, 2, 3, 3)}, {"group": 2}),
+        ({"x": ("B", 4, 6, 6), "w": (4, 4, 3, 3)}, {"pads": [3, 1, 0, 1]}),  # an output that sees padding only
+        ({"x": ("B", 4, 6), "w": (4, 4, 3)}, {}),
+    ],
+)
+def test_other_convolutions_stay(shapes, attributes):
+    g = read_forward(make_forward([make_node("Conv", ["x", "w"], **attributes)], shapes, {}))
+    turn_convolutions(g)
+    assert [n.op for n in g.nodes] == ["Conv"]
+
+
+def test_a_network_turns_in_training_and_not_in_prediction():
+    torch.manual_seed(5)
+    layers = [nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 3), nn.Tanh(), nn.Flatten()]
+    net, inputs, forward = export_net(nn.Sequential(*layers, nn.Linear(32, 3)), (4, 6, 6))
+    assert measure_exported(net, inputs, forward) < 1e-9
+    source = targets.Source(forward, {"theta": lay_out_parameters(net)})
+    assert [n.op for n in source.copy_graph().nodes].count("Conv") == 2
+    assert "Conv" not in [n.op for n in source.copy_training_graph().graph.nodes]
