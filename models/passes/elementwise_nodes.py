@@ -116,7 +116,7 @@ class ElementwiseNodes:
 
 
 def find_summed(g: OnnxGraph, n: OnnxNode) -> Dim | None:
-    """How many numbers become one in a sum along the last axes; None: it goes along others."""
+    """The numbers that become one in a sum along the last axes; None: it goes along others."""
     shape, given = g.shape(n.inputs[0]), g.constants.get(n.inputs[1]) if len(n.inputs) > 1 else None
     if given is None or not given.size or count_numbers(shape) is None:
         return None
