@@ -20,6 +20,8 @@ from edge_sdk.models.passes.elementwise_shapes import count_numbers, refine
 
 NEAR = 64
 """Nodes between two that are joined in any case: of those further apart, no value may have to live longer."""
+MOST = 12
+"""Values as large as a group's that it reads: all of them are there at once."""
 
 
 @dataclass
@@ -30,7 +32,6 @@ class Unit:
         count: of numbers that the nodes run over; None for a node that joins no other. shape: that all can be read in.
         places: of the nodes in the graph. reads, writes: values, behind Reshapes.
         ancestors: bits of the places of all nodes that must run before.
-        copies: places of nodes of other units that run here as well.
     """
 
     count: Dim | None
@@ -39,7 +40,6 @@ class Unit:
     reads: set[str]
     writes: set[str]
     ancestors: int = 0
-    copies: set[int] = field(default_factory=set)
     bits: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +54,6 @@ class Grouping:
 
     Attributes:
         units: the place of a unit's first node in the graph -> the unit.
-        readers: value -> the units that read it from outside.
     """
 
     def __init__(self, g: OnnxGraph, found: ElementwiseNodes, outputs: Collection[str]) -> None:
@@ -63,7 +62,7 @@ class Grouping:
         self.units: dict[int, Unit] = {}
         self._home: dict[str, int] = {}
         """Value -> the unit that makes it."""
-        self.readers = defaultdict[str, set[int]](set)
+        self._readers = defaultdict[str, set[int]](set)
         self._versions = defaultdict[int, int](int)
         for place, n in enumerate(g.nodes):
             if n.outputs[0] in found.passed:
@@ -77,7 +76,7 @@ class Grouping:
             self.units[place] = unit
             self._home |= dict.fromkeys(n.outputs, place)
             for i in taken:
-                self.readers[i].add(place)
+                self._readers[i].add(place)
 
     def join_all(self) -> None:
         """Join pairs, those that save most first, until no more can be joined."""
@@ -93,10 +92,8 @@ class Grouping:
 
     def list_groups(self) -> list[Unit]:
         """The units of several nodes, or of one and a comparison that it reads."""
-        units = [unit for unit in self.units.values() if unit.count is not None and unit.places]
-        several = [len(unit.places) + len(unit.copies) > 1 for unit in units]
-        nodes = [self.g.nodes[unit.places[0]] for unit in units]
-        return [u for u, many, n in zip(units, several, nodes, strict=True) if many or self.found.compares(n)]
+        units = [unit for unit in self.units.values() if unit.count is not None]
+        return [u for u in units if len(u.places) > 1 or self.found.compares(self.g.nodes[u.places[0]])]
 
     def find_members(self, output: str) -> set[str]:
         """What the nodes make that run as one with the node of this output."""
@@ -104,7 +101,7 @@ class Grouping:
 
     def is_read_outside(self, value: str) -> bool:
         """True if the graph returns a value, or another unit than its own reads it."""
-        return value in self.outputs or bool(self.readers[value])
+        return value in self.outputs or bool(self._readers[value])
 
     def _list_pairs(self, key: int) -> Iterator[tuple[int, int, int, tuple[int, int]]]:
         """The neighbours with which a unit saves something: (minus the passes saved, the two, their versions)."""
@@ -113,9 +110,9 @@ class Grouping:
             return
         for value in unit.reads:
             near |= {self._home[value]} if value in self._home else set()
-            near |= self.readers[value] if self.is_large(value, unit) else set()
+            near |= self._readers[value] if self._is_large(value, unit) else set()
         for value in unit.writes:
-            near |= self.readers[value]
+            near |= self._readers[value]
         for other in sorted(near - {key}):
             saved = self._count_saved(key, other) if self.units[other].count == unit.count else 0
             if saved:
@@ -125,28 +122,29 @@ class Grouping:
     def _count_saved(self, a: int, b: int) -> int:
         """Passes over a value as large as the units' that are saved if they are one; 0: values would live longer."""
         first, second = sorted((self.units[a], self.units[b]), key=lambda unit: unit.places)
-        shared = {v for v in first.reads & second.reads if v not in self.g.constants and self.is_large(v, first)}
+        shared = {v for v in first.reads & second.reads if v not in self.g.constants and self._is_large(v, first)}
         passed = (first.writes & second.reads) | (second.writes & first.reads)
-        inside = [v for v in passed if v not in self.outputs and self.readers[v] <= {a, b}]
+        inside = [v for v in passed if v not in self.outputs and self._readers[v] <= {a, b}]
         saved = len(shared) + len(passed) + len(inside)
         if second.places[0] - first.places[-1] <= NEAR:
             return saved
-        kept = [v for v in first.reads if self.is_large(v, first) and not self.is_read_from(v, second.places[0])]
+        kept = [v for v in first.reads if self._is_large(v, first) and not self._is_read_from(v, second.places[0])]
         return saved if saved > 1 and len(kept) <= len(inside) else 0
 
-    def is_large(self, value: str, unit: Unit) -> bool:
+    def _is_large(self, value: str, unit: Unit) -> bool:
         """True if a value has as many numbers as those of a unit."""
         return self._counts.get(value) == unit.count
 
-    def is_read_from(self, value: str, place: int) -> bool:
+    def _is_read_from(self, value: str, place: int) -> bool:
         """True if a node at this place, or after it, reads a value."""
-        return any(self.units[key].places[-1] >= place for key in self.readers[value])
+        return any(self.units[key].places[-1] >= place for key in self._readers[value])
 
     def _is_legal(self, a: int, b: int) -> bool:
         """True if both have a shape in common, and no way from one to the other leads over a third, or a sum."""
         one, other = self.units[a], self.units[b]
         passed = (one.writes & other.reads) | (other.writes & one.reads)
-        if refine(one.shape, other.shape) is None or not passed.isdisjoint(self.found.sums):
+        large = [v for v in (one.reads | other.reads) - passed if self._is_large(v, one)]
+        if len(large) > MOST or refine(one.shape, other.shape) is None or not passed.isdisjoint(self.found.sums):
             return False
         for first, last in ((a, b), (b, a)):
             before = {self._home[v] for v in self.units[last].reads if v in self._home} - {a, b}
@@ -163,9 +161,9 @@ class Grouping:
         joined.ancestors = (one.ancestors | other.ancestors) & ~joined.bits
         self.units[a] = joined
         for value in one.reads | other.reads:
-            self.readers[value] -= {a, b}
+            self._readers[value] -= {a, b}
         for value in joined.reads:
-            self.readers[value].add(a)
+            self._readers[value].add(a)
         self._home |= dict.fromkeys(other.writes, a)
         for unit in self.units.values():
             if unit.ancestors & joined.bits:

@@ -18,7 +18,6 @@ from edge_sdk.models.ir.value_kinds import COMPARISONS, FLOAT, LOGIC, TRUTH, lis
 from edge_sdk.models.passes.elementwise_program import is_writable
 from edge_sdk.models.passes.elementwise_shapes import count_numbers
 
-SUMS = frozenset({"ReduceSum", "ReduceMean"})
 ACTIVATIONS = frozenset({"Relu", "HardSigmoid", "Clip", "LeakyRelu", "Sigmoid", "Tanh"})
 """Functions that onnxruntime makes part of the convolution before them, if that has no other reader."""
 
@@ -70,7 +69,7 @@ class ElementwiseNodes:
             if self._kinds[x] == FLOAT and x not in self.g.constants and count_numbers(self.g.shape(x)) == count:
                 self.behind[out] = self.behind.get(x, x)
             return
-        if n.op in SUMS:
+        if n.op == "ReduceSum":
             self._add_sum(n)
             return
         found = self._list_leaves(n)
@@ -86,14 +85,11 @@ class ElementwiseNodes:
                 self.leaves[out], self.runs[out] = found, shape
 
     def _add_sum(self, n: OnnxNode) -> None:
-        """Note a sum or a mean along the last axes."""
+        """Note a sum along the last axes."""
         (x, *_), out = n.inputs, n.outputs[0]
-        shape = self.g.shape(x)
         summed = find_summed(self.g, n)
-        if self._kinds[x] != FLOAT or x in self.g.constants or count_numbers(shape) is None or summed in (None, 1):
-            return
-        if summed is not None and (n.op == "ReduceSum" or isinstance(summed, int)):
-            self.leaves[out], self.runs[out], self.sums[out] = [x], shape, summed
+        if self._kinds[x] == FLOAT and x not in self.g.constants and summed not in (None, 1):
+            self.leaves[out], self.runs[out], self.sums[out] = [x], self.g.shape(x), summed or 1
 
     def _list_leaves(self, n: OnnxNode) -> list[str] | None:
         """The floats behind a node's inputs; None: some are neither floats nor comparisons of floats."""
@@ -120,7 +116,7 @@ class ElementwiseNodes:
 
 
 def find_summed(g: OnnxGraph, n: OnnxNode) -> Dim | None:
-    """How many numbers become one in a sum along the last axes; None: it goes along others."""
+    """The numbers that become one in a sum along the last axes; None: it goes along others."""
     shape, given = g.shape(n.inputs[0]), g.constants.get(n.inputs[1]) if len(n.inputs) > 1 else None
     if given is None or not given.size or count_numbers(shape) is None:
         return None

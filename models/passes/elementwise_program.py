@@ -58,11 +58,9 @@ class ProgramWriter:
         """The lines of a node; leaves: value that it reads from outside -> number of the input that it is."""
         self._made[n.outputs[0]] = self._express(n, leaves)
 
-    def add_up(self, n: OnnxNode, axes: int, factor: float, leaves: Mapping[str, int]) -> None:
-        """The lines of a sum along the last axes, of a value times a factor."""
-        x = self._read(n.inputs[0], leaves)
-        x = x if factor == 1 else self.op("Mul", x, self.constant(factor))
-        self._lines.append(f"Sum {x} {axes}")  # also where there is the same sum: each is returned once
+    def add_up(self, n: OnnxNode, axes: int, leaves: Mapping[str, int]) -> None:
+        """The line of a sum along the last axes."""
+        self._lines.append(f"Sum {self._read(n.inputs[0], leaves)} {axes}")  # also if it is there: it is returned once
         self._made[n.outputs[0]] = self._inputs + len(self._lines) - 1
 
     def _read(self, name: str, leaves: Mapping[str, int]) -> int:

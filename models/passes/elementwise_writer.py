@@ -11,7 +11,7 @@ import numpy as np
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads
-from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers, broadcast, reshape_sizes
+from edge_sdk.models.ir.shapes import Shape, as_numbers, broadcast, reshape_sizes
 from edge_sdk.models.passes.elementwise_nodes import ElementwiseNodes
 from edge_sdk.models.passes.elementwise_program import ProgramWriter
 from edge_sdk.models.passes.elementwise_shapes import count_axes, count_numbers, spread
@@ -90,8 +90,7 @@ class GroupWriter:
             if summed is None:
                 writer.write(n, leaves)
             else:
-                factor = 1 / as_number(summed) if n.op == "ReduceMean" else 1
-                writer.add_up(n, count_axes(shape, summed) or 0, factor, leaves)
+                writer.add_up(n, count_axes(shape, summed) or 0, leaves)
         return writer.finish(outputs)
 
     def _result_shape(self, output: str, shape: Shape) -> Shape:

@@ -18,7 +18,6 @@ from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads, select_needed
 from edge_sdk.models.ir.shapes import reshape_sizes
-from edge_sdk.models.passes.elementwise_copies import repeat_cheap_nodes
 from edge_sdk.models.passes.elementwise_groups import Grouping, Unit
 from edge_sdk.models.passes.elementwise_nodes import ElementwiseNodes
 from edge_sdk.models.passes.elementwise_prepare import drop_identities, skip_expansions, write_composites
@@ -29,14 +28,13 @@ from edge_sdk.models.passes.elementwise_writer import GroupWriter
 def fuse_elementwise(target: Target) -> Target | None:
     """The graph with groups of elementwise nodes as one node each; None: there is no group.
 
-    A batch normalisation is part of a group as a product and a sum, and so is a product with one vector; but it stays
-    one node where its group would have nothing else.
+    A batch normalisation, a product with one vector and a mean are parts of groups as products, sums and quotients; but
+    they stay one node where a group would have nothing else.
     """
     g, composites, grouping = group(target, ())
-    alone = [o for o, parts in composites.items() if grouping.find_members(o) <= parts]
+    alone = [o for o, parts in composites.items() if grouping.find_members(parts[-1]) <= {*parts}]
     if alone:
         g, composites, grouping = group(target, alone)
-    repeat_cheap_nodes(grouping)
     groups = grouping.list_groups()
     if not groups:
         return None
@@ -46,8 +44,8 @@ def fuse_elementwise(target: Target) -> Target | None:
     return Target(g, target.outputs, target.slots)
 
 
-def group(target: Target, leave: Collection[str]) -> tuple[OnnxGraph, dict[str, set[str]], Grouping]:
-    """A copy of the graph, what became of norms and products (see `write_composites`), and its nodes in groups."""
+def group(target: Target, leave: Collection[str]) -> tuple[OnnxGraph, dict[str, list[str]], Grouping]:
+    """A copy of the graph, what became of some nodes (see `write_composites`), and its nodes in groups."""
     g = copy.deepcopy(target.graph)
     g.nodes = select_needed(g, target.outputs)
     drop_identities(g, target.outputs)
@@ -64,9 +62,9 @@ def write_groups(g: OnnxGraph, grouping: Grouping, groups: Sequence[Unit], outpu
     writer = GroupWriter(g, grouping.found, outputs)
     placed, gone = defaultdict[int, list[OnnxNode]](list), set[str]()
     for unit in groups:
-        members = [g.nodes[i] for i in sorted([*unit.places, *unit.copies])]
+        members = [g.nodes[i] for i in unit.places]
         gone |= unit.writes
-        results = [o for n in members for o in n.outputs if o in unit.writes and grouping.is_read_outside(o)]
+        results = [o for n in members for o in n.outputs if grouping.is_read_outside(o)]
         placed[unit.places[-1]] = writer.write(members, results, unit.shape)
     for place, n in enumerate(g.nodes):
         if n.outputs[0] not in gone:

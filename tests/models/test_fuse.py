@@ -132,6 +132,16 @@ def test_distant_nodes_are_not_joined_where_values_would_live_longer():
     assert group.outputs == [early]
 
 
+def test_a_group_does_not_wait_for_any_number_of_values():
+    g = graph(**{f"x{i}": (B, 4) for i in range(30)})
+    total = "x0"
+    for i in range(1, 30):
+        total = g.add(total, f"x{i}")
+    g.op("Neg", total, shape=(B, 4), output="y")
+    groups = check(g, ["y"], 3)
+    assert max(len(n.inputs) for n in groups) <= 12
+
+
 # -- truth values ----------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,20 @@ WHOLE = [(B, 4, 4), (BatchDim(4), 4), (B, 16), (B, 2, 8)]
 SMALL = [(), (4,), (4, 1), (B, 1, 1), (B, 1), (16,), (8,), (BatchDim(4), 1), (2, 1)]
 UNARY = ["Neg", "Abs", "Tanh", "Relu", "Sigmoid", "Sign", "HardSigmoid", "HardSwish", "LeakyRelu", "Elu", "Softplus"]
 BINARY = ["Add", "Sub", "Mul", "Max", "Min"]
-KINDS = ["unary", "unary", "binary", "binary", "binary", "select", "compare", "reshape", "matmul", "sum", "norm"]
+KINDS = [
+    "unary",
+    "unary",
+    "binary",
+    "binary",
+    "binary",
+    "select",
+    "compare",
+    "reshape",
+    "matmul",
+    "sum",
+    "last",
+    "norm",
+]
 
 
 def fits(a, b):
@@ -61,6 +74,9 @@ class Builder:
             made = g.reshape(x, self.choose(targets))
         elif kind == "matmul":
             made = g.unary("Tanh", g.matmul(x, x)) if shape == (B, 4, 4) else x
+        elif kind == "last":
+            axes = list(range(self.data.draw(st.integers(1, len(shape) - 1)), len(shape))) if len(shape) > 1 else []
+            made = g.mean(x, axes, keep=self.data.draw(st.booleans()))
         elif kind == "norm" and len(shape) > 1 and isinstance(shape[1], int):
             vectors = [
                 g.constant(np.full(shape[1], c)) for c in self.choose([(1, 0, 0, 1), (2, 1, 0, 3), (1, 0, 4, 1)])
