@@ -1,4 +1,4 @@
-// The operator ConvWeightGradient: the gradient of a convolution's weights from its input and the adjoint of its output.
+// The operator ConvWeightGradient: the gradient of a convolution's weights, from its input and its output's adjoint.
 //
 // Inputs: x (B, C, *sizes) and gy (B, O, *positions), of one or two axes of positions. Output: gw (O, C / group,
 // *kernel). Attributes of each axis, numbered from 0: kernel_0, stride_0, dilation_0, before_0 (padding), and `group`.

@@ -78,7 +78,8 @@ void run_lstm(const Lstm& p, long first, long last) {
       const Vector o = sigmoid(load(sum + size, count) + load(gx + size, count));
       const Vector f = sigmoid(load(sum + 2 * size, count) + load(gx + 2 * size, count));
       const Vector m = hyperbolic_tangent(load(sum + 3 * size, count) + load(gx + 3 * size, count));
-      const Vector before = load(c + row * size + j, count), now = i * m + f * before, bent = hyperbolic_tangent(now), out = o * bent;
+      const Vector before = load(c + row * size + j, count), now = i * m + f * before;
+      const Vector bent = hyperbolic_tangent(now), out = o * bent;
       store(c + row * size + j, now, count);
       store(h + row * size + j, out, count);
       const long place = (start + row) * size + j;
