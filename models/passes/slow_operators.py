@@ -1,8 +1,8 @@
 """Operators that onnxruntime is slow at, written with faster ones.
 
-    Einsum    products of matrices: it copies its operands into an order of its own, where MatMul reads them as they lie
-              (0.63 ms against 0.18 for 64 products of 176 x 32 with 32 x 32)
-    Softmax   along another axis than the last: it copies around each row (2.3 ms against 0.3 for 8 x 176 x 8 x 32)
+Einsum    products of matrices: it copies its operands into an order of its own, where MatMul reads them as they lie
+          (0.63 ms against 0.18 for 64 products of 176 x 32 with 32 x 32)
+Softmax   along another axis than the last: it copies around each row (2.3 ms against 0.3 for 8 x 176 x 8 x 32)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators that onnxruntime is slow at, written with others: the same values, and only where there is a faster form."""
+"""Operators that onnxruntime is slow at, written with others: the same values, where there is a faster form."""
 
 from __future__ import annotations
 
