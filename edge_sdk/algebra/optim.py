@@ -2,16 +2,18 @@
 
 `step` changes `theta` and the optimiser's own memory, never `grad`, and allocates nothing after the first call; theta
 must be an array (n,) that belongs to the caller (copy what came from a message). A step goes through the vectors in
-pieces that stay in the processor's cache, so that a large model is read from memory once and written once. For a
-proximal method, follow `step` by the proximal operator with the same step size: `opt.step(theta, grad, rate);
+pieces that stay in the processor's cache, so that a large model is read from memory once and written once; where a
+library that computes the same bits is in use (`use_steps`), it takes vectors longer than a piece. For a proximal
+method, follow `step` by the proximal operator with the same step size: `opt.step(theta, grad, rate);
 prox.shrink(theta, rate * weight, spare)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
+from typing import Protocol
 
 import numpy as np
 
@@ -21,6 +23,46 @@ from edge_sdk.errors import UsageError
 NONE: Vector = np.zeros(0, np.float32)
 PIECE = 2**15
 """Numbers that a step takes at once: what it works with are 128 kB of each vector."""
+
+
+class Steps(Protocol):
+    """Whole steps of optimisers, elsewhere computed, with the bits that they have here."""
+
+    def __call__(self, name: str, vectors: Sequence[Vector], numbers: Sequence[float]) -> None:
+        """One step in place: theta, the gradient, what is remembered; and the numbers of the plan of that name."""
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What a step works with beside theta and the gradient.
+
+    Attributes:
+        name: of the optimiser. memory: vectors that the step changes. numbers: in the order of its formula.
+    """
+
+    name: str
+    memory: tuple[Vector, ...]
+    numbers: tuple[float, ...]
+
+
+_steps: Steps | None = None
+
+
+def use_steps(steps: Steps | None) -> None:
+    """Have all optimisers of this process take their steps so; None: by numpy."""
+    global _steps
+    _steps = steps
+
+
+def step_elsewhere(theta: Vector, grad: Vector, plan: StepPlan) -> bool:
+    """True if `use_steps` gave steps, and they took this one: of long float32 vectors."""
+    vectors = (theta, grad, *plan.memory)
+    if _steps is None or len(theta) <= PIECE or grad.shape != theta.shape:
+        return False
+    if not all(v.dtype == np.float32 and v.flags.c_contiguous for v in vectors):
+        return False
+    _steps(plan.name, vectors, plan.numbers)
+    return True
 
 
 def positive(name: str, value: float, zero: bool = False) -> None:
@@ -56,12 +98,19 @@ class SGD:
     def skip(self, steps: int) -> None:
         """So many steps were made by another process; they leave no trace in this one."""
 
+    def plan(self, theta: Vector, rate: float | None = None) -> StepPlan:
+        return StepPlan("sgd", (), (self.decay, self.rate if rate is None else rate))
+
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
+        plan = self.plan(theta, rate)
+        if step_elsewhere(theta, grad, plan):
+            return
         self._spare = scratch(self._spare, theta)
+        decay, rate = plan.numbers
         for part, slope in pieces(theta, grad):
             spare = self._spare[: len(part)]
-            decayed(part, slope, self.decay, spare)
-            np.multiply(spare, self.rate if rate is None else rate, out=spare)
+            decayed(part, slope, decay, spare)
+            np.multiply(spare, rate, out=spare)
             np.subtract(part, spare, out=part)
 
 
@@ -84,15 +133,22 @@ class Momentum:
         positive("decay", self.decay, zero=True)
         fraction("momentum", self.momentum)
 
-    def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
-        self._spare = scratch(self._spare, theta)
+    def plan(self, theta: Vector, rate: float | None = None) -> StepPlan:
         self.velocity = memory(self.velocity, theta)
+        return StepPlan("momentum", (self.velocity,), (self.decay, self.momentum, self.rate if rate is None else rate))
+
+    def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
+        plan = self.plan(theta, rate)
+        if step_elsewhere(theta, grad, plan):
+            return
+        self._spare = scratch(self._spare, theta)
+        decay, momentum, rate = plan.numbers
         for part, slope, velocity in pieces(theta, grad, self.velocity):
             spare = self._spare[: len(part)]
-            decayed(part, slope, self.decay, spare)
-            np.multiply(velocity, self.momentum, out=velocity)
+            decayed(part, slope, decay, spare)
+            np.multiply(velocity, momentum, out=velocity)
             np.add(velocity, spare, out=velocity)
-            np.multiply(velocity, self.rate if rate is None else rate, out=spare)
+            np.multiply(velocity, rate, out=spare)
             np.subtract(part, spare, out=part)
 
 
@@ -133,25 +189,37 @@ class Adam:
         """So many steps were made by another process, which have left their traces in the arrays of `remember`."""
         self.steps += steps
 
-    def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
-        self._spare, self._other = scratch(self._spare, theta), scratch(self._other, theta)
+    def plan(self, theta: Vector, rate: float | None = None) -> StepPlan:
+        """The plan of the next step, t + 1. It ends with 1 / sqrt(1 - beta2^t), epsilon and rate / (1 - beta1^t)."""
         self.mean, self.square = memory(self.mean, theta), memory(self.square, theta)
         self.steps += 1
-        for part, slope, mean, square in pieces(theta, grad, self.mean, self.square):
-            self.step_piece(part, slope, mean, square, self.rate if rate is None else rate)
+        rate = (self.rate if rate is None else rate) / (1 - self.beta1**self.steps)
+        betas = (self.beta1, 1 - self.beta1, self.beta2, 1 - self.beta2)
+        numbers = (self.decay, *betas, 1 / sqrt(1 - self.beta2**self.steps), self.epsilon, rate)
+        return StepPlan("adam", (self.mean, self.square), numbers)
 
-    def step_piece(self, theta: Vector, grad: Vector, mean: Vector, square: Vector, rate: float) -> None:
-        """`step` of some of the numbers."""
+    def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
+        plan = self.plan(theta, rate)
+        if step_elsewhere(theta, grad, plan):
+            return
+        self._spare, self._other = scratch(self._spare, theta), scratch(self._other, theta)
+        for part, slope, mean, square in pieces(theta, grad, self.mean, self.square):
+            self._step_piece(part, slope, mean, square, plan.numbers[-3:])
+
+    def _step_piece(
+        self, theta: Vector, grad: Vector, mean: Vector, square: Vector, factors: tuple[float, ...]
+    ) -> None:
+        """Changes some of the numbers; `factors`: the last numbers of the plan."""
         spare, other = self._spare[: len(theta)], self._other[: len(theta)]
         decayed(theta, grad, self.decay, spare)
         blend(mean, spare, self.beta1, other)
         np.multiply(spare, spare, out=spare)
         blend(square, spare, self.beta2, other)
         np.sqrt(square, out=spare)
-        np.multiply(spare, 1 / sqrt(1 - self.beta2**self.steps), out=spare)
-        np.add(spare, self.epsilon, out=spare)
+        np.multiply(spare, factors[0], out=spare)
+        np.add(spare, factors[1], out=spare)
         np.divide(mean, spare, out=spare)
-        np.multiply(spare, rate / (1 - self.beta1**self.steps), out=spare)
+        np.multiply(spare, factors[2], out=spare)
         np.subtract(theta, spare, out=theta)
 
 

@@ -14,6 +14,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError
 from edge_sdk.model.forms import has_native_graphs
 from edge_sdk.model.native import check_library, describe_library, find_library, find_measured_library
+from edge_sdk.model.native_optimiser import use_native_steps
 from edge_sdk.model.operator_probe import check_operators
 
 KINDS = ("auto", "native", "blocked", "portable")
@@ -85,6 +86,8 @@ def choose(model: Choosing, kind: str, check: bool) -> None:
             reasons.append(str(error))
         else:
             model.use(choice, strict=kind == "native")
+            if choice.library:
+                use_native_steps(choice.library)
             break
     if reasons:
         model.fallback = "; ".join(dict.fromkeys(reasons))
