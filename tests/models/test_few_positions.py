@@ -8,7 +8,7 @@ from torch import nn
 
 from edge_sdk.models.derive.targets import Source, write_loss_grad
 from edge_sdk.models.ir.layout import lay_out_parameters
-from edge_sdk.models.passes import merge_samples, turned_convolutions
+from edge_sdk.models.passes import flat_planes, merge_samples, turned_convolutions
 from edge_sdk.models.rules import few_positions
 from edge_sdk.models.rules.few_positions import select_taps
 from edge_sdk.models.rules.window import Window
@@ -34,7 +34,8 @@ def test_gradients_are_torchs_and_no_convolution_is_left(monkeypatch):
     def fits(window, *sizes):
         return window.group == 1
 
-    monkeypatch.setattr(turned_convolutions, "gains", lambda *given: False)  # which are forward what adjoints are
+    for other in (flat_planes, turned_convolutions):  # which have adjoints of their own
+        monkeypatch.setattr(other, "gains", lambda *given: False)
     monkeypatch.setattr(few_positions, "has_few_positions", fits)
     net = make_net()
     exported = export_net(net, (6, 5, 6))
