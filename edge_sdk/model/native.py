@@ -44,7 +44,7 @@ def find_measured_library() -> str:
 
 
 def describe_library() -> str:
-    """The package's version and its instruction set, e.g. "auscult-native 0.1.0, avx512"; "" as of `find_library`."""
+    """The package's version and its instruction set, e.g. "auscult-native 0.2.0, avx512"; "" as of `find_library`."""
     if not find_library():
         return ""
     package = load_package()
