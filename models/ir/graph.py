@@ -41,7 +41,6 @@ class OnnxGraph:
         where: path of the torch module that new nodes are written for.
         steep: values whose adjoint may be infinite; see derive/steep.py.
         native: nodes of the native step, which make what other nodes make here; see rules/native.py.
-        scaled: product -> the value, and the factors (C,) of its channels, that rules may move into weights.
     """
 
     def __init__(self) -> None:
@@ -55,7 +54,6 @@ class OnnxGraph:
         self.where = ""
         self.steep: set[str] = set()
         self.native: list[tuple[OnnxNode, ...]] = []
-        self.scaled: dict[str, tuple[str, str]] = {}
         self._count = 0
         self._known: dict[Any, Any] = {}
 

@@ -120,9 +120,9 @@ def rewrite_norm(g: OnnxGraph, n: OnnxNode, bias: str = "", renorm: bool = False
         """With the sums s0 of gy and s1 of gy z over N values: gx = scale / std (gy - s0 / N - z s1 / N)."""
         slope = g.mul(slope0, invert_root(g, v, n))
         s0, s1 = (add_up_channels(g, v) for v in (gy, g.mul(gy, z)))
-        count = g.neg(count_values(g, x))
-        rest = g.op("BatchNormalization", z, g.div(s1, count), g.div(s0, count), zero, one, epsilon=0.0, shape=shape)
-        gx = scale_channels(g, g.add(gy, rest), slope)
+        share = g.neg(g.div(slope, count_values(g, x)))
+        rest = g.op("BatchNormalization", z, g.mul(share, s1), g.mul(share, s0), zero, one, epsilon=0.0, shape=shape)
+        gx = g.add(g.mul(gy, g.reshape(slope, (*channels, *(1 for _ in shape[2:])))), rest)
         by_scale = g.add(g.mul(s1, factor), g.mul(s0, offset)) if renorm else s1
         return [gx, by_scale, s0]
 
@@ -142,13 +142,6 @@ def correct(g: OnnxGraph, mu: str, v: str, n: OnnxNode) -> tuple[str, str]:
 def clip(g: OnnxGraph, x: str, low: float, high: float) -> str:
     """x between two bounds."""
     return g.op("Clip", x, g.scalar(low), g.scalar(high), shape=g.shape(x))
-
-
-def scale_channels(g: OnnxGraph, x: str, factors: str) -> str:
-    """x times a factor for each channel; a convolution in front of the norm may rather multiply its weights."""
-    made = g.mul(x, g.reshape(factors, (*g.shape(factors), *(1 for _ in g.shape(x)[2:]))))
-    g.scaled[made] = x, factors
-    return made
 
 
 def add_up_channels(g: OnnxGraph, x: str) -> str:

@@ -20,7 +20,7 @@ from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply
 from edge_sdk.models.rules import weight_gradient
-from edge_sdk.models.rules.convolution import move_factors, scale_outputs, sum_channels, write_input_adjoint
+from edge_sdk.models.rules.convolution import sum_channels, write_input_adjoint
 from edge_sdk.models.rules.window import Window, read_window
 
 DOMAIN = "com.microsoft.nchwc"
@@ -70,11 +70,9 @@ def rewrite_convolution(g: OnnxGraph, n: OnnxNode, window: Window) -> None:
     g.op("Identity", y, shape=sy, output=n.outputs[0])
 
     def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str | None]:
-        plain, scaled, factors = move_factors(g, gy, w)
-        gx = write_blocked_input_adjoint(g, plain, scaled, window, sx) if want[0] else None
-        gw = write_blocked_weight_adjoint(g, x, plain, window, sw) if want[1] else None
-        gb = sum_channels(g, gy) if len(want) > 2 and want[2] else None
-        return [gx, gw and scale_outputs(g, gw, factors), gb]
+        gx = write_blocked_input_adjoint(g, gy, w, window, sx) if want[0] else None
+        gw = write_blocked_weight_adjoint(g, x, gy, window, sw) if want[1] else None
+        return [gx, gw, sum_channels(g, gy) if len(want) > 2 and want[2] else None]
 
     g.custom_gradients[n.outputs[0]] = CustomGradient(tuple(n.inputs), backward)
 

@@ -17,38 +17,16 @@ from edge_sdk.models.rules import few_positions, weight_gradient
 from edge_sdk.models.rules.table import Adjoints, Want, rule
 from edge_sdk.models.rules.window import Window, read_window
 
-SAMPLES = 8
-"""Of a step, at least; for a choice between passes over weights and over activations."""
-
 
 @rule("Conv")
 def conv(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """Adjoints of x (B, C, *positions), w (O, C / groups, *taps) and the bias (O,)."""
     x, w = n.inputs[:2]
     window = read_window(g, n, g.numbers(w)[2:])
-    plain, scaled, factors = move_factors(g, gy, w)
-    gx = write_input_adjoint(g, plain, scaled, window, g.shape(x)) if want[0] else None
-    gw = weight_gradient.write_weight_adjoint(g, x, plain, window, g.numbers(w)) if want[1] else None
+    gx = write_input_adjoint(g, gy, w, window, g.shape(x)) if want[0] else None
+    gw = weight_gradient.write_weight_adjoint(g, x, gy, window, g.numbers(w)) if want[1] else None
     gb = sum_channels(g, gy) if len(n.inputs) > 2 and want[2] else None
-    return gx, gw and scale_outputs(g, gw, factors), gb
-
-
-def move_factors(g: OnnxGraph, gy: str, w: str) -> tuple[str, str, str]:
-    """The adjoint of y without the factors of its channels, the weights with them, and the factors (O,).
-
-    A norm behind the convolution multiplies its adjoint with these. Where a step has more of y than there are weights
-    and weight adjoints, the weights are multiplied instead; otherwise there are no factors to move ("").
-    """
-    plain, factors = g.scaled.get(gy, (gy, ""))
-    if not factors or 2 * prod(g.numbers(w)[1:]) > SAMPLES * prod(g.sample_shape(gy)[1:]):
-        return gy, w, ""
-    return plain, scale_outputs(g, w, factors), factors
-
-
-def scale_outputs(g: OnnxGraph, w: str, factors: str) -> str:
-    """Weights, or their adjoint, times a factor for each output; as they are without factors."""
-    sw = g.numbers(w)
-    return g.mul(w, g.reshape(factors, (sw[0], *(1 for _ in sw[1:])))) if factors else w
+    return gx, gw, gb
 
 
 def write_input_adjoint(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape) -> str:
