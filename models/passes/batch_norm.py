@@ -16,7 +16,6 @@ D_MAX], which the gradient takes for constants: within these bounds a small batc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 import numpy as np
 from torch import nn
@@ -95,39 +94,41 @@ def find_momentum(momenta: Mapping[str, float], statistic: str) -> float:
 
 
 def rewrite_norm(g: OnnxGraph, n: OnnxNode, bias: str = "", renorm: bool = False) -> dict[str, str]:
-    """Append y = scale z + shift with z = (x - mean) / std; name of a running statistic -> name of the batch's.
+    """Append y = scale d / std + shift with d = x - mean; name of a running statistic -> name of the batch's.
 
-    BatchNormalization in its training mode takes both statistics and makes z in one operator. With given ones it is an
-    affine map per channel in one pass, so it makes y, and half of the adjoint.
+    BatchNormalization with given statistics is an affine map per channel in one pass, so it does all three: d, y, and
+    half of the adjoint.
     """
     x, scale, shift, mean, variance = n.inputs
-    shape, channels = g.shape(x), g.shape(scale)
-    zero, one = (g.constant(np.full(channels, v)) for v in (0.0, 1.0))
-    # onnxruntime writes what comes out over the running statistics that it is given, even where these are constants or
-    # are read elsewhere. Their share is 0 here, so it gets any numbers, made for this norm alone.
-    own = [g.compare("Less", v, g.scalar(0)) for v in (mean, variance)]
-    z, mu, v = g.ops(
-        "BatchNormalization", x, one, zero, *own, shapes=[shape, channels, channels],
-        training_mode=1, momentum=0.0, epsilon=n.attributes.get("epsilon", 1e-5),
-    )  # fmt: skip
+    shape, axes = g.shape(x), [0, *range(2, g.rank(x))]
+    zero, one = (g.constant(np.full(g.shape(scale), v)) for v in (0.0, 1.0))
+    epsilon = n.attributes.get("epsilon", 1e-5)
+    mu = average_channels(g, x)
+    d = g.op("BatchNormalization", x, one, zero, mu, one, epsilon=0.0, shape=shape)
+    v = average_channels(g, g.mul(d, d))
     mean_there = g.add(mu, bias) if bias else mu
     factor, offset = correct(g, mean_there, v, n) if renorm else ("", "")
     slope0 = g.mul(scale, factor) if renorm else scale
     shift0 = g.add(shift, g.mul(scale, offset)) if renorm else shift
-    g.op("BatchNormalization", z, slope0, shift0, zero, one, epsilon=0.0, shape=shape, output=n.outputs[0])
+    g.op("BatchNormalization", d, slope0, shift0, zero, v, epsilon=epsilon, shape=shape, output=n.outputs[0])
+    rstd = invert_root(g, v, n)
 
     def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str]:
-        """With the sums s0 of gy and s1 of gy z over N values: gx = scale / std (gy - s0 / N - z s1 / N)."""
-        slope = g.mul(slope0, invert_root(g, v, n))
-        s0, s1 = (add_up_channels(g, v) for v in (gy, g.mul(gy, z)))
-        share = g.neg(g.div(slope, count_values(g, x)))
-        rest = g.op("BatchNormalization", z, g.mul(share, s1), g.mul(share, s0), zero, one, epsilon=0.0, shape=shape)
-        gx = g.add(g.mul(gy, g.reshape(slope, (*channels, *(1 for _ in shape[2:])))), rest)
-        by_scale = g.add(g.mul(s1, factor), g.mul(s0, offset)) if renorm else s1
+        """With the means m0 of gy and m1 of gy d: gx = scale rstd (gy - m0 - d rstd^2 m1)."""
+        slopes, count = g.mul(gy, d), count_values(g, x, axes)
+        slope = g.mul(slope0, rstd)
+        s0, s1 = (add_up_channels(g, v) for v in (gy, slopes))
+        m0, m1 = g.div(s0, count), g.div(s1, count)  # not as means: each of these would be one more pass
+        by_d = g.neg(g.mul(slope, g.mul(g.mul(rstd, rstd), m1)))
+        rest = g.op("BatchNormalization", d, by_d, g.neg(g.mul(slope, m0)), zero, one, epsilon=0.0, shape=shape)
+        gx = g.add(g.mul(gy, g.reshape(slope, (*g.shape(slope), *(1 for _ in shape[2:])))), rest)
+        by_scale = g.mul(s1, rstd)
+        if renorm:
+            by_scale = g.add(g.mul(by_scale, factor), g.mul(s0, offset))
         return [gx, by_scale, s0]
 
     g.custom_gradients[n.outputs[0]] = CustomGradient((x, scale, shift), backward)
-    return {mean: mean_there, variance: g.mul(v, correct_bias(g, count_values(g, x)))}
+    return {mean: mean_there, variance: g.mul(v, correct_bias(g, count_values(g, x, axes)))}
 
 
 def correct(g: OnnxGraph, mu: str, v: str, n: OnnxNode) -> tuple[str, str]:
@@ -144,20 +145,25 @@ def clip(g: OnnxGraph, x: str, low: float, high: float) -> str:
     return g.op("Clip", x, g.scalar(low), g.scalar(high), shape=g.shape(x))
 
 
+def average_channels(g: OnnxGraph, x: str) -> str:
+    """The mean per channel: over positions, which are neighbours in memory, and then over samples."""
+    return g.mean(g.mean(x, range(2, g.rank(x))), [0])
+
+
 def add_up_channels(g: OnnxGraph, x: str) -> str:
-    """The sum per channel: over positions, which are neighbours in memory, and then over samples."""
+    """The sum per channel, in the same order."""
     return g.sum(g.sum(x, range(2, g.rank(x))), [0])
 
 
-def count_values(g: OnnxGraph, x: str) -> str:
+def count_values(g: OnnxGraph, x: str, axes: Sequence[int]) -> str:
     """N, the values of a channel: batch times positions, which is known when the graph runs."""
-    batch = g.op("Cast", g.op("Shape", x, start=0, end=1, shape=(1,)), to="float", shape=(1,))
-    return g.scale(batch, prod(g.sample_shape(x)[1:]))
+    dims = g.op("Gather", g.op("Shape", x, shape=(g.rank(x),)), g.ints(axes), axis=0, shape=(len(axes),))
+    return g.op("Cast", g.op("ReduceProd", dims, keepdims=0, shape=()), to="float", shape=())
 
 
 def correct_bias(g: OnnxGraph, count: str) -> str:
     """N / (N - 1); 1 for a single value."""
-    return g.div(count, g.op("Max", g.sub(count, g.scalar(1)), g.scalar(1), shape=g.shape(count)))
+    return g.div(count, g.op("Max", g.sub(count, g.scalar(1)), g.scalar(1), shape=()))
 
 
 def mix(g: OnnxGraph, old: str, new: str, momentum: float) -> str:

@@ -104,31 +104,6 @@ def test_statistics_of_the_batch_are_torchs(make, shape, mean):
     np.testing.assert_allclose(model.predict(model.theta0, x, buffers), net(torch.from_numpy(x)).detach(), atol=1e-5)
 
 
-def norms_that_share(affine):
-    """Norms without scales, or all with one: onnxruntime keeps constants and equal values once."""
-    norms = [nn.BatchNorm1d(4, affine=affine, momentum=0.3) for _ in range(3)]
-    for norm in norms[1:] if affine else ():
-        norm.weight, norm.bias = norms[0].weight, norms[0].bias
-    return nn.Sequential(*(layer for norm in norms for layer in (nn.Linear(4, 4), norm, nn.Tanh())), nn.Linear(4, 3))
-
-
-@pytest.mark.parametrize("affine", [False, True])
-def test_no_norm_writes_over_what_another_reads(affine):
-    torch.manual_seed(3)
-    net = norms_that_share(affine).eval()
-    model = compiled(net, input=(4,), norm="batch")
-    x, y = batch_of((6, 4)), np.arange(6) % 3
-    for _ in range(2):  # the second time with whatever the first has left in memory
-        loss, grad, buffers = model.loss_grad_buffers(model.theta0, x, y)
-    net.train()
-    want = F.cross_entropy(net(torch.from_numpy(x)), torch.from_numpy(y))
-    flat = torch.cat([g.reshape(-1) for g in torch.autograd.grad(want, list(net.parameters()))]).numpy()
-    assert loss == pytest.approx(float(want.detach()), rel=1e-5)
-    np.testing.assert_allclose(grad, flat, atol=1e-5)
-    kept = torch.cat([b for name, b in net.named_buffers() if "running" in name]).numpy()
-    np.testing.assert_allclose(buffers, kept, rtol=1e-5, atol=1e-6)
-
-
 def test_frozen_statistics_stay_as_they_are():
     net = bn_net()
     net[1].running_mean.copy_(torch.tensor([0.1, -0.2, 0.3, 0.0]))
