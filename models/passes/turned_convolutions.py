@@ -6,10 +6,11 @@ lies in memory, and adds up what comes out for each tap:
 
     y = conv(x, w)  =  transposed_conv(x, w'),   w'[i, o, k] = w[o, i, -k]
 
-with a padding of (taps - 1 - padding). For images and 3 x 3 taps it took this share of the convolution's time: from 16
-to 16 channels and from 32 to 32 0.75, from 64 to 64 0.85, from 128 to 32 0.55; but from 16 to 64 1.5, and for sequences
-1.2 (onnxruntime 1.31 and 1.32; from 1.24 to 1.27 there is next to no difference, in 1.22 and 1.23 it was 1.1 to 1.3,
-and in 1.20 up to 2). The gradient is that of the convolution.
+with a padding of (taps - 1 - padding). It multiplies at each position of x in place of y, so planes must stay about as
+large (`EEGConformer` has a layer of 22 x 1 taps on 22 rows, of which one is left). For images and 3 x 3 taps it took
+this share of the convolution's time: from 16 to 16 channels and from 32 to 32 0.75, from 64 to 64 0.85, from 128 to 32
+0.55; but from 16 to 64 1.5, and for sequences 1.2 (onnxruntime 1.31 and 1.32; from 1.24 to 1.27 there is next to no
+difference, in 1.22 and 1.23 it was 1.1 to 1.3, and in 1.20 up to 2). The gradient is that of the convolution.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from edge_sdk.models.rules.window import Window, read_window
 
 MOST_OUTPUTS = 64
 """Channels of y, which are also at most those of x."""
+LEAST_POSITIONS = 0.8
+"""Positions of y for each of x."""
 
 
 def turn_convolutions(g: OnnxGraph) -> None:
@@ -40,10 +43,14 @@ def turn_convolutions(g: OnnxGraph) -> None:
 
 
 def gains(g: OnnxGraph, n: OnnxNode, window: Window) -> bool:
-    """True for a dense convolution of images with several taps, and few outputs beside its inputs."""
+    """True for a dense convolution of images with several taps, few outputs beside its inputs, and planes that stay.
+
+    It multiplies at each position of x, where the convolution does at each of y.
+    """
     outputs, inputs, *kernel = g.numbers(n.inputs[1])
+    before, after = (prod(g.sample_shape(value)[1:]) for value in (n.inputs[0], n.outputs[0]))
     inside = all(r >= p for r, p in zip(window.reach * 2, window.pads, strict=True))
-    dense = window.dense and window.group == 1 and inside
+    dense = window.dense and window.group == 1 and inside and after >= LEAST_POSITIONS * before
     return dense and len(kernel) == 2 and prod(kernel) > 1 and outputs <= min(inputs, MOST_OUTPUTS)
 
 

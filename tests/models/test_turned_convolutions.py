@@ -10,6 +10,7 @@ from edge_sdk.models.frontend.forward import read_forward
 from edge_sdk.models.ir.layout import lay_out_parameters
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.reference import run
+from edge_sdk.models.passes import turned_convolutions
 from edge_sdk.models.passes.turned_convolutions import turn_convolutions
 from tests.models.module_check import export_net, measure_exported
 from tests.models.rule_check import append_gradients, make_forward, make_node
@@ -26,7 +27,8 @@ FITTING = [
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("positions", "kernel", "attributes"), FITTING)
-def test_values_and_gradients_stay_the_same(positions, kernel, attributes, bias):
+def test_values_and_gradients_stay_the_same(positions, kernel, attributes, bias, monkeypatch):
+    monkeypatch.setattr(turned_convolutions, "LEAST_POSITIONS", 0)  # planes here are small
     shapes = {"x": ("B", 5, *positions), "w": (3, 5, *kernel)} | ({"b": (3,)} if bias else {})
     node = make_node("Conv", list(shapes), kernel_shape=kernel, **attributes)
     rng = np.random.default_rng(0)
@@ -55,6 +57,7 @@ def test_values_and_gradients_stay_the_same(positions, kernel, attributes, bias)
         ({"x": ("B", 4, 6, 6), "w": (4, 2, 3, 3)}, {"group": 2}),
         ({"x": ("B", 4, 6, 6), "w": (4, 4, 3, 3)}, {"pads": [3, 1, 0, 1]}),  # an output that sees padding only
         ({"x": ("B", 4, 6), "w": (4, 4, 3)}, {}),
+        ({"x": ("B", 8, 22, 9), "w": (8, 8, 22, 1)}, {}),  # of 22 rows one is left
     ],
 )
 def test_other_convolutions_stay(shapes, attributes):
@@ -63,7 +66,8 @@ def test_other_convolutions_stay(shapes, attributes):
     assert [n.op for n in g.nodes] == ["Conv"]
 
 
-def test_a_network_turns_in_training_and_not_in_prediction():
+def test_a_network_turns_in_training_and_not_in_prediction(monkeypatch):
+    monkeypatch.setattr(turned_convolutions, "LEAST_POSITIONS", 0)
     torch.manual_seed(5)
     layers = [nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 3), nn.Tanh(), nn.Flatten()]
     net, inputs, forward = export_net(nn.Sequential(*layers, nn.Linear(32, 3)), (4, 6, 6))
