@@ -65,6 +65,8 @@ FORMS: dict[str, Any] = {
 }
 LOOPS = {"two layers": 2, "both directions": 2, "two layers of both": 4}
 KINDS = [(cell, form) for cell in ("LSTM", "GRU") for form in FORMS]
+PARTLY = ("two layers", "both directions")
+"""Forms that "two layers of both" has in it."""
 
 
 @cache
@@ -105,7 +107,10 @@ def draw_feeds(theta: Any, batch: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("cell", "form"), KINDS)
+@pytest.mark.parametrize(
+    ("cell", "form"),
+    [pytest.param(*kind, marks=[pytest.mark.long] if kind[1] in PARTLY else []) for kind in KINDS],
+)
 def test_a_native_graph_computes_what_the_plain_one_does(best: str, cell: str, form: str):
     source, _, theta = write_source(cell, form)
     for plain in (targets.write_loss_grad(source, "cross_entropy"), targets.write_vjp(source)):

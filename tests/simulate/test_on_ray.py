@@ -141,6 +141,7 @@ def run(out: Path, *more: str, module: tuple[str, ...] = ("edge_sdk.cli",), **va
     return found.returncode, found.stdout
 
 
+@pytest.mark.long
 def test_a_rank_that_ray_started_and_that_is_killed_costs_its_current_round(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="it starts the ranks")
     code, said = run(tmp_path / "two", "--ray", "2", module=("tests.simulate.dying", "1", "5"))
