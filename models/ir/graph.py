@@ -132,6 +132,11 @@ class OnnxGraph:
         self._known = {k: v for k, v in self._known.items() if k[0] == "constant"}
         return nodes
 
+    def put_back(self, n: OnnxNode) -> None:
+        """Append a node that was taken, as it is."""
+        self.nodes.append(n)
+        self.makers.update(dict.fromkeys(n.outputs, n))
+
     def op(
         self, kind: str, *inputs: str, shape: Shape | None = None, output: str = "", domain: str = "", **attributes: Any
     ) -> str:

@@ -16,38 +16,15 @@ import numpy as np
 import torch
 from onnx.reference.op_run import OpRun
 
+from edge_sdk.model import operator_probe
 from edge_sdk.models.ir.reference_products import to_tensor
 from edge_sdk.models.ir.restore import restore_number
 
 OPERATORS: dict[str, Callable[..., Any]] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": np.divide,
-    "Max": np.maximum,
-    "Min": np.minimum,
-    "Neg": np.negative,
-    "Abs": np.abs,
-    "Sqrt": np.sqrt,
-    "Reciprocal": lambda x: 1 / x,
-    "Exp": np.exp,
-    "Log": np.log,
-    "Tanh": np.tanh,
+    **operator_probe.OPERATORS,
     "Erf": lambda x: torch.erf(to_tensor(x)).numpy(),
-    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "Relu": lambda x: np.maximum(x, 0),
-    "Sign": np.sign,
-    "Greater": np.greater,
-    "Less": np.less,
-    "GreaterOrEqual": np.greater_equal,
-    "LessOrEqual": np.less_equal,
-    "Equal": np.equal,
-    "And": lambda a, b: (a != 0) & (b != 0),
-    "Or": lambda a, b: (a != 0) | (b != 0),
-    "Not": lambda a: a == 0,
-    "Where": lambda c, x, y: np.where(c != 0, x, y),
-    "HardSigmoid": lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
 }
+"""Those that devices compare the library with, and a faster one of many numbers."""
 
 
 class Elementwise(OpRun):

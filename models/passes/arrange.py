@@ -92,8 +92,7 @@ class Arranger:
             return
         for i in sorted(list_reads(n)):
             self.materialise(i)
-        self.g.nodes.append(n)
-        self.g.makers.update(dict.fromkeys(n.outputs, n))
+        self.g.put_back(n)
 
     def defer(self, n: OnnxNode) -> bool:
         """Turn a node that only moves values into a view; False for others, and for values to keep."""

@@ -53,8 +53,7 @@ def write_composites(g: OnnxGraph, leave: Collection[str]) -> dict[str, list[str
     for n in g.take_nodes():
         write = choose_writer(g, n)
         if write is None or n.outputs[0] in leave:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
         else:
             found[n.outputs[0]] = write(g, n)
     return found

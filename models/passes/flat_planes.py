@@ -45,8 +45,7 @@ def flatten_planes(g: OnnxGraph, keep: Collection[str]) -> None:
         elif n.op == "Relu" and n.inputs[0] in flat and n.inputs[0] in units:
             restore(g, g.unary("Relu", flat[n.inputs[0]]), n.outputs[0])
         else:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
     g.where = ""
 
 

@@ -38,8 +38,7 @@ def fold_norms(g: OnnxGraph, keep: Collection[str]) -> None:
         if n.outputs[0] in folded:
             write_folded(g, folded[n.outputs[0]], n)
         elif n.outputs[0] not in gone:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
     g.where = ""
 
 

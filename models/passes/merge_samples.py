@@ -27,8 +27,7 @@ def merge_samples(g: OnnxGraph) -> None:
         if window is not None and gains(g, n, window):
             write_merged(g, n, window)
         else:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
     g.where = ""
 
 

@@ -72,8 +72,7 @@ def open_lstms(g: OnnxGraph) -> None:
             g.where = n.where
             write_open(g, n)
         else:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
     g.where = ""
 
 

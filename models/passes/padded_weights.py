@@ -21,8 +21,7 @@ def keep_padded_weights(g: OnnxGraph) -> None:
         if n.op == "Pad" and n.outputs[0] in weights and n.inputs[1] in g.constants and not any(n.inputs[3:]):
             write_deeper(g, n)
         else:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
     g.where = ""
 
 

@@ -23,8 +23,7 @@ def pair_einsums(g: OnnxGraph) -> None:
             g.where = n.where
             write_pairs(g, n, list(zip(terms, n.inputs, strict=True)), out)
         else:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
     g.where = ""
 
 

@@ -29,8 +29,7 @@ def use_plane_matrices(g: OnnxGraph) -> None:
         if window is not None and has_small_planes(g, n, window):
             write_products(g, n, window)
         else:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
     g.where = ""
 
 

@@ -21,8 +21,7 @@ def write_precise_units(g: OnnxGraph) -> None:
     """Rewrite Elu, Selu and Celu in place; they are differentiated by the rules that they have."""
     for n in g.take_nodes():
         if n.op not in UNITS:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
             continue
         g.where = n.where
         write_unit(g, n, *UNITS[n.op](n))

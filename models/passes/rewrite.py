@@ -44,8 +44,7 @@ def split_instance_norms(g: OnnxGraph) -> None:
     """
     for n in g.take_nodes():
         if n.op != "InstanceNormalization":
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
             continue
         x, scale, shift = n.inputs
         shape, unit = g.shape(x), is_unit(g, n)

@@ -19,8 +19,7 @@ def replace_slow_operators(g: OnnxGraph) -> None:
     for n in g.take_nodes():
         g.where = n.where
         if not (write_product(g, n) or write_softmax(g, n)):
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
     g.where = ""
 
 

@@ -43,8 +43,7 @@ def write_smooth_units(g: OnnxGraph, keep: Collection[str]) -> None:
         if n.outputs[0] in gelus:
             write_gelu(g, gelus[n.outputs[0]][1], n.outputs[0])
             continue
-        g.nodes.append(n)
-        g.makers.update(dict.fromkeys(n.outputs, n))
+        g.put_back(n)
         if gate := find_silu(n, makers, readers):
             note_silu(g, n, gate)
     g.where = ""

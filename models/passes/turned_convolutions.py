@@ -37,8 +37,7 @@ def turn_convolutions(g: OnnxGraph) -> None:
         if window is not None and gains(g, n, window):
             write_turned(g, n, window)
         else:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
     g.where = ""
 
 

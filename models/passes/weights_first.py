@@ -31,8 +31,7 @@ def put_weights_first(g: OnnxGraph, samples: int) -> None:
         if gains(g, n, samples):
             write_weights_first(g, n)
         else:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
     g.where = ""
 
 

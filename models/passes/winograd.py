@@ -96,8 +96,7 @@ def use_winograd(g: OnnxGraph, most: float, batch_statistics: bool, samples: int
             g.where = n.where
             write_layer(g, n, window)
         else:
-            g.nodes.append(n)
-            g.makers.update(dict.fromkeys(n.outputs, n))
+            g.put_back(n)
     g.where = ""
 
 

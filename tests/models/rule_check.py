@@ -13,6 +13,7 @@ from edge_sdk.models.derive.reverse import write_gradient
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.forward import read_forward
 from edge_sdk.models.ir import reference
+from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model
 
 STEP = 1e-5
@@ -97,3 +98,20 @@ def make_node(op: str, inputs: Sequence[str], outputs: Sequence[str] = ("y",), *
 
 
 __all__ = ["check", "make_forward", "make_node"]
+
+
+def compare_rewritten(
+    nodes: Sequence[onnx.NodeProto], shapes: Shapes, rewrite: Callable[[OnnxGraph], None], limit: float = 1e-12
+) -> None:
+    """The value y of a graph, and its gradient with respect to every input, stay the same when it is rewritten."""
+    rng = np.random.default_rng(0)
+    at, found = {k: rng.standard_normal(at_batch(v, 2)) for k, v in shapes.items()}, []
+    for change in (lambda g: None, rewrite):
+        g = read_forward(make_forward(nodes, shapes, {}))
+        change(g)
+        y = reference.run(write_model(g, ["y"], double=True), at)["y"]
+        names = append_gradients(g, shapes, "y")
+        given = {**at, "cotangent": np.random.default_rng(4).standard_normal(y.shape)}
+        found.append([y, *reference.run(write_model(g, names, double=True), given).values()])
+    for want, got in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, atol=limit)

@@ -1,6 +1,5 @@
 """Convolutions as transposed ones: the same values and gradients, and only where they gain."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -8,12 +7,10 @@ from torch import nn
 from edge_sdk.models.derive import targets
 from edge_sdk.models.frontend.forward import read_forward
 from edge_sdk.models.ir.layout import lay_out_parameters
-from edge_sdk.models.ir.proto import write_model
-from edge_sdk.models.ir.reference import run
 from edge_sdk.models.passes import turned_convolutions
 from edge_sdk.models.passes.turned_convolutions import turn_convolutions
 from tests.models.module_check import export_net, measure_exported
-from tests.models.rule_check import append_gradients, make_forward, make_node
+from tests.models.rule_check import compare_rewritten, make_forward, make_node
 
 # positions, kernel, attributes
 FITTING = [
@@ -31,19 +28,12 @@ def test_values_and_gradients_stay_the_same(positions, kernel, attributes, bias,
     monkeypatch.setattr(turned_convolutions, "LEAST_POSITIONS", 0)  # planes here are small
     shapes = {"x": ("B", 5, *positions), "w": (3, 5, *kernel)} | ({"b": (3,)} if bias else {})
     node = make_node("Conv", list(shapes), kernel_shape=kernel, **attributes)
-    rng = np.random.default_rng(0)
-    at, found = {k: rng.standard_normal([2 if d == "B" else d for d in v]) for k, v in shapes.items()}, []
-    for turned in (False, True):
-        g = read_forward(make_forward([node], shapes, {}))
-        if turned:
-            turn_convolutions(g)
-            assert "Conv" not in [n.op for n in g.nodes]
-        y = run(write_model(g, ["y"], double=True), at)["y"]
-        names = append_gradients(g, shapes, "y")
-        cotangent = np.random.default_rng(4).standard_normal(y.shape)
-        found.append([y, *run(write_model(g, names, double=True), {**at, "cotangent": cotangent}).values()])
-    for want, got in zip(*found, strict=True):
-        np.testing.assert_allclose(got, want, atol=1e-12)
+
+    def turn(g):
+        turn_convolutions(g)
+        assert "Conv" not in [n.op for n in g.nodes]
+
+    compare_rewritten([node], shapes, turn)
 
 
 @pytest.mark.parametrize(
