@@ -55,11 +55,13 @@ def use_steps(steps: Steps | None) -> None:
 
 
 def step_elsewhere(theta: Vector, grad: Vector, plan: StepPlan) -> bool:
-    """True if `use_steps` gave steps, and they took this one: of long float32 vectors."""
-    vectors = (theta, grad, *plan.memory)
-    if _steps is None or len(theta) <= PIECE or grad.shape != theta.shape:
+    """True if `use_steps` gave steps, and they took this one: of long vectors of float32 that may be written."""
+    vectors, changed = (theta, grad, *plan.memory), (theta, *plan.memory)
+    if _steps is None or len(theta) <= PIECE:
         return False
-    if not all(v.dtype == np.float32 and v.flags.c_contiguous for v in vectors):
+    if not all(v.shape == (len(theta),) and v.dtype == np.float32 and v.flags.c_contiguous for v in vectors):
+        return False
+    if not all(v.flags.writeable for v in changed):
         return False
     _steps(plan.name, vectors, plan.numbers)
     return True

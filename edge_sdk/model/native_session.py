@@ -71,6 +71,7 @@ def compare_with_plain(model: Opening, graph: str, native: OnnxSession) -> None:
     """
     data, tensors = choose_form(model.bundle, graph)
     plain = open_session(graph, data, 1, "", tensors, False)
+    check_sides(native, plain)
     given = make_feeds(model) | {"buffers": model.buffers0} | draw_cotangent(model, graph)
     limit = model.bundle.manifest["golden"]["tolerance"]["grad"]
     least = find_least(model, graph)
@@ -79,6 +80,17 @@ def compare_with_plain(model: Opening, graph: str, native: OnnxSession) -> None:
         distance = measure_distance(got, want, least)
         if not distance <= limit:
             raise BundleError(f"its native form is off by {distance:.1e} in {name}, the limit is {limit:.0e}")
+
+
+def check_sides(native: OnnxSession, plain: OnnxSession) -> None:
+    """Raises BundleError if a native form takes or gives other values than the plain one."""
+    for side, got, want in (
+        ("inputs", sorted(native.inputs), sorted(plain.inputs)),
+        ("outputs", native.outputs, plain.outputs),
+    ):
+        if got != want:
+            names, expected = (", ".join(each)[:200] for each in (got, want))
+            raise BundleError(f"its native form has the {side} {names}, expected {expected}")
 
 
 def draw_cotangent(model: Opening, graph: str) -> dict[str, Array]:

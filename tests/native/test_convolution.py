@@ -163,3 +163,11 @@ def test_channels_that_are_no_whole_groups_are_refused(best: str):
 def test_attributes_out_of_range_are_refused(best: str, change: dict[str, Any]):
     with pytest.raises(BundleError, match="ConvWeightGradient: "):
         open_gradient(best, CASES[5]._replace(**change))
+
+
+def test_windows_that_reach_too_far_are_refused(best: str):
+    """Places that they see are added up and multiplied with the numbers of a line."""
+    case = Case(1, 1, 1, (1, 65536), (2**23 + 1, 1), dilation=(2**24, 1))
+    given = {name: np.zeros((1, 1, 1, 65536), np.float32) for name in ("x", "gy")}
+    with pytest.raises(BundleError, match="reach farther than can be counted"):
+        open_gradient(best, case).run(given)

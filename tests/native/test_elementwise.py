@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from edge_sdk.model.bundle import BundleError
+from edge_sdk.model.onnx_session import OnnxSession
 from tests.native.programs import open_program, run_program
 from tests.native.test_bounds import Guarded
 
@@ -215,6 +217,8 @@ WRONG = {
     "Inputs 1\nSum 0 1\nReturn 1 1": "a sum is returned twice",
     "Inputs 1\nSum 0 -1\nReturn 1": "no line before has given",
     "Inputs 1\nSum 0\nReturn 1": "no line before has given",
+    "Inputs 1\nConstant \t0x1p0\nNeg 1\nReturn 2": "no number",
+    "Inputs 1025\nNeg 0\nReturn 1025": "no line before has given",
     "Inputs 1\nNegate 0\nReturn 1": "does not know",
     "Inputs 1\nNeg 99999999999999999999\nReturn 1": "no line before has given",
     "Inputs 1000000\nNeg 0\nReturn 1": "no line before has given",
@@ -225,6 +229,39 @@ WRONG = {
 def test_what_is_no_program_is_refused(best: str, text: str):
     with pytest.raises(BundleError, match=WRONG[text]):
         open_program(best, text, 1, 1)
+
+
+def test_values_that_are_needed_at_the_same_time_are_limited(best: str):
+    """Each thread keeps memory for them."""
+    for count, refused in ((1024, False), (1026, True)):
+        last, sums = 1, []
+        for k in range(2, count + 1):
+            sums.append(f"Add {last} {k}")
+            last = count + k - 1
+        text = "\n".join(["Inputs 1", *["Neg 0"] * count, *sums, f"Return {last}"])
+        if refused:
+            with pytest.raises(BundleError, match="1,024 values at the same time"):
+                open_program(best, text, 1, 1)
+        else:
+            assert run_program(best, text, [np.ones(3)])[0].tolist() == [-count] * 3
+
+
+def test_inputs_and_outputs_without_a_name_are_refused(best: str):
+    for outputs in (["y", ""], ["", "y"]):
+        for program in ("Inputs 1\nAdd 0 0\nMul 0 0\nReturn 1 2", "Inputs 1\nAdd 0 0\nSum 1 1\nReturn 1 2"):
+            with pytest.raises(BundleError, match="an output has no name"):
+                run_named(best, ["a"], outputs, program)
+    with pytest.raises(BundleError):
+        run_named(best, ["a", ""], ["y"], "Inputs 2\nAdd 0 1\nReturn 2")
+
+
+def run_named(library: str, inputs: list[str], outputs: list[str], program: str) -> None:
+    """Runs a program whose node has these names."""
+    node = helper.make_node("Elementwise", inputs, outputs, domain="auscult", program=program)
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, None)] for name in ("a", "y")]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("auscult", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=opsets, ir_version=8)
+    OnnxSession("named", model.SerializeToString(), 1, library=library).run({"a": np.ones(5, np.float32)})
 
 
 def test_calls_that_do_not_fit_are_refused(best: str):

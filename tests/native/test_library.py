@@ -190,7 +190,7 @@ def test_beta_0_leaves_c_alone(best: str):
     assert not run_product(best, "Gemm", zeros(2, 3), zeros(3, 4), c, beta=0.0).any()
 
 
-@pytest.mark.parametrize("attribute", [{"alpha": 2}, {"beta": 3}, {"transA": 1.0}])
+@pytest.mark.parametrize("attribute", [{"alpha": 2}, {"beta": 3}, {"transA": 1.0}, {"alpha": "2"}, {"transB": "1"}])
 def test_an_attribute_of_another_type(best: str, attribute: dict[str, Any]):
     with pytest.raises(BundleError, match="an attribute is not of its type"):
         OnnxSession("g", make_graph("Gemm", 3, **attribute), 1, library=best)

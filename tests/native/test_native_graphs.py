@@ -174,6 +174,14 @@ def test_other_graphs_are_compared_when_they_are_first_used(best, portable, wron
         Model(made, kernels="native").session(graph)
 
 
+def test_a_form_of_another_graph_is_not_run(best, portable, caplog):
+    other = bytes(portable.parts["loss_grad.native.onnx"])
+    model = Model(parse(repacked(portable, vjp__native__onnx=other)))
+    with caplog.at_level(logging.WARNING):
+        model.session("vjp")
+    assert "vjp is not run in its native form: its native form has the inputs" in caplog.text
+
+
 def test_operators_that_are_wrong_are_found_by_the_probe(best, bundle, monkeypatch):
     monkeypatch.setitem(operator_probe.OPERATORS, "Tanh", np.sinh)  # as if the library had another one
     model = Model(bundle)

@@ -63,6 +63,15 @@ def test_short_and_other_vectors_are_left_to_numpy() -> None:
         optim.SGD(0.1).step(np.zeros(long, np.float32), np.zeros(long + 1, np.float32))
 
 
+def test_vectors_that_may_not_be_written_stay_as_they_are(best: str) -> None:
+    optim.use_steps(NativeSteps(best))
+    data = bytes(4 * (optim.PIECE + 1))
+    theta = np.frombuffer(data, np.float32)
+    with pytest.raises(ValueError, match="read-only"):
+        optim.SGD(0.1).step(theta, np.ones_like(theta))
+    assert not any(data)
+
+
 def test_they_are_used_where_they_are_right(best: str) -> None:
     use_native_steps(best)
     assert isinstance(optim._steps, NativeSteps)

@@ -12,7 +12,7 @@ struct Refused {
 
 inline int64_t multiply_sizes(int64_t a, int64_t b) {
   int64_t found;
-  if (__builtin_mul_overflow(a, b, &found)) throw Refused{"a product of matrices has more numbers than can be counted"};
+  if (__builtin_mul_overflow(a, b, &found)) throw Refused{"a tensor has more numbers than can be counted"};
   return found;
 }
 
@@ -22,7 +22,7 @@ struct Axes {
   int64_t size[MOST] = {}, step[MOST] = {};
 
   void push(int64_t its_size, int64_t its_step) {
-    if (count == MOST) throw Refused{"a product of matrices has more than 16 axes"};
+    if (count == MOST) throw Refused{"a tensor has more than 16 axes"};
     size[count] = its_size, step[count++] = its_step;
   }
 

@@ -6,7 +6,7 @@
 #include "sets.h"
 
 // What one part has at most: whole blocks of every instruction set.
-constexpr long PART_ROWS = 504, PART_COLUMNS = 480;
+constexpr long PART_ROWS = 504;
 
 struct Batch {
   Product first = {};             // the first of them

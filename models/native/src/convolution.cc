@@ -7,24 +7,23 @@
 #include "kernels.h"
 #include "operator.h"
 #include "sets.h"
+#include "work.h"
 
 using namespace runtime;
 
 namespace {
 
-constexpr double WORTH_A_THREAD = 4e6;  // multiplications and additions; fewer are done by the caller
-constexpr long PART_COLUMNS = 480;      // whole panels of every instruction set
-
-struct Call {
+// Columns of each group, in parts.
+struct Columns {
   WeightGradient given;
   void (*run)(const WeightGradient&, long group, long first, long last);
 
-  long count_parts() const { return (given.columns() + PART_COLUMNS - 1) / PART_COLUMNS; }
+  long count() const { return given.channels * given.high.taps * given.wide.taps; }
+  long count_parts() const { return (count() + PART_COLUMNS - 1) / PART_COLUMNS; }
 
-  static void run_part(void* call, size_t number) {
-    const Call& c = *(const Call*)call;
-    const long parts = c.count_parts(), first = number % parts * PART_COLUMNS, columns = c.given.columns();
-    c.run(c.given, number / parts, first, first + PART_COLUMNS < columns ? first + PART_COLUMNS : columns);
+  void run_part(long number) const {
+    const long parts = count_parts(), first = number % parts * PART_COLUMNS, columns = count();
+    run(given, number / parts, first, first + PART_COLUMNS < columns ? first + PART_COLUMNS : columns);
   }
 };
 
@@ -45,8 +44,8 @@ struct ConvWeightGradient {
     const Tensor x = read(api, context, 0), gy = read(api, context, 1);
     check_shapes(x.axes, gy.axes);
     const bool plane = x.axes.count == 4;
-    Call call = {{}, choose_set()->find_weight_gradient};
-    WeightGradient& w = call.given;
+    Columns columns = {{}, choose_set()->find_weight_gradient};
+    WeightGradient& w = columns.given;
     w.x = x.data, w.gy = gy.data, w.batch = x.axes.size[0], w.groups = group;
     w.channels = x.axes.size[1] / group, w.outputs = gy.axes.size[1] / group;
     w.high = plane ? measure(axes[0], x.axes.size[2], gy.axes.size[2]) : WindowAxis{1, 1, 1, 1, 1, 0};
@@ -56,8 +55,9 @@ struct ConvWeightGradient {
     if (plane) result.push(w.high.taps, 0);
     result.push(w.wide.taps, 0);
     w.gw = write(api, context, 0, result);
+    check_reach(w.high, 2.0 * w.wide.size + 2), check_reach(w.wide, 1);
     join_axes(w);
-    run_all(context, call, result.numbers());
+    run_all(context, columns, result.numbers());
   }
 
  private:
@@ -95,23 +95,27 @@ struct ConvWeightGradient {
     const bool whole = w.wide.taps == 1 && w.wide.stride == 1 && w.wide.before == 0 && w.wide.size == w.wide.outputs;
     if (!whole || w.high.stride != 1 || w.wide.size == 0) return;
     const long width = w.wide.size;
-    w.wide = {w.high.size * width, w.high.outputs * width, w.high.taps, 1, w.high.dilation * width,
-              w.high.before * width};
+    w.wide = {multiply_sizes(w.high.size, width), multiply_sizes(w.high.outputs, width), w.high.taps, 1,
+              w.high.dilation * width, w.high.before * width};
     w.high = {1, 1, 1, 1, 1, 0};
   }
 
-  void run_all(Context* context, Call& call, int64_t numbers) const {
-    const WeightGradient& w = call.given;
+  // Places that windows reach, times the numbers of a line: they are added up and multiplied where nobody checks it.
+  static void check_reach(const WindowAxis& axis, double line) {
+    const double inside = (double)axis.size + axis.before + (double)axis.stride * axis.outputs;
+    if ((inside + (double)axis.taps * axis.dilation) * line > 1e18)
+      throw Refused{"ConvWeightGradient: its windows reach farther than can be counted"};
+  }
+
+  void run_all(Context* context, const Columns& columns, int64_t numbers) const {
+    const WeightGradient& w = columns.given;
+    const int64_t depth = multiply_sizes(w.batch, multiply_sizes(w.high.outputs, w.wide.outputs));
     if (numbers == 0) return;
-    if (w.batch * w.positions() == 0) {
+    if (depth == 0) {
       memset(w.gw, 0, numbers * sizeof(float));
       return;
     }
-    const long parts = call.count_parts() * w.groups;
-    const double operations = 2.0 * numbers * w.batch * w.positions();
-    if (parts > 1 && operations > WORTH_A_THREAD) check(run_parts(api, context, Call::run_part, parts, &call));
-    else
-      for (long i = 0; i < parts; i++) Call::run_part(&call, i);
+    run_in_parts(api, context, columns, columns.count_parts() * w.groups, 2.0 * numbers * depth);
   }
 };
 

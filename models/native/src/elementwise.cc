@@ -1,16 +1,15 @@
 // The operator Elementwise: a program for every place of its inputs, which are repeated to a common shape.
-#include "call.h"
+#include "program_run.h"
 #include "kernels.h"
 #include "operator.h"
+#include "work.h"
 
 using namespace runtime;
 
 namespace {
 
-// Steps times numbers from which on there is work for several threads.
-constexpr double WORTH_A_THREAD = 1e6;
-
-void run_part(void* call, size_t number) { ((const Call*)call)->run_part(number); }
+// What a step costs, in multiplications and additions of a product.
+constexpr double STEP = 4;
 
 // The common shape of the inputs.
 Axes broadcast(const std::vector<Tensor>& inputs) {
@@ -56,23 +55,21 @@ struct Elementwise {
       : api(its_api), program(read_string(its_api, info, "program").c_str(), choose_set()->steps) {}
 
   void run(Context* context) const {
-    static thread_local Call call;
+    static thread_local ProgramRun run;
     check_counts(context);
-    call.begin(program);
-    for (int i = 0; i < program.inputs; i++) call.inputs[i] = read(api, context, i);
-    const Axes shape = broadcast(call.inputs);
-    call.count = shape.numbers();
-    place_others(call, context, shape);
-    place_sums(call, context, shape);
-    if (call.count == 0) return;
-    for (int i = 0; i < program.inputs; i++) place_input(call, i, call.inputs[i], shape);
-    call.choose_stretch();
-    call.choose_steps();
-    const long parts = (call.count + call.part - 1) / call.part;
-    if (parts > 1 && (double)call.count * program.steps.size() > WORTH_A_THREAD)
-      check(run_parts(api, context, run_part, parts, &call));
-    else
-      for (long i = 0; i < parts; i++) call.run_part(i);
+    run.begin(program);
+    for (int i = 0; i < program.inputs; i++)
+      if (!(run.inputs[i] = read(api, context, i)).is_there) throw Refused{"Elementwise: an input has no name"};
+    const Axes shape = broadcast(run.inputs);
+    run.count = shape.numbers();
+    place_others(run, context, shape);
+    place_sums(run, context, shape);
+    if (run.count == 0) return;
+    for (int i = 0; i < program.inputs; i++) place_input(run, i, run.inputs[i], shape);
+    run.choose_stretch();
+    run.choose_steps();
+    const long parts = (run.count + run.part - 1) / run.part;
+    run_in_parts(api, context, run, parts, STEP * run.count * program.steps.size());
   }
 
  private:
@@ -84,48 +81,48 @@ struct Elementwise {
       throw Refused{"Elementwise: the node has other inputs or outputs than its program"};
   }
 
-  void place_input(Call& call, int number, const Tensor& input, const Axes& shape) const {
+  void place_input(ProgramRun& run, int number, const Tensor& input, const Axes& shape) const {
     const Axes axes = repeat(input.axes, shape);
     if (axes.count == 0 || (axes.count == 1 && axes.step[0] == 0)) {
-      call.places[number] = {input.data, 0, true};
+      run.places[number] = {input.data, 0, true};
     } else if (axes.count == 1) {
-      call.places[number] = {input.data, 1, false};
+      run.places[number] = {input.data, 1, false};
     } else {
-      const int row = program.rows + (int)call.repeated.size();
-      const bool spread = take_spread(call, axes);
-      call.places[number] = {nullptr, row, spread};
-      call.repeated.push_back({axes, row, axes.step[0] == 0 ? call.count / axes.size[0] : 0, spread});
-      call.from.push_back(input.data);
+      const int row = program.rows + (int)run.repeated.size();
+      const bool spread = take_spread(run, axes);
+      run.places[number] = {nullptr, row, spread};
+      run.repeated.push_back({axes, row, axes.step[0] == 0 ? run.count / axes.size[0] : 0, spread});
+      run.from.push_back(input.data);
     }
   }
 
   // True if stretches need one number of an input: those of all such inputs begin and end at the same places.
-  bool take_spread(Call& call, const Axes& axes) const {
+  bool take_spread(ProgramRun& run, const Axes& axes) const {
     const long size = axes.size[axes.count - 1];
     if (axes.step[axes.count - 1] || size < LEAST_SPREAD) return false;
-    if (call.spread && size % call.spread && call.spread % size) return false;
-    if (!call.spread || size < call.spread) call.spread = size;
+    if (run.spread && size % run.spread && run.spread % size) return false;
+    if (!run.spread || size < run.spread) run.spread = size;
     return true;
   }
 
-  void place_others(Call& call, Context* context, const Axes& shape) const {
+  void place_others(ProgramRun& run, Context* context, const Axes& shape) const {
     for (size_t v = program.inputs; v < program.values.size(); v++) {
       const auto [role, place] = program.values[v];
-      if (role == Program::CONSTANT) call.places[v] = {(float*)&program.constants[place], 0, true};
+      if (role == Program::CONSTANT) run.places[v] = {(float*)&program.constants[place], 0, true};
       else if (role == Program::SUM) continue;
-      else if (role == Program::OUTPUT) call.places[v] = {write(api, context, place, shape), 1, false};
-      else call.places[v] = {nullptr, place, false};
+      else if (role == Program::OUTPUT) run.places[v] = {write(api, context, place, shape), 1, false};
+      else run.places[v] = {nullptr, place, false};
     }
   }
 
-  void place_sums(Call& call, Context* context, const Axes& shape) const {
+  void place_sums(ProgramRun& run, Context* context, const Axes& shape) const {
     for (const Program::Sum& sum : program.sums) {
       if (sum.axes > (int)shape.count) throw Refused{"Elementwise: a sum goes along more axes than there are"};
       Axes kept = shape;
       kept.count -= sum.axes;
       float* data = write(api, context, sum.output, kept);
-      for (long i = 0; call.count == 0 && i < kept.numbers(); i++) data[i] = 0;
-      call.sums.push_back({data, call.count == 0 ? 1 : call.count / kept.numbers()});
+      for (long i = 0; run.count == 0 && i < kept.numbers(); i++) data[i] = 0;
+      run.sums.push_back({data, run.count == 0 ? 1 : run.count / kept.numbers()});
     }
   }
 };

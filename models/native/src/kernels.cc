@@ -5,19 +5,16 @@
 #include "batch.h"
 #include "operator.h"
 #include "sets.h"
+#include "work.h"
 
 using namespace runtime;
 
 namespace {
 
-constexpr double WORTH_A_THREAD = 4e6;  // multiplications and additions; fewer are done by the caller
-
 struct Attributes {
   int64_t swap_a = 0, swap_b = 0;  // transA, transB
   float alpha = 1, beta = 1;
 };
-
-void run_part(void* batch, size_t number) { ((const Batch*)batch)->run_part(number); }
 
 // Computes all products; C is as long as `numbers`.
 void run_all(const Api* api, const Context* context, Batch& batch, int64_t numbers) {
@@ -27,11 +24,7 @@ void run_all(const Api* api, const Context* context, Batch& batch, int64_t numbe
     return;
   }
   batch.multiply = choose_set()->multiply;
-  const long parts = batch.count_parts();
-  if (parts > 1 && batch.count_operations() > WORTH_A_THREAD)
-    check(run_parts(api, context, run_part, parts, &batch));
-  else
-    for (long i = 0; i < parts; i++) batch.run_part(i);
+  run_in_parts(api, context, batch, batch.count_parts(), batch.count_operations());
 }
 
 // The product of the last two axes of A and B, into C.

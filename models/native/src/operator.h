@@ -23,13 +23,23 @@ bool has_attribute(const runtime::Api* api, const runtime::KernelInfo* info, con
   return !status;
 }
 
-// Reads an attribute where there is one. Nobody else has checked that it is of the right type.
+// True if there is an attribute of characters. To ask how many there are takes no memory.
+inline bool has_string(const runtime::Api* api, const runtime::KernelInfo* info, const char* name) {
+  size_t size = 0;
+  runtime::Status* status = runtime::get_string(api, info, name, nullptr, &size);
+  if (status) runtime::release_status(api, status);
+  return !status;
+}
+
+// Reads an attribute where there is one. Nobody else has checked its type: another number, and characters, are refused;
+// lists and tensors cannot be told from no attribute.
 template <typename Other, typename Number>
 void read_attribute(const runtime::Api* api, const runtime::KernelInfo* info, const char* name, Number* found) {
   Number value;
   Other other;
   if (has_attribute(api, info, name, &value)) *found = value;
-  else if (has_attribute(api, info, name, &other)) throw Refused{"an attribute is not of its type"};
+  else if (has_attribute(api, info, name, &other) || has_string(api, info, name))
+    throw Refused{"an attribute is not of its type"};
 }
 
 inline std::string read_string(const runtime::Api* api, const runtime::KernelInfo* info, const char* name) {

@@ -1,6 +1,9 @@
 // What a product of matrices is: C (rows, columns) = alpha * A (rows, depth) * B (depth, columns) + bias.
 #pragma once
 
+// Columns that are a part of their own: whole panels of every instruction set.
+constexpr long PART_COLUMNS = 480;
+
 struct Product {
   const float* a;
   long a_row, a_column;  // numbers from one row, and one column, of A to the next

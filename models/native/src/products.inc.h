@@ -2,8 +2,8 @@
 // WIDTH as the floats of its vectors; the compiler is told the set by its options.
 //
 // C (rows, columns) = alpha * A (rows, depth) * B (depth, columns), or that added to C. A block of C lies in registers
-// while the depth is walked through. So each vector of B that is loaded serves ROWS
-// multiplications, and a number of A is spread over a vector as it is loaded (K. Goto, R. van de Geijn 2008).
+// while the depth is walked through. So each vector of B that is loaded serves ROWS multiplications, and a number of A
+// is spread over a vector as it is loaded (K. Goto, R. van de Geijn 2008).
 
 #include "products.h"
 
@@ -29,8 +29,8 @@ constexpr long DEPTH = 256;
 // Columns that are packed at once: with DEPTH steps, a part of the second cache.
 constexpr long COLUMNS = 10 * PANEL;
 
-// Rows up to which B is read where it is: a copy would be used too rarely. Where rows of B are LONG_ROW numbers long or more,
-// its panels fall on the same few lines of the cache, and are copied unless one block of rows is all there is.
+// Rows up to which B is read where it is: a copy would be used too rarely. Where rows of B are LONG_ROW numbers long or
+// more, its panels fall on the same few lines of the cache, and are copied unless one block of rows is all there is.
 constexpr long READ_IN_PLACE = 5 * ROWS, LONG_ROW = 1024;
 
 // Rows ahead that are asked for where they are far from each other, so that the processor does not guess them.
@@ -293,9 +293,6 @@ void multiply_narrow(const Product& p, long first, long last) {
 }
 
 }  // namespace
-
-// Columns that are a part of their own for a thread.
-extern const long part_columns = COLUMNS;
 
 void multiply(const Product& p, long first, long last) {
   if (p.rows == 1 && (p.a_column == 1 || p.depth == 1)) {

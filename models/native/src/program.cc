@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include <locale.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -7,7 +9,13 @@
 
 namespace {
 
-constexpr long MOST = 100000;  // inputs, and values
+constexpr long MOST_INPUTS = 1024, MOST_VALUES = 100000;
+
+// Rows whose numbers are needed at the same time: what each thread keeps memory for.
+constexpr int MOST_ROWS = 1024;
+
+// Numbers are written with a point whatever the language of the process.
+const locale_t PLAIN = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
 
 // Reads words and numbers of a text from left to right.
 struct Reader {
@@ -54,7 +62,8 @@ struct Reader {
   float take_float() {
     skip_blanks();
     char* after = nullptr;
-    const float found = is_end_of_line() ? 0 : strtof(at, &after);
+    const bool is_blank = strchr(" \t\v\f\r\n", *at) != nullptr;  // or the end of the text
+    const float found = is_blank ? 0 : strtof_l(at, &after, PLAIN);
     if (!after || after == at) throw Refused{"Elementwise: a constant of the program is no number"};
     at = after;
     return found;
@@ -72,11 +81,11 @@ const StepKind* take_kind(Reader& reader, const StepKind* kinds) {
 Program::Program(const char* text, const StepKind* kinds) {
   Reader reader{text};
   if (!reader.take_word("Inputs")) throw Refused{"Elementwise: the program does not begin with its number of inputs"};
-  inputs = reader.take_number(MOST);
+  inputs = reader.take_number(MOST_INPUTS + 1);
   for (int i = 0; i < inputs; i++) values.push_back({INPUT, i});
   for (reader.end_line(); !reader.take_word("Return"); reader.end_line()) {
     const int number = values.size();
-    if (number >= MOST) throw Refused{"Elementwise: the program is too long"};
+    if (number >= MOST_VALUES) throw Refused{"Elementwise: the program is too long"};
     if (reader.take_word("Constant")) {
       values.push_back({CONSTANT, (int)constants.size()});
       constants.push_back(reader.take_float());
@@ -137,4 +146,5 @@ void Program::find_rows() {
     unused.pop_back();
     if (last[steps[s].result] < 0) unused.push_back(result.place);  // nobody reads it
   }
+  if (rows > MOST_ROWS) throw Refused{"Elementwise: the program needs more than 1,024 values at the same time"};
 }

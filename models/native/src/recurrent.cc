@@ -10,13 +10,13 @@
 #include "kernels.h"
 #include "operator.h"
 #include "sets.h"
+#include "work.h"
 
 using namespace runtime;
 
 namespace {
 
-constexpr double WORTH_A_THREAD = 4e6;  // multiplications and additions; fewer are done by the caller
-constexpr std::align_val_t LINE{64};    // of the cache
+constexpr std::align_val_t LINE{64};  // of the cache
 
 // Memory for numbers.
 struct Room {
@@ -34,10 +34,9 @@ struct Parts {
   void (*run)(const Given&, long first, long last);
   long each;
 
-  static void run_part(void* parts, size_t number) {
-    const Parts& p = *(const Parts*)parts;
-    const long first = number * p.each, rows = p.given.loop.rows;
-    p.run(p.given, first, first + p.each < rows ? first + p.each : rows);
+  void run_part(long number) const {
+    const long first = number * each, rows = given.loop.rows;
+    run(given, first, first + each < rows ? first + each : rows);
   }
 };
 
@@ -53,16 +52,14 @@ void run_loop(const Api* api, const Context* context, Given& given, void (*run)(
               const Matrix& r) {
   const Loops& set = *choose_set()->loops;
   Loop& loop = given.loop;
+  if (loop.rows == 0 || loop.hidden == 0) return;
   const Room packed(set.count_packed(r.depth, r.columns));
   const Room scratch(multiply_sizes(set.count_packed(1, r.columns), loop.rows));
   set.pack(r.data, r.row, r.column, r.depth, r.columns, packed.numbers);
   loop.packed = packed.numbers, loop.scratch = scratch.numbers;
-  Parts<Given> parts = {given, run, set.part};
+  const Parts<Given> parts = {given, run, set.part};
   const double operations = 2.0 * loop.steps * loop.rows * r.depth * r.columns;
-  if (loop.rows > set.part && operations > WORTH_A_THREAD)
-    check(run_parts(api, context, Parts<Given>::run_part, (loop.rows + set.part - 1) / set.part, &parts));
-  else
-    run(given, 0, loop.rows);
+  run_in_parts(api, context, parts, (loop.rows + set.part - 1) / set.part, operations);
 }
 
 // A call of an operator: its sizes are those of one input, and all other inputs have to fit.

@@ -54,6 +54,7 @@ inline float* write(const runtime::Api* api, runtime::Context* context, size_t n
   multiply_sizes(axes.numbers(), sizeof(float));
   runtime::Value* value = nullptr;
   check(runtime::get_output(api, context, number, axes.size, axes.count, &value));
+  if (!value) throw Refused{"an output has no name"};
   float* data = nullptr;
   check(runtime::get_data(api, value, &data));
   return data;

@@ -1,5 +1,5 @@
 // Elementwise programs on vectors of the caller's, outside of graphs: the steps of optimisers, in place.
-#include "call.h"
+#include "program_run.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -13,14 +13,14 @@ bool is_overwritten(const Program& program, int input, int output) {
   return false;
 }
 
-bool place_values(Call& call, const float* const* inputs, const unsigned char* singles, float* const* outputs) {
-  const Program& program = *call.program;
+bool place_values(ProgramRun& run, const float* const* inputs, const unsigned char* singles, float* const* outputs) {
+  const Program& program = *run.program;
   for (size_t v = 0; v < program.values.size(); v++) {
     const auto [role, place] = program.values[v];
-    if (role == Program::INPUT) call.places[v] = {(float*)inputs[place], !singles[place], singles[place] != 0};
-    else if (role == Program::CONSTANT) call.places[v] = {(float*)&program.constants[place], 0, true};
-    else if (role == Program::ROW) call.places[v] = {nullptr, place, false};
-    else call.places[v] = {outputs[place], 1, false};
+    if (role == Program::INPUT) run.places[v] = {(float*)inputs[place], !singles[place], singles[place] != 0};
+    else if (role == Program::CONSTANT) run.places[v] = {(float*)&program.constants[place], 0, true};
+    else if (role == Program::ROW) run.places[v] = {nullptr, place, false};
+    else run.places[v] = {outputs[place], 1, false};
     for (int i = 0; role == Program::OUTPUT && i < program.inputs; i++)
       if (inputs[i] == outputs[place] && is_overwritten(program, i, v)) return false;
   }
@@ -46,14 +46,14 @@ EXPORT const void* auscult_native_read(const char* text) {
 EXPORT int auscult_native_apply(const void* program, const float* const* inputs, const unsigned char* singles,
                                 float* const* outputs, int64_t count) {
   try {
-    static thread_local Call call;
-    call.begin(*(const Program*)program);
-    call.count = count;
-    if (!place_values(call, inputs, singles, outputs)) return 1;
-    call.choose_stretch();
-    call.choose_steps();
-    call.part = count;
-    call.run_part(0);
+    static thread_local ProgramRun run;
+    run.begin(*(const Program*)program);
+    run.count = count;
+    if (!place_values(run, inputs, singles, outputs)) return 1;
+    run.choose_stretch();
+    run.choose_steps();
+    run.part = count;
+    run.run_part(0);
     return 0;
   } catch (...) {
     return 2;

@@ -13,7 +13,4 @@ struct WeightGradient {
   float* gw;        // (groups * outputs, channels, high.taps, wide.taps)
   long batch, groups, channels, outputs;  // of a group
   WindowAxis high, wide;
-
-  long columns() const { return channels * high.taps * wide.taps; }
-  long positions() const { return high.outputs * wide.outputs; }
 };

@@ -79,13 +79,15 @@ INLINE void for_samples(long positions, long k, long deep, Visit visit) {
   }
 }
 
+INLINE long count_positions(const WeightGradient& w) { return w.high.outputs * w.wide.outputs; }
+
 // A panel of columns: what some taps see at `deep` positions.
 void gather_panel(const WeightGradient& w, long group, long column, long count, long k, long deep, float* panel) {
   alignas(64) static thread_local float seen[PANEL * COPY_ROW];
   const long taps = w.high.taps * w.wide.taps, numbers = w.high.size * w.wide.size;
   for (long s = 0; s < count; s++) {
     const long channel = group * w.channels + (column + s) / taps, tap = (column + s) % taps;
-    for_samples(w.positions(), k, deep, [&](long sample, long at, long some, long done) {
+    for_samples(count_positions(w), k, deep, [&](long sample, long at, long some, long done) {
       const float* plane = w.x + (sample * w.groups * w.channels + channel) * numbers;
       gather_plane(w, plane, tap, at, some, seen + s * COPY_ROW + done);
     });
@@ -96,7 +98,7 @@ void gather_panel(const WeightGradient& w, long group, long column, long count, 
 // Rows of gy at `deep` positions, as `copy_rows` lays them.
 void copy_outputs(const WeightGradient& w, long group, long row, long count, long k, long deep, float* copies,
                   Rows* found) {
-  const long positions = w.positions();
+  const long positions = count_positions(w);
   for (long n = 0; n * ROWS < count; n++) found[n] = {copies + n * COPY_BLOCK, least(ROWS, count - n * ROWS)};
   for (long r = 0; r < count; r++)
     for_samples(positions, k, deep, [&](long sample, long at, long some, long done) {
@@ -112,7 +114,7 @@ void find_weight_gradient(const WeightGradient& w, long group, long first, long 
   Rows a[GROUP_BLOCKS];
   Product p = {};
   p.a_column = p.b_column = 1, p.alpha = 1;
-  p.rows = w.outputs, p.columns = w.columns(), p.depth = w.batch * w.positions();
+  p.rows = w.outputs, p.columns = w.channels * w.high.taps * w.wide.taps, p.depth = w.batch * count_positions(w);
   p.c = w.gw + group * p.rows * p.columns;
   for (long k = 0; k < p.depth; k += DEPTH)
     for (long j0 = first; j0 < last; j0 += COLUMNS) {

@@ -1,5 +1,5 @@
-// One run of an elementwise program over vectors or tensors: a stretch of numbers goes through the whole program while it
-// lies in the fastest cache.
+// One run of an elementwise program over vectors or tensors: a stretch of numbers goes through the whole program while
+// it lies in the fastest cache.
 #pragma once
 
 #include <cstring>
@@ -67,8 +67,8 @@ struct Row {
   long length;
 };
 
-// One call of the operator.
-struct Call {
+// One run of a program.
+struct ProgramRun {
   const Program* program = nullptr;
   std::vector<Tensor> inputs;
   std::vector<Place> places;       // of each value
@@ -144,7 +144,7 @@ struct Call {
     }
   }
 
-  // Adds a stretch to the sums of the rows that it is part of. A row is of one part, so that only one thread adds to it.
+  // Adds a stretch to the sums of the rows that it is part of. A row is of one part, so only one thread adds to it.
   void put_sum(const Row& row, const float* from, bool single, long start, long numbers) const {
     for (long done = 0; done < numbers;) {
       const long at = (start + done) % row.length, rest = row.length - at;
