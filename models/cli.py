@@ -319,6 +319,9 @@ def read_count(option: str, text: str) -> int:
 
 def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     """The split model and its settings."""
+    for option in ("native", "blocked"):
+        if getattr(args, option):
+            raise CompileError(f"--{option}: split models have portable graphs only; compile {args.module} without it")
     if args.module in SPLIT_ZOO:
         ready, spec = SPLIT_ZOO[args.module]()
         return ready.eval(), spec

@@ -45,6 +45,11 @@ class StepPlan:
     numbers: tuple[float, ...]
 
 
+def make_plan(name: str, memory: tuple[Vector, ...], *numbers: float) -> StepPlan:
+    """A plan with numbers of Python's own, which take the type of the vectors that they are multiplied with."""
+    return StepPlan(name, memory, tuple(map(float, numbers)))
+
+
 _steps: Steps | None = None
 
 
@@ -100,13 +105,15 @@ class SGD:
     def skip(self, steps: int) -> None:
         """So many steps were made by another process; they leave no trace in this one."""
 
-    def plan(self, theta: Vector, rate: float | None = None) -> StepPlan:
-        return StepPlan("sgd", (), (self.decay, self.rate if rate is None else rate))
+    def plan_step(self, theta: Vector, rate: float | None = None) -> StepPlan:
+        return make_plan("sgd", (), self.decay, self.rate if rate is None else rate)
 
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
-        plan = self.plan(theta, rate)
-        if step_elsewhere(theta, grad, plan):
-            return
+        plan = self.plan_step(theta, rate)
+        if not step_elsewhere(theta, grad, plan):
+            self.step_by_pieces(theta, grad, plan)
+
+    def step_by_pieces(self, theta: Vector, grad: Vector, plan: StepPlan) -> None:
         self._spare = scratch(self._spare, theta)
         decay, rate = plan.numbers
         for part, slope in pieces(theta, grad):
@@ -135,17 +142,19 @@ class Momentum:
         positive("decay", self.decay, zero=True)
         fraction("momentum", self.momentum)
 
-    def plan(self, theta: Vector, rate: float | None = None) -> StepPlan:
+    def plan_step(self, theta: Vector, rate: float | None = None) -> StepPlan:
         self.velocity = memory(self.velocity, theta)
-        return StepPlan("momentum", (self.velocity,), (self.decay, self.momentum, self.rate if rate is None else rate))
+        return make_plan("momentum", (self.velocity,), self.decay, self.momentum, self.rate if rate is None else rate)
 
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
-        plan = self.plan(theta, rate)
-        if step_elsewhere(theta, grad, plan):
-            return
+        plan = self.plan_step(theta, rate)
+        if not step_elsewhere(theta, grad, plan):
+            self.step_by_pieces(theta, grad, plan)
+
+    def step_by_pieces(self, theta: Vector, grad: Vector, plan: StepPlan) -> None:
         self._spare = scratch(self._spare, theta)
         decay, momentum, rate = plan.numbers
-        for part, slope, velocity in pieces(theta, grad, self.velocity):
+        for part, slope, velocity in pieces(theta, grad, *plan.memory):
             spare = self._spare[: len(part)]
             decayed(part, slope, decay, spare)
             np.multiply(velocity, momentum, out=velocity)
@@ -191,38 +200,36 @@ class Adam:
         """So many steps were made by another process, which have left their traces in the arrays of `remember`."""
         self.steps += steps
 
-    def plan(self, theta: Vector, rate: float | None = None) -> StepPlan:
+    def plan_step(self, theta: Vector, rate: float | None = None) -> StepPlan:
         """The plan of the next step, t + 1. It ends with 1 / sqrt(1 - beta2^t), epsilon and rate / (1 - beta1^t)."""
         self.mean, self.square = memory(self.mean, theta), memory(self.square, theta)
-        self.steps += 1
-        rate = (self.rate if rate is None else rate) / (1 - self.beta1**self.steps)
+        t = self.steps + 1
+        rate = (self.rate if rate is None else rate) / (1 - self.beta1**t)
         betas = (self.beta1, 1 - self.beta1, self.beta2, 1 - self.beta2)
-        numbers = (self.decay, *betas, 1 / sqrt(1 - self.beta2**self.steps), self.epsilon, rate)
-        return StepPlan("adam", (self.mean, self.square), numbers)
+        root = 1 / sqrt(1 - self.beta2**t)
+        return make_plan("adam", (self.mean, self.square), self.decay, *betas, root, self.epsilon, rate)
 
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
-        plan = self.plan(theta, rate)
-        if step_elsewhere(theta, grad, plan):
-            return
-        self._spare, self._other = scratch(self._spare, theta), scratch(self._other, theta)
-        for part, slope, mean, square in pieces(theta, grad, self.mean, self.square):
-            self._step_piece(part, slope, mean, square, plan.numbers[-3:])
+        plan = self.plan_step(theta, rate)
+        if not step_elsewhere(theta, grad, plan):
+            self.step_by_pieces(theta, grad, plan)
+        self.steps += 1  # of a step that failed nothing is left
 
-    def _step_piece(
-        self, theta: Vector, grad: Vector, mean: Vector, square: Vector, factors: tuple[float, ...]
-    ) -> None:
-        """Changes some of the numbers; `factors`: the last numbers of the plan."""
-        spare, other = self._spare[: len(theta)], self._other[: len(theta)]
-        decayed(theta, grad, self.decay, spare)
-        blend(mean, spare, self.beta1, other)
-        np.multiply(spare, spare, out=spare)
-        blend(square, spare, self.beta2, other)
-        np.sqrt(square, out=spare)
-        np.multiply(spare, factors[0], out=spare)
-        np.add(spare, factors[1], out=spare)
-        np.divide(mean, spare, out=spare)
-        np.multiply(spare, factors[2], out=spare)
-        np.subtract(theta, spare, out=theta)
+    def step_by_pieces(self, theta: Vector, grad: Vector, plan: StepPlan) -> None:
+        self._spare, self._other = scratch(self._spare, theta), scratch(self._other, theta)
+        decay, beta1, rest1, beta2, rest2, root, epsilon, rate = plan.numbers
+        for part, slope, mean, square in pieces(theta, grad, *plan.memory):
+            spare, other = self._spare[: len(part)], self._other[: len(part)]
+            decayed(part, slope, decay, spare)
+            blend(mean, spare, beta1, rest1, other)
+            np.multiply(spare, spare, out=spare)
+            blend(square, spare, beta2, rest2, other)
+            np.sqrt(square, out=spare)
+            np.multiply(spare, root, out=spare)
+            np.add(spare, epsilon, out=spare)
+            np.divide(mean, spare, out=spare)
+            np.multiply(spare, rate, out=spare)
+            np.subtract(part, spare, out=part)
 
 
 OPTIMISERS = {"sgd": SGD, "momentum": Momentum, "adam": Adam}
@@ -249,10 +256,10 @@ def decayed(theta: Vector, grad: Vector, decay: float, out: Vector) -> None:
     np.add(out, grad, out=out)
 
 
-def blend(old: Vector, new: Vector, keep: float, spare: Vector) -> None:
-    """old <- keep old + (1 - keep) new."""
+def blend(old: Vector, new: Vector, keep: float, rest: float, spare: Vector) -> None:
+    """old <- keep old + rest new."""
     np.multiply(old, keep, out=old)
-    np.multiply(new, 1 - keep, out=spare)
+    np.multiply(new, rest, out=spare)
     np.add(old, spare, out=old)
 
 

@@ -278,6 +278,8 @@ def check_inputs(inputs: Any) -> None:
 def check_graph_entry(name: str, entry: Json) -> None:
     for side in ("inputs", "outputs"):
         for value in entry[side]:
+            if not isinstance(value["name"], str):
+                raise BundleError(f"graphs.{name}.{side}: {str(value['name'])[:100]!r} is no name")
             check_dims(f"graphs.{name}.{side}.{value['name']}", value["shape"])
 
 

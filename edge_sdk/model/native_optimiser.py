@@ -10,7 +10,6 @@ import ctypes
 import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ ADAM = (
     "Inputs 12", "Mul 0 4", "Add 12 1", "Mul 2 5", "Mul 13 6", "Add 14 15", "Mul 13 13", "Mul 3 7", "Mul 17 8",
     "Add 18 19", "Sqrt 20", "Mul 21 9", "Add 22 10", "Div 16 23", "Mul 24 11", "Sub 0 25", "Return 26 16 20",
 )  # fmt: skip
-"""theta, grad, mean, square | decay, beta1, 1 - beta1, beta2, 1 - beta2, and the last three of `Adam.plan`
+"""theta, grad, mean, square | decay, beta1, 1 - beta1, beta2, 1 - beta2, and the last three of `Adam.plan_step`
 -> theta, mean, square."""
 PROGRAMS: Mapping[str, Sequence[str]] = {"sgd": SGD, "momentum": MOMENTUM, "adam": ADAM}
 
@@ -61,7 +60,7 @@ class NativeSteps:
         """One step, in place: all vectors but the second, the gradient, are written.
 
         Args:
-            vectors: float32 (n,), contiguous.
+            vectors: float32 (n,), contiguous; none overlaps another in part.
 
         Raises:
             ValueError: the program reads what it has written. MemoryError: none was left. Nothing was done.
@@ -79,34 +78,44 @@ class NativeSteps:
             raise MemoryError("auscult-native has no memory left for a step of an optimiser")
 
 
-@cache
 def use_native_steps(library: str) -> None:
     """Let the optimisers of this process step by the library, if it computes what numpy does; else the log says why."""
     try:
-        steps: Any = NativeSteps(library)
-        compare(steps)
+        steps = open_steps(library)
     except (OSError, ValueError) as error:
-        log.warning("optimisers step by numpy: %s", error)
+        log.warning("optimisers step as before: %s", error)
     else:
         optim.use_steps(steps)
 
 
+@cache
+def open_steps(library: str) -> NativeSteps:
+    """The steps of a library, which have been compared.
+
+    Raises:
+        OSError, ValueError: see `NativeSteps` and `compare`.
+    """
+    steps = NativeSteps(library)
+    compare(steps)
+    return steps
+
+
 def compare(steps: NativeSteps) -> None:
-    """Runs two steps of each optimiser both ways.
+    """Runs a step of each optimiser both ways.
 
     Raises:
         ValueError: the bits differ.
     """
-    optim.use_steps(None)
     random = np.random.default_rng(0)
-    size = optim.PIECE + 37
-    start, grad = random.standard_normal((2, size)).astype(np.float32)
     for make in (optim.SGD, optim.Momentum, optim.Adam):
         plain, other = make(rate=0.1, decay=0.01), make(rate=0.1, decay=0.01)
+        start, grad = random.standard_normal((2, optim.PIECE + 37)).astype(np.float32)
         want, got = start.copy(), start.copy()
-        for _ in range(2):
-            plain.step(want, grad)
-            plan = other.plan(got)
-            steps(plan.name, (got, grad, *plan.memory), plan.numbers)
-        if not np.array_equal(want, got):
+        plan, same = plain.plan_step(want), other.plan_step(got)
+        for one, two in zip(plan.memory, same.memory, strict=True):
+            one[:] = two[:] = random.random(len(one), np.float32)
+        plain.step_by_pieces(want, grad, plan)
+        steps(same.name, (got, grad, *same.memory), same.numbers)
+        pairs = zip((want, *plan.memory), (got, *same.memory), strict=True)
+        if not all(np.array_equal(one, two) for one, two in pairs):
             raise ValueError(f"a step of {make.__name__} by auscult-native is not numpy's")

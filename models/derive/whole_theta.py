@@ -11,7 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.model.theta_tensors import ThetaTensor
 
-THETA, SIZES = "theta", "theta.sizes"
+THETA, CUT = "theta", "whole theta"
+"""The input, and how names of what it is cut with begin: those of its tensors begin with "theta."."""
 
 
 def take_whole_theta(data: bytes, tensors: Sequence[ThetaTensor], layout: Layout) -> bytes:
@@ -23,9 +24,9 @@ def take_whole_theta(data: bytes, tensors: Sequence[ThetaTensor], layout: Layout
     model = onnx.load_from_string(data)
     graph, given = model.graph, {one.name for one in tensors}
     of_slot = {one.span.start: one for one in tensors}
-    pieces = [f"{THETA}.piece.{k}" for k in range(len(layout.slots))]
-    nodes = [helper.make_node("Split", [THETA, SIZES], pieces, axis=0)]
-    constants = [numpy_helper.from_array(np.array([slot.size for slot in layout.slots], np.int64), SIZES)]
+    pieces = [f"{CUT}.{k}" for k in range(len(layout.slots))]
+    nodes = [helper.make_node("Split", [THETA, f"{CUT}.sizes"], pieces, axis=0)]
+    constants = [numpy_helper.from_array(np.array([slot.size for slot in layout.slots], np.int64), f"{CUT}.sizes")]
     for piece, slot in zip(pieces, layout.slots, strict=True):
         if (one := of_slot.get(slot.offset)) is not None:
             constants.append(numpy_helper.from_array(np.array(one.shape, np.int64), f"{piece}.shape"))

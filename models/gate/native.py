@@ -44,10 +44,10 @@ def check_sides(name: str, native: Target, plain: Target) -> None:
     Raises:
         CompileError: it does not.
     """
-    for side in ("input", "output"):
-        got, want = ({v.name for v in getattr(target.model().graph, side)} for target in (native, plain))
+    for side, order in (("input", sorted), ("output", list)):
+        got, want = (order(v.name for v in getattr(target.model().graph, side)) for target in (native, plain))
         if got != want:
-            raise CompileError(f"the native form of {name} has other {side}s: {', '.join(sorted(got ^ want))}")
+            raise CompileError(f"the native form of {name} has the {side}s {', '.join(got)}, not {', '.join(want)}")
 
 
 def check_native(
@@ -109,5 +109,5 @@ def measure_outputs(
         with np.errstate(invalid="ignore"):
             apart = np.where(found[output] == want, 0, found[output] - want)  # infinities may be equal
         size = float(np.linalg.norm(want[np.isfinite(want)]))
-        errors[output] = float(np.linalg.norm(apart)) / max(size, least, 1e-30)
+        errors[output] = float(np.linalg.norm(apart)) / max(size, least if output == "grad" else 0.0, 1e-30)
     return errors

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+from edge_sdk.model.forms import NATIVE_DOMAIN
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
 from edge_sdk.models.ir.shapes import Dim, Shape
@@ -16,7 +17,7 @@ from edge_sdk.models.ir.shapes import Dim, Shape
 OPSET = 18
 IR_VERSION = 9
 SHARED = 1024  # numbers; of smaller constants a second copy takes less than 4 kB
-PRIVATE = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "auscult": 1}
+PRIVATE = {"com.microsoft": 1, "com.microsoft.nchwc": 1, NATIVE_DOMAIN: 1}
 KINDS = {"int64": TensorProto.INT64, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
 
 

@@ -17,6 +17,7 @@ import torch
 from onnx.reference.op_run import OpRun
 
 from edge_sdk.model import operator_probe
+from edge_sdk.model.forms import NATIVE_DOMAIN
 from edge_sdk.models.ir.reference_products import to_tensor
 from edge_sdk.models.ir.restore import restore_number
 
@@ -34,7 +35,7 @@ class Elementwise(OpRun):
         ValueError: a line is not of the language.
     """
 
-    op_domain = "auscult"
+    op_domain = NATIVE_DOMAIN
 
     def _run(self, *inputs: np.ndarray, program: Any = None) -> tuple[np.ndarray, ...]:
         dtype, shape = inputs[0].dtype, np.broadcast_shapes(*(x.shape for x in inputs))

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from edge_sdk.model.forms import NATIVE_DOMAIN
+
 Values = dict[str, np.ndarray]
 Step = Callable[[Mapping[str, np.ndarray], int, Values], Values]
 
@@ -118,7 +120,7 @@ LOOPS = {
 class LoopOperator(OpRun):
     """An operator as onnx's reference evaluator runs it; its name is that of the class."""
 
-    op_domain = "auscult"
+    op_domain = NATIVE_DOMAIN
 
     def _run(self, *inputs: np.ndarray, backwards: Any = None) -> tuple[np.ndarray, ...]:
         return tuple(LOOPS[type(self).__name__].run(inputs, bool(backwards)))

@@ -9,6 +9,7 @@ import torch
 from onnx.reference.op_run import OpRun
 from torch.nn.grad import conv1d_weight, conv2d_weight
 
+from edge_sdk.model.forms import NATIVE_DOMAIN
 from edge_sdk.models.ir.reference_elementwise import Elementwise
 from edge_sdk.models.ir.reference_loops import OPERATORS as LOOPS
 from edge_sdk.models.ir.reference_products import to_tensor
@@ -23,7 +24,7 @@ class ConvWeightGradient(OpRun):
     It has one or two axes of positions, and attributes for each, such as `stride_0`.
     """
 
-    op_domain = "auscult"
+    op_domain = NATIVE_DOMAIN
 
     def _run(self, x: np.ndarray, gy: np.ndarray, group: Any = None, **given: Any) -> tuple[np.ndarray, ...]:
         axes = x.ndim - 2

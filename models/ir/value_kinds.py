@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from edge_sdk.model.forms import NATIVE_DOMAIN
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 
@@ -14,65 +15,55 @@ COMPARISONS = frozenset({"Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Eq
 LOGIC = frozenset({"And", "Or", "Not"})
 TRUTHS = COMPARISONS | LOGIC | {"Xor", "IsNaN", "IsInf"}
 NUMBERS = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero"})
-FLOATS = frozenset({"auscult", "com.microsoft.nchwc"})
+FLOATS = frozenset({NATIVE_DOMAIN, "com.microsoft.nchwc"})
 """Domains of operators that make nothing but floats: those of auscult-native, and of onnxruntime's blocked layout."""
 LIKE_FIRST = frozenset(
-    {
+    [
         "Abs",
         "Add",
+        "AveragePool",
+        "BatchNormalization",
         "Ceil",
         "Celu",
         "Clip",
+        "Concat",
+        "Conv",
+        "ConvTranspose",
         "Cos",
+        "CumSum",
         "Div",
+        "Einsum",
         "Elu",
         "Erf",
         "Exp",
-        "Floor",
-        "HardSigmoid",
-        "HardSwish",
-        "LeakyRelu",
-        "Log",
-        "Max",
-        "Min",
-        "Mul",
-    }
-    | {
-        "Neg",
-        "PRelu",
-        "Pow",
-        "Reciprocal",
-        "Relu",
-        "Round",
-        "Selu",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Sub",
-        "Sum",
-        "Tan",
-        "Tanh",
-    }
-    | {
-        "Concat",
-        "CumSum",
         "Expand",
         "Flatten",
+        "Floor",
+        "GRU",
         "Gather",
         "GatherElements",
         "GatherND",
+        "Gemm",
+        "GlobalAveragePool",
+        "HardSigmoid",
+        "HardSwish",
         "Identity",
+        "InstanceNormalization",
+        "LSTM",
+        "LayerNormalization",
+        "LeakyRelu",
+        "Log",
+        "LogSoftmax",
+        "MatMul",
+        "Max",
+        "MaxUnpool",
+        "Min",
+        "Mul",
+        "Neg",
+        "PRelu",
         "Pad",
-        "Reshape",
-        "Resize",
-    }
-    | {"ScatterElements", "ScatterND", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze"}
-    | {"AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "GlobalAveragePool"}
-    | {"InstanceNormalization", "LSTM", "LayerNormalization", "LogSoftmax", "MatMul", "MaxUnpool", "Softmax"}
-    | {
+        "Pow",
+        "Reciprocal",
         "ReduceL1",
         "ReduceL2",
         "ReduceLogSumExp",
@@ -82,7 +73,32 @@ LIKE_FIRST = frozenset(
         "ReduceProd",
         "ReduceSum",
         "ReduceSumSquare",
-    }
+        "Relu",
+        "Reshape",
+        "Resize",
+        "Round",
+        "ScatterElements",
+        "ScatterND",
+        "Selu",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Slice",
+        "Softmax",
+        "Softplus",
+        "Softsign",
+        "Split",
+        "Sqrt",
+        "Squeeze",
+        "Sub",
+        "Sum",
+        "Tan",
+        "Tanh",
+        "Tile",
+        "Transpose",
+        "Trilu",
+        "Unsqueeze",
+    ]
 )
 """Operators whose results are all of the type of their first input."""
 

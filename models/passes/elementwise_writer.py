@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
+from edge_sdk.model.forms import NATIVE_DOMAIN
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads
@@ -16,7 +18,7 @@ from edge_sdk.models.passes.elementwise_nodes import ElementwiseNodes
 from edge_sdk.models.passes.elementwise_program import ProgramWriter
 from edge_sdk.models.passes.elementwise_shapes import count_axes, count_numbers, spread
 
-DOMAIN = "auscult"
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class GroupWriter:
             outputs: what members make for others. common: a shape in which all of the group can run.
         """
         leaves, shape = self._list_leaves(members), self._choose_shape(members, outputs, common)
-        forms = {leaf: self._form(leaf, shape) or () for leaf in leaves}
+        forms = {leaf: sure(self._form(leaf, shape), leaf.name) for leaf in leaves}
         numbers = {key: i for i, key in enumerate(dict.fromkeys((leaf.source, form) for leaf, form in forms.items()))}
         first = self.g.take_nodes()
         names = dict[int, str]()
@@ -71,7 +73,9 @@ class GroupWriter:
         ]
         self.g.shapes |= dict(zip(results, made, strict=True))
         program = self._write_program(members, outputs, shape, {k: numbers[k.source, f] for k, f in forms.items()})
-        self.g.nodes.append(OnnxNode("Elementwise", inputs, results, {"program": program}, DOMAIN, members[-1].where))
+        self.g.nodes.append(
+            OnnxNode("Elementwise", inputs, results, {"program": program}, NATIVE_DOMAIN, members[-1].where)
+        )
         for output, result in zip(outputs, results, strict=True):
             if result != output:
                 own = self.g.shape(output)
@@ -90,13 +94,13 @@ class GroupWriter:
             if summed is None:
                 writer.write(n, leaves)
             else:
-                writer.add_up(n, count_axes(shape, summed) or 0, leaves)
+                writer.add_up(n, sure(count_axes(shape, summed), n.outputs[0]), leaves)
         return writer.finish(outputs)
 
     def _result_shape(self, output: str, shape: Shape) -> Shape:
         """The shape in which a group of this shape returns a value."""
         summed = self.found.sums.get(output)
-        return shape if summed is None else shape[: len(shape) - (count_axes(shape, summed) or 0)]
+        return shape if summed is None else shape[: len(shape) - sure(count_axes(shape, summed), output)]
 
     def _list_leaves(self, members: Sequence[OnnxNode]) -> list[Leaf]:
         """What members read from outside, in order."""
@@ -114,9 +118,10 @@ class GroupWriter:
 
         def cost(shape: Shape) -> tuple[bool, int]:
             forms = {leaf: self._form(leaf, shape) for leaf in leaves}
-            new = {(leaf.source, f) for leaf, f in forms.items() if f is None or not self._is_there(leaf, f)}
-            unfit = None in forms.values() or any(count_axes(shape, summed) is None for summed in sums)
-            return unfit, len(new) + sum(len(self._wanted[o] - {self._result_shape(o, shape)}) for o in outputs)
+            if None in forms.values() or any(count_axes(shape, summed) is None for summed in sums):
+                return True, 0  # it does not fit
+            new = {(leaf.source, f) for leaf, f in forms.items() if f is not None and not self._is_there(leaf, f)}
+            return False, len(new) + sum(len(self._wanted[o] - {self._result_shape(o, shape)}) for o in outputs)
 
         return min(dict.fromkeys([*shapes, common]), key=cost)
 
@@ -163,3 +168,14 @@ def strip(shape: Shape) -> Shape:
     while shape and shape[0] == 1:
         shape = shape[1:]
     return shape
+
+
+def sure(found: Found | None, name: str) -> Found:
+    """What was found for a value; groups are such that it always is.
+
+    Raises:
+        ValueError: it was not.
+    """
+    if found is None:
+        raise ValueError(f"{name} does not fit the shape of its group")
+    return found

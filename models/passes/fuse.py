@@ -93,7 +93,11 @@ def merge_reshapes(g: OnnxGraph, outputs: Collection[str]) -> None:
 
 
 def sort(nodes: Sequence[OnnxNode]) -> list[OnnxNode]:
-    """The nodes in an order in which each follows those that it reads from, else as they are."""
+    """The nodes in an order in which each follows those that it reads from, else as they are.
+
+    Raises:
+        ValueError: there is none.
+    """
     home = {o: i for i, n in enumerate(nodes) for o in n.outputs if o}
     before = [{home[v] for v in list_reads(n) if v in home} for n in nodes]
     after = defaultdict[int, list[int]](list)
@@ -109,4 +113,6 @@ def sort(nodes: Sequence[OnnxNode]) -> list[OnnxNode]:
             waits[reader] -= 1
             if not waits[reader]:
                 heapq.heappush(ready, reader)
+    if len(done) < len(nodes):
+        raise ValueError("groups of elementwise nodes read each other's values")
     return done

@@ -35,11 +35,12 @@ def write_product(g: OnnxGraph, n: OnnxNode) -> bool:
     if len(inner) != 1 or any(len(each) != len(out) or each[:-2] != outer for each in terms):
         return False
     (k,), row, column = inner, out[-2], out[-1]
-    if {*a[0][-2:]} != {row, k} or {*b[0][-2:]} != {k, column} or g.shape(a[1])[:-2] != g.shape(b[1])[:-2]:
+    if {*a[0][-2:]} != {row, k} or {*b[0][-2:]} != {k, column}:
+        return False
+    sizes, others = (dict(zip(indices, g.shape(value), strict=True)) for indices, value in (a, b))
+    if any(sizes[i] != others[i] for i in outer + k):  # one of them is repeated
         return False
     left, right = turn(g, *a, outer + row + k), turn(g, *b, outer + k + column)
-    if g.shape(left)[-1] != g.shape(right)[-2]:
-        return False
     g.op("MatMul", left, right, shape=g.shape(n.outputs[0]), output=n.outputs[0])
     return True
 

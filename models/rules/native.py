@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edge_sdk.model.forms import NATIVE_DOMAIN
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.rules.window import Window
 
-AUSCULT = "auscult"
 LEAST_OUTPUTS, LEAST_BESIDE_LINES = 16, 32
 """Output channels of a group from which on the gradient of a convolution's weights is worth gathering columns for; more
 where outputs have lines of another length than inputs, so that columns consist of short pieces."""
@@ -20,7 +20,7 @@ where outputs have lines of another length than inputs, so that columns consist 
 
 def describe_loop(g: OnnxGraph, op: str, given: Sequence[str], made: Sequence[str], backwards: bool) -> OnnxNode:
     """The operator of a whole loop over time."""
-    return OnnxNode(op, list(given), list(made), {"backwards": int(backwards)}, AUSCULT, g.where)
+    return OnnxNode(op, list(given), list(made), {"backwards": int(backwards)}, NATIVE_DOMAIN, g.where)
 
 
 def note_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, gw: str) -> None:
@@ -32,4 +32,4 @@ def note_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, gw: str) 
     named = {"kernel": window.kernel, "stride": window.stride, "dilation": window.dilation, "before": window.before}
     numbers = {f"{name}_{i}": sizes[i] for name, sizes in named.items() for i in range(axes)}
     attributes = {**numbers, "group": window.group}
-    g.native.append((OnnxNode("ConvWeightGradient", [x, gy], [gw], attributes, AUSCULT, g.where),))
+    g.native.append((OnnxNode("ConvWeightGradient", [x, gy], [gw], attributes, NATIVE_DOMAIN, g.where),))

@@ -73,7 +73,8 @@ class Builder:
             targets = [s for s in WHOLE if s != shape] if shape in WHOLE else [shape]
             made = g.reshape(x, self.choose(targets))
         elif kind == "matmul":
-            made = g.unary("Tanh", g.matmul(x, x)) if shape == (B, 4, 4) else x
+            square = g.reshape(x, (B, 4, 4)) if shape in WHOLE else ""
+            made = g.unary("Tanh", g.reshape(g.matmul(square, square), shape)) if square else x
         elif kind == "last":
             axes = list(range(self.data.draw(st.integers(1, len(shape) - 1)), len(shape))) if len(shape) > 1 else []
             made = g.mean(x, axes, keep=self.data.draw(st.booleans()))

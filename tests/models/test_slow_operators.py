@@ -57,6 +57,17 @@ def test_other_einsums_stay(equation: str) -> None:
     assert compare(read("Einsum", shapes, equation=equation)) == {"Einsum"}
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"x": ("B", 3, 5, 4), "z": ("B", 1, 5, 2)},  # one of the outer sizes
+        {"x": ("B", 3, 1, 4), "z": ("B", 3, 5, 2)},  # the size that is summed
+    ],
+)
+def test_products_in_which_one_is_repeated_stay(shapes: dict[str, tuple[Any, ...]]) -> None:
+    assert compare(read("Einsum", shapes, equation="bhnd,bhne->bhde")) == {"Einsum"}
+
+
 @pytest.mark.parametrize("axis", [1, 2, -2])
 def test_softmax_along_another_axis(axis: int) -> None:
     g = read("Softmax", {"x": ("B", 3, 5, 4)}, axis=axis)

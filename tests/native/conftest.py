@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from edge_sdk.algebra import optim
 from edge_sdk.model import kernels, native
+from edge_sdk.model.native_optimiser import open_steps
 from tests.native.libraries import SETS, installed, of_set
 
 
@@ -28,3 +31,12 @@ def best() -> str:
     """The library as it is installed."""
     path: Path = installed()
     return str(path)
+
+
+@pytest.fixture(autouse=True)
+def numpy_afterwards() -> Iterator[None]:
+    """Optimisers of other tests step by numpy, not by a library of these."""
+    open_steps.cache_clear()
+    yield
+    optim.use_steps(None)
+    open_steps.cache_clear()

@@ -179,7 +179,33 @@ def test_a_form_of_another_graph_is_not_run(best, portable, caplog):
     model = Model(parse(repacked(portable, vjp__native__onnx=other)))
     with caplog.at_level(logging.WARNING):
         model.session("vjp")
-    assert "vjp is not run in its native form: its native form has the inputs" in caplog.text
+    reason = "vjp is not run in its native form: graph 'vjp' has the inputs theta, weights, x, y; the manifest says "
+    assert reason in caplog.text and reason in model.fallback
+
+
+@pytest.mark.parametrize("change", ["one dropped", "two exchanged"])
+def test_outputs_that_others_would_be_taken_for_are_found_first(best, portable, change):
+    graph = onnx.load_from_string(bytes(portable.parts["loss_grad.native.onnx"]))
+    outputs = [*graph.graph.output]
+    del graph.graph.output[:]
+    graph.graph.output.extend(outputs[:1] if change == "one dropped" else outputs[::-1])
+    model = Model(parse(repacked(portable, loss_grad__native__onnx=graph.SerializeToString())))
+    assert model.choice == KernelChoice(best) and "graph 'loss_grad' has the outputs" in model.fallback
+
+
+def test_a_loss_that_is_off_is_not_hidden_by_the_size_of_the_gradient(best, portable):
+    """That of a group, whose gradient is compared beside the whole one."""
+    graph = onnx.load_from_string(bytes(portable.parts["loss_grad@0.native.onnx"]))
+    node = next(node for node in graph.graph.node if "loss" in node.output)
+    node.output[[*node.output].index("loss")] = "own"
+    graph.graph.node.append(onnx.helper.make_node("Add", ["own", "more"], ["loss"]))
+    limit, golden = portable.manifest["golden"]["tolerance"]["grad"], portable.golden()
+    more = 1.2 * limit * golden["out.loss"].item()
+    assert more < limit * np.linalg.norm(golden["out.grad_norms"])  # which would hide it
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(more), "more"))
+    model = Model(parse(repacked(portable, **{"loss_grad@0__native__onnx": graph.SerializeToString()})))
+    model.session("loss_grad@0")
+    assert "is off by" in model.fallback and "in loss" in model.fallback
 
 
 def test_operators_that_are_wrong_are_found_by_the_probe(best, bundle, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from edge_sdk.algebra import optim
 from edge_sdk.errors import UsageError
 from edge_sdk.model import native_optimiser
-from edge_sdk.model.native_optimiser import NativeSteps, use_native_steps
+from edge_sdk.model.native_optimiser import NativeSteps, open_steps, use_native_steps
 from tests.native.libraries import compile_old_library
 from tests.native.test_bounds import Guarded
 
@@ -23,14 +23,6 @@ MAKERS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def numpy_afterwards() -> Any:
-    use_native_steps.cache_clear()
-    yield
-    optim.use_steps(None)
-    use_native_steps.cache_clear()
-
-
 def train(name: str, size: int, steps: Any) -> tuple[Any, ...]:
     """Theta and what is remembered after four steps, two of them with another rate."""
     random, optimiser = np.random.default_rng(0), MAKERS[name]()
@@ -40,7 +32,7 @@ def train(name: str, size: int, steps: Any) -> tuple[Any, ...]:
         grad = Guarded(random.standard_normal(size).astype(np.float32)).array
         optimiser.step(theta, grad, rate)
     optim.use_steps(None)
-    return theta, *optimiser.plan(theta).memory
+    return theta, *optimiser.plan_step(theta).memory
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -87,6 +79,43 @@ def test_a_library_that_is_wrong_is_not_used(best: str, monkeypatch: Any, caplog
 def test_a_library_without_them_is_not_used(tmp_path: Any, caplog: Any) -> None:
     use_native_steps(str(compile_old_library(tmp_path)))
     assert optim._steps is None and "an older version" in caplog.text
+
+
+def test_a_wrong_library_leaves_the_right_one(best: str, tmp_path: Any) -> None:
+    use_native_steps(best)
+    use_native_steps(str(compile_old_library(tmp_path)))
+    assert optim._steps is open_steps(best)
+
+
+def test_a_step_that_fails_leaves_no_trace() -> None:
+    def fail(*args: Any) -> None:
+        raise MemoryError("none left")
+
+    size = optim.PIECE + 1
+    theta, grad, adam, other = np.zeros(size, np.float32), np.ones(size, np.float32), optim.Adam(), optim.Adam()
+    optim.use_steps(fail)
+    for _ in range(3):
+        with pytest.raises(MemoryError):
+            adam.step(theta, grad)
+    optim.use_steps(None)
+    adam.step(theta, grad)
+    want = np.zeros_like(theta)
+    other.step(want, grad)
+    np.testing.assert_array_equal(theta, want)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_numbers_of_numpys_own_are_pythons(best: str, name: str) -> None:
+    """They would widen the products of one way, and not of the other."""
+    random, size = np.random.default_rng(0), optim.PIECE + 1
+    start, grad = random.standard_normal((2, size)).astype(np.float32)
+    found = []
+    for steps in (None, NativeSteps(best)):
+        optim.use_steps(steps)
+        theta, optimiser = start.copy(), MAKERS[name]()
+        optimiser.step(theta, grad, np.float64(0.037))
+        found.append(theta)
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("text", ["", "Inputs 1\nNegate 0\nReturn 1", "Inputs 1\nSum 0 1\nReturn 1"])
