@@ -22,6 +22,7 @@ from edge_sdk.models.bundle import native_graphs
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.passes.elementwise_program import CHAINED, DIRECT
 from edge_sdk.tools.bundle_commands import verify
 from tests.model.bundle_files import repacked
 from tests.models.native_forms import SHAPE, bundle_of, compile_planes, with_tensors, wrong_form
@@ -108,6 +109,8 @@ def test_what_is_used_is_said(best, tmp_path):
 
 
 def test_the_probe_has_every_operator_and_passes(library):
+    """All that the compiler writes; sums, loops and gradients of weights are compared by the golden vectors."""
+    assert {*OPERATORS} == DIRECT | {*CHAINED.values()} | {"HardSigmoid"}
     assert {line.split()[0] for line in PROGRAM} >= {*OPERATORS}
     check_operators(library)
 
