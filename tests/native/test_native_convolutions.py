@@ -27,7 +27,7 @@ def one(*layers: nn.Module, outputs: int) -> nn.Module:
 
 NETS: dict[str, tuple[Any, tuple[int, ...], int]] = {
     "along a line": (lambda: one(nn.Conv1d(2, 16, 5, padding=2), outputs=160), (2, 10), 1),
-    "along a line, in steps": (lambda: one(nn.Conv1d(2, 32, 3, 2, dilation=2), outputs=96), (2, 10), 1),
+    "along a line, in steps": (lambda: one(nn.Conv1d(2, 32, 3, 2, dilation=2), outputs=160), (2, 14), 1),
     "3 x 3": (lambda: one(nn.Conv2d(3, 16, 3, padding=1), outputs=16 * 30), (3, 5, 6), 1),
     "3 x 3 of many": (lambda: one(nn.Conv2d(9, 16, 3, padding=1), outputs=16 * 30), (9, 5, 6), 1),
     "in steps": (lambda: one(nn.Conv2d(3, 32, (3, 2), (2, 1), (1, 0)), outputs=32 * 15), (3, 5, 6), 1),
@@ -35,6 +35,7 @@ NETS: dict[str, tuple[Any, tuple[int, ...], int]] = {
     "along one axis": (lambda: one(nn.Conv2d(2, 16, (4, 1)), outputs=16 * 15), (2, 6, 5), 1),
     "two": (lambda: one(nn.Conv2d(2, 16, 1), nn.Tanh(), nn.Conv2d(16, 16, (3, 1)), outputs=16 * 20), (2, 6, 5), 2),
     "transposed": (lambda: one(nn.ConvTranspose2d(32, 2, 3, 2), outputs=2 * 63), (32, 3, 4), 1),
+    "as wide as the image": (lambda: one(nn.Conv2d(1, 40, (3, 6)), outputs=40 * 6), (1, 8, 6), 0),
     "few outputs": (lambda: one(nn.Conv2d(3, 8, 3, padding=1), outputs=8 * 30), (3, 5, 6), 0),
 }
 
