@@ -270,9 +270,8 @@ def check_inputs(inputs: Any) -> None:
         check_dims(f"inputs[{i}]", fields.get("shape"))
         integers = fields.get("dtype") == "int64" and is_count(fields.get("below"))
         if not isinstance(fields.get("name"), str) or not (integers or fields.get("dtype") == "float32"):
-            raise BundleError(
-                f"inputs[{i}]: expected a name and float32, or int64 with `below`; got {str(fields)[:100]}"
-            )
+            got = str(fields)[:100]
+            raise BundleError(f"inputs[{i}]: expected a name and float32, or int64 with `below`; got {got}")
 
 
 def check_graph_entry(name: str, entry: Json) -> None:

@@ -12,8 +12,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.spec import Spec
+from tests.models.blocked_layout import skip_other_layouts
 
 
 def net():
@@ -49,12 +49,8 @@ def mobile_net():
 
 
 def bundle_of(module, shape, blocked=True):
-    try:
+    with skip_other_layouts():
         return parse(compile_module(module, Spec("m", shape, blocked=blocked)).data)
-    except CompileError as error:
-        if "blocks here" in str(error):
-            pytest.skip(f"this machine has another layout: {error}")
-        raise
 
 
 @pytest.fixture(scope="module")
