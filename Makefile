@@ -113,6 +113,7 @@ bench-compile: $(READY) $(FOREIGN)/.ready
 # Networks that nobody here wrote, in an environment of their own.
 $(FOREIGN)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(FOREIGN)
+	$(FOREIGN)/bin/pip install --quiet --disable-pip-version-check --upgrade pip  # older ones search for hours
 	$(FOREIGN)/bin/pip install --quiet --disable-pip-version-check --editable '.[aggregator]' \
 		torchvision torchaudio timm braindecode transformers monai
 	if command -v c++ >/dev/null; then $(FOREIGN)/bin/pip install --quiet --disable-pip-version-check ./models/native; fi

@@ -38,7 +38,7 @@ import numpy as np
 from step import Worker
 
 from edge_sdk.model.forms import native_part
-from edge_sdk.model.kernels import ENOUGH
+from edge_sdk.model.kernels import takes_products
 from edge_sdk.model.native import find_library
 
 ZOO_BATCH, FOREIGN_BATCH = 32, 8
@@ -52,6 +52,7 @@ import json
 from edge_sdk.algebra.optim import SGD
 from edge_sdk.algebra.vectors import Layout, Slot
 from edge_sdk.model.forms import native_part
+from edge_sdk.model.kernels import KernelChoice, takes_products
 from edge_sdk.model.native import find_library
 from edge_sdk.model.tensor_session import open_session
 from edge_sdk.model.theta_tensors import read_tensors
@@ -68,7 +69,8 @@ if listed.exists():
     tensors = read_tensors(kind, entry, Layout(tuple(Slot(name, tuple(shape), at) for name, shape, at in slots)))
 else:
     tensors = None
-session = open_session(kind, graph, 1, library, tensors, False)
+choice = KernelChoice(library, products=takes_products(len(given["theta"])))
+session = open_session(kind, graph, 1, choice, tensors, False)
 def step_for(batch):
     theta, whole, optimiser = given["theta"], ("theta", "buffers"), SGD(1e-4)
     starts = range(0, batch, most)
@@ -187,7 +189,7 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
     _, source = compiler.write_source(net, found.spec, state, examples, "off")
     spec = compiler.set_max_batch(compiler.set_classes(found.spec, source.output_shape), source)
     source.samples = spec.max_batch or steps.MOST
-    kinds = {"portable": source, "blocked": source.use_blocks()}
+    kinds = {"portable": source, "blocked": source.use_blocks() if has_layout() else None}
     for kind, each in kinds.items():
         if each is not None:
             write_graph(folder / kind, targets.write_loss_grad(each, spec.loss), state.slots)
@@ -196,6 +198,16 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
     feeds = draw_batch(spec, found.batch, outputs) | {k: v.astype(np.float32) for k, v in fixed.items()}
     np.savez(folder / "feeds.npz", **feeds)
     return [k for k, each in kinds.items() if each is not None], min(spec.max_batch, found.batch)
+
+
+def has_layout() -> bool:
+    """True if onnxruntime here has the blocked layout; elsewhere devices run no blocked graphs."""
+    from edge_sdk.models.derive.targets import Target
+    from edge_sdk.models.gate.runnable import RunnableGraph
+    from edge_sdk.models.passes.blocked import expect_probe, write_probe
+
+    x, y = expect_probe()
+    return np.array_equal(RunnableGraph(Target(write_probe(), ["y"]).model())({"x": x})["y"], y)
 
 
 def write_graph(path: Path, target: Any, slots: Sequence[Any]) -> None:
@@ -235,7 +247,7 @@ def measure(name: str, image: int, blocks: int) -> dict[str, Any]:
             return {"error": (done.stderr.strip().splitlines() or ["no word"])[-1]}
         kinds, most, batch = json.loads(done.stdout.splitlines()[-1])
         parameters = len(np.load(Path(folder) / "feeds.npz")["theta"])
-        worth_it = (Path(folder) / native_part(kinds[-1])).exists() or parameters >= ENOUGH
+        worth_it = (Path(folder) / native_part(kinds[-1])).exists() or takes_products(parameters)
         kinds += ["native"] * (bool(find_library()) and worth_it)
         workers = {k: Worker(DEVICE, folder, k, str(most)) for k in kinds}
         workers["torch"] = Worker(TORCH, folder, name, str(image))

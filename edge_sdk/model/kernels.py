@@ -13,14 +13,21 @@ from typing import Protocol
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError
 from edge_sdk.model.forms import has_native_graphs
-from edge_sdk.model.native import check_library, describe_library, find_library, find_measured_library
+from edge_sdk.model.native import (
+    check_library,
+    describe_library,
+    find_library,
+    find_measured_library,
+    has_fast_products,
+)
 from edge_sdk.model.native_optimiser import use_native_steps
 from edge_sdk.model.operator_probe import check_operators
 
 KINDS = ("auto", "native", "blocked", "portable")
 ENOUGH = 2**19
-"""Parameters from which on native products alone are taken without being asked for: small ones are no faster, and calls
-of a library's kernels take longer. Native graphs, which have fewer kernels to call, are taken whatever their size."""
+"""Parameters from which on the library's products are taken, with native graphs and without: smaller models are no
+faster, and calls of a library's kernels take longer. Native graphs, which have fewer kernels to call, are taken
+whatever their size, small ones with onnxruntime's products."""
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +37,16 @@ class KernelChoice:
     """One way to run a bundle's graphs.
 
     Attributes:
-        library: path of a library whose products take the place of onnxruntime's; "": none.
+        library: path of the library of auscult-native; "": none.
         blocked: the blocked graphs are run where the bundle has them.
         native: graphs are run in their native form where the bundle has it; only with a library.
+        products: the library's products take the place of onnxruntime's; means nothing without one.
     """
 
     library: str = ""
     blocked: bool = False
     native: bool = False
+    products: bool = True
 
     @property
     def kind(self) -> str:
@@ -49,7 +58,8 @@ class KernelChoice:
         if not self.library:
             return f"{self.kind} kernels"
         graphs = f"{'native ' if self.native else ''}{'blocked' if self.blocked else 'portable'} graphs"
-        return f"native kernels ({describe_library()}) on {graphs}"
+        products = "" if self.products else ", with onnxruntime's products"
+        return f"native kernels ({describe_library()}) on {graphs}{products}"
 
 
 class Choosing(Protocol):
@@ -99,14 +109,19 @@ def check_choice(model: Choosing, choice: KernelChoice, check: bool) -> None:
     if choice != KernelChoice() and not check:
         what = "native products" if choice.library else "blocked graphs"
         raise BundleError(f"{what} are only used after the golden vectors have passed")
-    if choice.library:
+    if choice.library and choice.products:
         check_library(choice.library)
     if choice.native:
-        check_operators(choice.library)
+        check_operators(choice.library, choice.products)
     if choice.blocked:
         model.probe()
     if check:
         model.check()
+
+
+def takes_products(parameters: int) -> bool:
+    """True if a model of this size is to have the library's products here, where it is installed."""
+    return parameters >= ENOUGH and has_fast_products()
 
 
 def list_choices(model: Choosing, kind: str) -> list[KernelChoice]:
@@ -121,13 +136,13 @@ def list_choices(model: Choosing, kind: str) -> list[KernelChoice]:
     graphs = [True, False] if f"probe{BLOCKED_SUFFIX}" in model.bundle.manifest["graphs"] else [False]
     if kind == "blocked" and not graphs[0]:
         raise BundleError(f"{model.name} has no blocked graphs; compile it with --blocked")
-    formed, enough = has_native_graphs(model.bundle.manifest), model.bundle.layout.size >= ENOUGH
-    wanted = kind == "auto" and (formed or enough)
+    formed, products = has_native_graphs(model.bundle.manifest), takes_products(model.bundle.layout.size)
+    wanted = kind == "auto" and (formed or products)
     library = find_library() if kind == "native" else find_measured_library() if wanted else ""
     if kind == "native" and not library:
         raise BundleError("there are no native products here: pip install 'auscult[native]', and not AUSCULT_NATIVE=0")
-    native = [KernelChoice(library, blocked, native=True) for blocked in graphs] if library and formed else []
-    products = library and (enough or kind == "native")
-    native += [KernelChoice(library, blocked) for blocked in graphs] if products else []
+    native = [KernelChoice(library, blocked, True, products) for blocked in graphs] if library and formed else []
+    alone = library and (products or kind == "native")
+    native += [KernelChoice(library, blocked) for blocked in graphs] if alone else []
     own = [KernelChoice("", blocked) for blocked in graphs]
     return {"auto": native + own, "native": native, "blocked": own[:1], "portable": own[-1:]}[kind]

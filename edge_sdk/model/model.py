@@ -341,9 +341,9 @@ class Model:
         A graph that cannot have them (a product of integers) gets onnxruntime's own, if not `strict`.
         """
         try:
-            return open_session(graph, data, self.threads, self.choice.library, tensors, planned)
+            return open_session(graph, data, self.threads, self.choice, tensors, planned)
         except BundleError as error:
             if self._strict or not self.choice.library:
                 raise
             log.warning("%s: onnxruntime's own products are used in %s: %s", self.name, graph, error)
-            return open_session(graph, data, self.threads, "", tensors, planned)
+            return open_session(graph, data, self.threads, KernelChoice(), tensors, planned)

@@ -22,8 +22,10 @@ from edge_sdk.model.onnx_write import write, write_graph, write_node
 PACKAGE = "auscult_native"
 SWITCH = "AUSCULT_NATIVE"
 """Variable of the environment that turns it off: 0."""
-MEASURED = frozenset({"avx512"})
-"""Instruction sets with which a training step was measured, and was not slower than with onnxruntime's products."""
+MEASURED = frozenset({"avx512", "avx2"})
+"""Instruction sets with which training steps of native graphs were measured, and were not slower than of others."""
+FAST_PRODUCTS = frozenset({"avx512"})
+"""Those of them with which the library's products were not slower than onnxruntime's."""
 ROWS, DEPTH, COLUMNS = (37, 5), 300, 70
 """Sizes of the products that are compared: many rows and few, two stretches of the depth, no whole block of columns."""
 
@@ -41,6 +43,14 @@ def find_measured_library() -> str:
         return library if not library or load_package().find_instruction_set() in MEASURED else ""
     except (OSError, ValueError):
         return library  # the probe says why it cannot be used
+
+
+def has_fast_products() -> bool:
+    """True with the library, if its instruction set is one of FAST_PRODUCTS, or cannot be told."""
+    try:
+        return bool(find_library()) and load_package().find_instruction_set() in FAST_PRODUCTS
+    except (OSError, ValueError):
+        return True  # the probe says why it cannot be used
 
 
 def describe_library() -> str:

@@ -62,7 +62,7 @@ def open_form(model: Opening, graph: str, strict: bool) -> OnnxSession:
 
 def open_native(model: Opening, graph: str) -> OnnxSession:
     data, tensors = choose_form(model.bundle, graph, native=True)
-    session = open_session(graph, data, model.threads, model.choice.library, tensors, False)
+    session = open_session(graph, data, model.threads, model.choice, tensors, False)
     check_sides(model, graph, session)
     if graph.removesuffix(BLOCKED_SUFFIX) not in ANSWERED:
         compare_with_plain(model, graph, session)
@@ -76,7 +76,7 @@ def compare_with_plain(model: Opening, graph: str, native: OnnxSession) -> None:
         BundleError: an output of the native one is off by more than the bundle allows of a gradient.
     """
     data, tensors = choose_form(model.bundle, graph)
-    plain = open_session(graph, data, 1, "", tensors, False)
+    plain = open_session(graph, data, 1, KernelChoice(), tensors, False)
     given = make_feeds(model) | {"buffers": model.buffers0} | draw_cotangent(model, graph)
     limit = model.bundle.manifest["golden"]["tolerance"]["grad"]
     least = find_least(model, graph)

@@ -12,6 +12,8 @@ from edge_sdk.model.inputs import Array
 
 NEED_OWN_PRODUCTS = ["GemmTransposeFusion"]
 """Optimisations that ask for an attribute's default, which only onnxruntime's own description of an operator has."""
+OWN_PRODUCTS = "auscult.own_products"
+"""Entry of a session's settings with which the library leaves products to onnxruntime, see its library.cc."""
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +28,13 @@ class OnnxSession:
     Args:
         planned: memory pattern on: what a run needs is taken at once, as an earlier run with inputs of these shapes has
             shown. A twelfth faster, where a workstation has the memory.
-        library: path of a library of operators that take the place of onnxruntime's own; "": none.
+        library: path of the library of auscult-native, for operators of its own; "": none.
+        products: with the library, its products take the place of onnxruntime's own.
     """
 
-    def __init__(self, graph: str, data: bytes, threads: int, planned: bool = False, library: str = "") -> None:
+    def __init__(
+        self, graph: str, data: bytes, threads: int, planned: bool = False, library: str = "", products: bool = True
+    ) -> None:
         import onnxruntime as ort  # after check_version: the import itself crashes on some versions and boards
 
         options = ort.SessionOptions()
@@ -42,9 +47,11 @@ class OnnxSession:
         share_arena()
         self.graph = graph
         try:
+            if library and not products:
+                options.add_session_config_entry(OWN_PRODUCTS, "1")
             if library:
                 options.register_custom_ops_library(library)
-            left_out = NEED_OWN_PRODUCTS if library else None
+            left_out = NEED_OWN_PRODUCTS if library and products else None
             providers = ["CPUExecutionProvider"]
             self._session = ort.InferenceSession(data, options, providers, disabled_optimizers=left_out)
         except Exception as error:  # onnxruntime's exceptions have no common base

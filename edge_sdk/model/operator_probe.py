@@ -43,14 +43,14 @@ LIMIT = 1e-5
 """Difference, relative to 1 and the value: many times the roundings of values up to 30."""
 
 
-def check_operators(library: str) -> None:
-    """Compares the library's own operators with numpy.
+def check_operators(library: str, products: bool) -> None:
+    """Compares the library's own operators with numpy, in a session as graphs will have it.
 
     Raises:
         BundleError: it has none, as an older version, or they compute something else.
     """
     try:
-        session = OnnxSession("probe of operators", write_probe(), 1, library=library)
+        session = OnnxSession("probe of operators", write_probe(), 1, library=library, products=products)
     except BundleError as error:
         told = "auscult-native has no operators for native graphs; install the version that belongs to this release"
         raise BundleError(f"{told} ({error})") from error

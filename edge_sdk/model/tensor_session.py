@@ -7,6 +7,7 @@ from typing import Any
 from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.forms import has_native, native_part
 from edge_sdk.model.inputs import Array
+from edge_sdk.model.kernels import KernelChoice
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.model.theta_tensors import TENSORS, ThetaTensors, read_tensors, tensor_part
 
@@ -15,15 +16,17 @@ class TensorSession(OnnxSession):
     """A graph that takes the tensors of theta one by one, called as one that takes theta.
 
     Args:
-        graph: its name, in errors. data: the graph. tensors: its inputs that are tensors of theta. library: as of
-            OnnxSession.
+        graph: its name, in errors. data: the graph. tensors: its inputs that are tensors of theta.
+        library, products: as of OnnxSession.
 
     Raises:
         BundleError: onnxruntime refuses the graph, or it has no such inputs.
     """
 
-    def __init__(self, graph: str, data: bytes, threads: int, tensors: ThetaTensors, library: str = "") -> None:
-        super().__init__(graph, data, threads, library=library)
+    def __init__(
+        self, graph: str, data: bytes, threads: int, tensors: ThetaTensors, library: str = "", products: bool = True
+    ) -> None:
+        super().__init__(graph, data, threads, library=library, products=products)
         self.tensors, names = tensors, {one.name for one in tensors.each}
         if missing := names - {*self.inputs}:
             raise BundleError(f"graph {graph!r} has no input {min(missing)!r}, which the manifest lists")
@@ -54,9 +57,9 @@ def choose_form(bundle: Bundle, graph: str, native: bool = False) -> tuple[bytes
 
 
 def open_session(
-    graph: str, data: bytes, threads: int, library: str, tensors: ThetaTensors | None, planned: bool
+    graph: str, data: bytes, threads: int, choice: KernelChoice, tensors: ThetaTensors | None, planned: bool
 ) -> OnnxSession:
-    """A session for a graph in either form; arguments as of the two classes."""
+    """A session for a graph in either form, with the kernels of a choice; other arguments as of the two classes."""
     if tensors is not None:
-        return TensorSession(graph, data, threads, tensors, library)
-    return OnnxSession(graph, data, threads, planned, library)
+        return TensorSession(graph, data, threads, tensors, choice.library, choice.products)
+    return OnnxSession(graph, data, threads, planned, choice.library, choice.products)

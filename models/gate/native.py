@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from edge_sdk.algebra.vectors import Slot
+from edge_sdk.model.kernels import takes_products
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.derive.tensors import TensorGraph
 from edge_sdk.models.gate.cases import Case
@@ -69,9 +70,9 @@ def check_native(
     rounding = [relative_error(truth.loss_grad(b, torch.float32)[2], g) for b, g in zip(batches, wholes, strict=True)]
     middle = max(FLOAT32_LIMIT, TORCH_FACTOR * float(np.median(rounding)))
     limits = {"median": middle, "worst": max(FLOAT32_WORST, TORCH_FACTOR * max(rounding))}
-    largest = 0.0
+    largest, products = 0.0, takes_products(len(fixed["theta"]))
     for name, form in forms.items():
-        run, errors = open_native(name, form.target, library), defaultdict[str, list[float]](list)
+        run, errors = open_native(name, form.target, library, products), defaultdict[str, list[float]](list)
         for batch, whole in zip(batches, wholes, strict=True):
             data, least = {k: v.numpy() for k, v in batch.items()}, float(np.linalg.norm(whole)) if "@" in name else 0.0
             for output, error in measure_outputs(form, run, slots, {**fixed, **data}, least).items():
@@ -85,9 +86,9 @@ def check_native(
     return largest
 
 
-def open_native(name: str, target: Target, library: str) -> RunnableGraph:
+def open_native(name: str, target: Target, library: str, products: bool) -> RunnableGraph:
     try:
-        return RunnableGraph(target.model(), library)
+        return RunnableGraph(target.model(), library, products)
     except Exception as error:  # onnxruntime's exceptions have no common base
         first = str(error).strip().split("\n")[0][:200]
         advice = "install the auscult-native that belongs to this release, or compile with AUSCULT_NATIVE=0"

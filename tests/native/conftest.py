@@ -16,7 +16,8 @@ from tests.native.libraries import SETS, installed, of_set
 @pytest.fixture(autouse=True)
 def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUSCULT_NATIVE", "1")
-    monkeypatch.setattr(native, "MEASURED", frozenset(SETS))  # tests run on any processor
+    for name in ("MEASURED", "FAST_PRODUCTS"):
+        monkeypatch.setattr(native, name, frozenset(SETS))  # tests run on any processor
     monkeypatch.setattr(kernels, "ENOUGH", 0)  # and with small models
 
 

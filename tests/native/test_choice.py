@@ -36,6 +36,7 @@ def use(library: object, patch: pytest.MonkeyPatch) -> None:
     """Lets a file be found in place of the installed library."""
     for name in ("find_library", "find_measured_library"):
         patch.setattr(f"edge_sdk.model.kernels.{name}", lambda: str(library))
+    patch.setattr("edge_sdk.model.kernels.has_fast_products", lambda: True)
 
 
 # -- where it is right -------------------------------------------------------------------------------------------------
@@ -60,6 +61,14 @@ def test_auto_leaves_out_what_was_not_measured(best: str, monkeypatch: pytest.Mo
     model = Model(WRIST)
     assert (model.kernels, model.fallback) == ("portable", "")
     assert Model(WRIST, kernels="native").choice == KernelChoice(best)
+
+
+def test_products_that_were_slower_are_taken_only_by_name(best: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(native, "FAST_PRODUCTS", frozenset({"another"}))
+    assert Model(WRIST).choice == KernelChoice()
+    assert Model(WRIST, kernels="native").choice == KernelChoice(best)
+    monkeypatch.setattr("edge_sdk.model.kernels.find_measured_library", lambda: "lib")
+    assert list_choices(Named("predict", native=True), "auto")[0] == KernelChoice("lib", native=True, products=False)
 
 
 def test_auto_leaves_out_small_models(best: str, monkeypatch: pytest.MonkeyPatch):
@@ -224,7 +233,7 @@ def test_native_graphs_come_first_whatever_the_size(kind: str, blocked: bool, en
     monkeypatch.setattr("edge_sdk.model.kernels.ENOUGH", enough)
     model: Any = Named("predict", *["probe+blocked"] * blocked, native=True)
     graphs = [True, False] if blocked else [False]
-    wanted = [KernelChoice("lib", each, native=True) for each in graphs]
+    wanted = [KernelChoice("lib", each, native=True, products=enough == 10) for each in graphs]
     wanted += [KernelChoice("lib", each) for each in graphs] if kind == "native" or enough == 10 else []
     wanted += [KernelChoice("", each) for each in graphs] if kind == "auto" else []
     assert list_choices(model, kind) == wanted

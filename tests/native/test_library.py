@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.native import write_probe
 from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.operator_probe import check_operators
 from tests.native.libraries import find_compiler
 from tests.native.products import check_close, make_graph, multiply, run_product
 
@@ -200,6 +201,17 @@ def test_an_attribute_of_another_type(best: str, attribute: dict[str, Any]):
 def test_products_of_another_type_are_refused_when_a_session_is_made(best: str, kind: int):
     with pytest.raises(BundleError, match="refuses graph"):
         OnnxSession("g", make_graph("MatMul", 2, kind), 1, library=best)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.FLOAT])
+def test_a_session_may_keep_onnxruntimes_products(library: str, kind: int):
+    """Of any type, in its bits; operators of the domain are there as before."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 9, shape).astype(helper.tensor_dtype_to_np_dtype(kind)) for shape in ((7, 300), (300, 5)))
+    given, graph = {"a": a / 7 if kind == TensorProto.FLOAT else a, "b": b}, make_graph("MatMul", 2, kind)
+    mixed, plain = OnnxSession("g", graph, 1, library=library, products=False), OnnxSession("g", graph, 1)
+    np.testing.assert_array_equal(mixed.run(given)[0], plain.run(given)[0])
+    check_operators(library, products=False)
 
 
 def test_a_graph_that_no_model_checked(best: str):

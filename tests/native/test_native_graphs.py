@@ -89,15 +89,20 @@ def test_other_networks(best, name):
         check_alike(made, model.choice)
 
 
-def test_small_models_have_them_of_themselves(best, bundle, monkeypatch):
+@pytest.mark.parametrize("kind", ["auto", "native"])
+def test_small_models_have_them_with_onnxruntimes_products(best, portable, kind, monkeypatch):
     monkeypatch.setattr("edge_sdk.model.kernels.ENOUGH", 1 << 30)
-    assert Model(bundle).choice == KernelChoice(best, blocked=True, native=True)
+    choice = KernelChoice(best, native=True, products=False)
+    check_alike(portable, choice)
+    model = Model(portable, kernels=kind)
+    assert model.choice == choice
+    assert model.choice.describe().endswith(" on native portable graphs, with onnxruntime's products")
     monkeypatch.setattr("edge_sdk.model.native.MEASURED", frozenset())
-    assert Model(bundle).choice == KernelChoice(blocked=True)
+    assert Model(portable).choice == KernelChoice()
 
 
-def test_a_predictor_gives_what_predict_gives(best, bundle):
-    model = Model(bundle)
+def test_a_predictor_gives_what_predict_gives(best, portable):
+    model = Model(portable)
     x = np.random.default_rng(0).standard_normal((1, *SHAPE)).astype(np.float32)
     assert np.array_equal(make_predictor(model, model.theta0)(x), model.predict(model.theta0, x))
 
@@ -112,7 +117,7 @@ def test_the_probe_has_every_operator_and_passes(library):
     """All that the compiler writes; sums, loops and gradients of weights are compared by the golden vectors."""
     assert {*OPERATORS} == DIRECT | {*CHAINED.values()} | {"HardSigmoid"}
     assert {line.split()[0] for line in PROGRAM} >= {*OPERATORS}
-    check_operators(library)
+    check_operators(library, products=True)
 
 
 # -- where they are wrong ----------------------------------------------------------------------------------------------
@@ -211,24 +216,24 @@ def test_a_loss_that_is_off_is_not_hidden_by_the_size_of_the_gradient(best, port
     assert "is off by" in model.fallback and "in loss" in model.fallback
 
 
-def test_operators_that_are_wrong_are_found_by_the_probe(best, bundle, monkeypatch):
+def test_operators_that_are_wrong_are_found_by_the_probe(best, portable, monkeypatch):
     monkeypatch.setitem(operator_probe.OPERATORS, "Tanh", np.sinh)  # as if the library had another one
-    model = Model(bundle)
-    assert model.choice == KernelChoice(best, blocked=True)
+    model = Model(portable)
+    assert model.choice == KernelChoice(best)
     assert "the operators of auscult-native are wrong on this machine" in model.fallback
 
 
-def test_an_older_library_gives_its_products(tmp_path, bundle, monkeypatch, caplog):
+def test_an_older_library_gives_its_products(tmp_path, portable, monkeypatch, caplog):
     old = compile_old_library(tmp_path)
     use(old, monkeypatch)
     with caplog.at_level(logging.WARNING):
-        models = [Model(bundle), Model(bundle, kernels="native")]
+        models = [Model(portable), Model(portable, kernels="native")]
     for model in models:
-        assert model.choice == KernelChoice(str(old), blocked=True)
+        assert model.choice == KernelChoice(str(old))
         assert "auscult-native has no operators for native graphs; install the version" in model.fallback
     monkeypatch.setattr("edge_sdk.model.kernels.ENOUGH", 1 << 30)
-    small = Model(bundle)
-    assert small.choice == KernelChoice(blocked=True) and "has no operators" in small.fallback
+    small = Model(portable)
+    assert small.choice == KernelChoice() and "has no operators" in small.fallback
 
 
 def test_a_program_that_the_library_does_not_know(best, portable):

@@ -68,10 +68,10 @@ def test_devices_of_a_replay_reach_what_they_reach_there(best, tmp_path, monkeyp
     """As with onnxruntime's products, and all sessions have native ones."""
     libraries, init = [], OnnxSession.__init__
 
-    def init_and_note(session, graph, data, threads, planned=False, library=""):
-        libraries.append(library)
-        init(session, graph, data, threads, planned, library)
+    def init_and_note(session, graph, data, threads, planned=False, library="", products=True):
+        libraries.append((library, products))
+        init(session, graph, data, threads, planned, library, products)
 
     monkeypatch.setattr(OnnxSession, "__init__", init_and_note)
     test_job.test_devices_of_a_replay_reach_what_they_reach_there(tmp_path, "fedavg")
-    assert {*libraries} == {best}
+    assert {*libraries} == {(best, True)}

@@ -1,7 +1,7 @@
 // Operators for onnxruntime: MatMul and Gemm of ONNX, and those of the domain "auscult". All are of float32.
 //
-// The first two take the place of onnxruntime's own kernels in a session that has registered this library; graphs need
-// nothing for it.
+// The first two take the place of onnxruntime's own kernels in a session that has registered this library, unless its
+// settings have the entry "auscult.own_products"; graphs need nothing for it.
 
 #include <initializer_list>
 #include <mutex>
@@ -62,7 +62,9 @@ EXPORT Status* RegisterCustomOps(SessionOptions* options, const ApiBase* base) {
   if (!choose_set()) return create_status(api, "AUSCULT_NATIVE_SET names an instruction set that is not there");
   Domain* const* domains = nullptr;
   Status* status = find_domains(api, &domains);
-  for (size_t i = 0; i < DOMAINS && !status; i++) status = add_domain(api, options, domains[i]);
+  int own_products = 0;
+  if (!status) status = has_setting(api, options, "auscult.own_products", &own_products);
+  for (size_t i = own_products ? 1 : 0; i < DOMAINS && !status; i++) status = add_domain(api, options, domains[i]);
   return status;
 }
 

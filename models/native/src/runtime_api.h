@@ -110,6 +110,10 @@ inline Status* get_output(const Api* api, Context* context, size_t number, const
                           Value** found) {
   return call<91, Context*, size_t, const int64_t*, size_t, Value**>(api, context, number, sizes, rank, found);
 }
+// Whether a session's settings have an entry of this name.
+inline Status* has_setting(const Api* api, const SessionOptions* options, const char* name, int* found) {
+  return call<237, const SessionOptions*, const char*, int*>(api, options, name, found);
+}
 inline Status* run_parts(const Api* api, const Context* context, void (*part)(void*, size_t), size_t count,
                          void* given) {
   return call<274, const Context*, void (*)(void*, size_t), size_t, size_t, void*>(api, context, part, count, 0,
