@@ -28,6 +28,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from speed import has_layout
 from step import DEVICE, ONE_THREAD, ROOT, TORCH, TUNED, Worker
 
 BATCH, BLOCKS = 32, 9
@@ -175,14 +176,17 @@ def main() -> int:
     parser.add_argument("--no-blocked", action="store_true")
     args = parser.parse_args()
     results, start = {}, time.perf_counter()
+    blocked = not args.no_blocked and has_layout()
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         if not args.json:
             print(f"batch {BATCH}, one thread; torch's allocator: default; tuned: {TUNED}", flush=True)
+            if not blocked and not args.no_blocked:
+                print("onnxruntime has another blocked layout on this processor: portable graphs only")
             print(join_cells([c for c, _ in COLUMNS]), flush=True)
         for name in args.names or ZOO:
-            r = compile_model(name, folder, not args.no_blocked)
+            r = compile_model(name, folder, blocked)
             results[name] = r if "error" in r else {**r, **measure(name, r["bundle"], r["blocked"])}
             if not args.json:
                 print(write_row(name, results[name]), flush=True)

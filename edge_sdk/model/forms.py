@@ -1,4 +1,4 @@
-"""The forms in which a bundle has a graph. All compute the same; a device takes the fastest one that it can run.
+"""The forms in which a bundle has a graph. All compute the same; a device takes the last of these that it can run.
 
     GRAPH.onnx           theta as a whole, standard operators (in blocked graphs onnxruntime's, too); always there
     GRAPH.tensors.onnx   the tensors of theta one by one, if the manifest's entry of the graph has `tensors`
