@@ -28,7 +28,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from speed import has_layout
 from step import DEVICE, ONE_THREAD, ROOT, TORCH, TUNED, Worker
 
 BATCH, BLOCKS = 32, 9
@@ -167,6 +166,7 @@ def list_missed(r: dict) -> str:
 
 
 def main() -> int:
+    from edge_sdk.models.gate.blocks import find_block
     from edge_sdk.models.zoo import ZOO
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -176,14 +176,14 @@ def main() -> int:
     parser.add_argument("--no-blocked", action="store_true")
     args = parser.parse_args()
     results, start = {}, time.perf_counter()
-    blocked = not args.no_blocked and has_layout()
+    blocked = not args.no_blocked and find_block() > 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         if not args.json:
             print(f"batch {BATCH}, one thread; torch's allocator: default; tuned: {TUNED}", flush=True)
             if not blocked and not args.no_blocked:
-                print("onnxruntime has another blocked layout on this processor: portable graphs only")
+                print("onnxruntime has no blocked layout on this machine: portable graphs only")
             print(join_cells([c for c, _ in COLUMNS]), flush=True)
         for name in args.names or ZOO:
             r = compile_model(name, folder, blocked)

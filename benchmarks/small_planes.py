@@ -23,6 +23,7 @@ from edge_sdk.model.native import find_library
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.models.bundle import compile as compiler
 from edge_sdk.models.derive import targets
+from edge_sdk.models.gate.blocks import find_block
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.models.passes import winograd
 
@@ -124,7 +125,8 @@ def write(net: nn.Module, channels: int, side: int, products: bool) -> tuple[byt
         spec = Spec("net", (channels, side, side), 4)
         state, examples = compiler.lay_out_state(net, spec), [compiler.make_example(i) for i in spec.list_inputs()]
         source = compiler.write_source(net, spec, state, examples, "off")[1]
-        both = source, source.use_blocks() or source
+        block = find_block()
+        both = source, (source.use_blocks(block) if block else None) or source
         portable, blocked = (targets.write_loss_grad(each, "cross_entropy").model() for each in both)
         return portable.SerializeToString(), blocked.SerializeToString()
     finally:

@@ -181,6 +181,7 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
     from edge_sdk.models.bundle import compile as compiler
     from edge_sdk.models.derive import targets
     from edge_sdk.models.frontend.statistics import settle_statistics
+    from edge_sdk.models.gate.blocks import find_block
     from edge_sdk.models.passes import steps
 
     net = settle_statistics(found.net, found.spec.norm)
@@ -189,7 +190,7 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
     _, source = compiler.write_source(net, found.spec, state, examples, "off")
     spec = compiler.set_max_batch(compiler.set_classes(found.spec, source.output_shape), source)
     source.samples = spec.max_batch or steps.MOST
-    kinds = {"portable": source, "blocked": source.use_blocks() if has_layout() else None}
+    kinds = {"portable": source, "blocked": source.use_blocks(block) if (block := find_block()) else None}
     for kind, each in kinds.items():
         if each is not None:
             write_graph(folder / kind, targets.write_loss_grad(each, spec.loss), state.slots)
@@ -198,16 +199,6 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
     feeds = draw_batch(spec, found.batch, outputs) | {k: v.astype(np.float32) for k, v in fixed.items()}
     np.savez(folder / "feeds.npz", **feeds)
     return [k for k, each in kinds.items() if each is not None], min(spec.max_batch, found.batch)
-
-
-def has_layout() -> bool:
-    """True if onnxruntime here has the blocked layout; elsewhere devices run no blocked graphs."""
-    from edge_sdk.models.derive.targets import Target
-    from edge_sdk.models.gate.runnable import RunnableGraph
-    from edge_sdk.models.passes.blocked import expect_probe, write_probe
-
-    x, y = expect_probe()
-    return np.array_equal(RunnableGraph(Target(write_probe(), ["y"]).model())({"x": x})["y"], y)
 
 
 def write_graph(path: Path, target: Any, slots: Sequence[Any]) -> None:

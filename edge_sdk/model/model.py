@@ -285,7 +285,8 @@ class Model:
         Raises:
             BundleError: it has another one, or none.
         """
-        check_layout(self.session(f"probe{BLOCKED_SUFFIX}"))
+        name = f"probe{BLOCKED_SUFFIX}"
+        check_layout(self.session(name), self.bundle.manifest["graphs"][name]["inputs"][0]["shape"])
 
     def parameters(self, theta: Vector) -> Floats:
         return check_floats("theta", theta, (self.layout.size,))

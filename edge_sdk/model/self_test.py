@@ -6,7 +6,7 @@ A runtime that is broken on some board is found here, before it trains on anybod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from edge_sdk.model.dropout import MASKS, DropSite, draw_masks
 from edge_sdk.model.inputs import Array, Floats
 from edge_sdk.model.onnx_session import OnnxSession
 
-BLOCK = 16
+BLOCKS = (8, 16)
 """Channels in a block, in bundles of this format version."""
 
 
@@ -89,14 +89,19 @@ def measure_distance(got: Array, want: Array, least: float = 0.0) -> float:
     return float(np.linalg.norm(apart)) / max(size, least, 1e-30)
 
 
-def check_layout(probe: OnnxSession) -> None:
+def check_layout(probe: OnnxSession, shape: Sequence[object]) -> None:
     """Runs the probe, which shows how this machine's onnxruntime lays out blocks of channels.
 
+    Args:
+        shape: of the probe's input, two blocks of channels: (1, 2 b, 1, 3).
+
     Raises:
-        BundleError: not in the layout for which blocked graphs are written.
+        BundleError: there are no such blocks, or not in the layout for which blocked graphs are written.
     """
-    x = np.arange(6 * BLOCK, dtype=np.float32).reshape(1, 2 * BLOCK, 1, 3)
-    want = x.reshape(2, BLOCK, 3).transpose(0, 2, 1)
-    got = probe.run({"x": x})[0]
-    if not np.array_equal(np.reshape(got, want.shape), want):
-        raise BundleError(f"the blocked layout of this machine is not that of {BLOCK} channels in a block")
+    b = next((b for b in BLOCKS if [*shape] == [1, 2 * b, 1, 3]), 0)
+    if not b:
+        raise BundleError(f"the probe of the blocked layout has the shape {str(shape)[:100]}, which no two blocks have")
+    x = np.arange(6 * b, dtype=np.float32).reshape(1, 2 * b, 1, 3)
+    want, got = x.reshape(2, b, 3).transpose(0, 2, 1), probe.run({"x": x})[0]
+    if got.size != want.size or not np.array_equal(np.reshape(got, want.shape), want):
+        raise BundleError(f"the blocked layout of this machine is not that of {b} channels in a block")

@@ -35,6 +35,7 @@ from edge_sdk.models.frontend.side_effects import explain_own_backward, refuse_c
 from edge_sdk.models.frontend.statistics import settle_statistics
 from edge_sdk.models.frontend.training import refuse_training_only
 from edge_sdk.models.frontend.wrappers import as_written, unwrap
+from edge_sdk.models.gate.blocks import find_block
 from edge_sdk.models.gate.calls import check_calls
 from edge_sdk.models.gate.check import BLOCKED, YShape, check_graphs, draw_consistency, find_unequal_parts
 from edge_sdk.models.gate.gate import Drops, Truth
@@ -45,8 +46,8 @@ from edge_sdk.models.ir.errors import CompileError, UnsupportedPattern
 from edge_sdk.models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.shapes import as_numbers
 from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
-from edge_sdk.models.passes import blocked
 from edge_sdk.models.passes.batch_norm import find_least_batch, find_momenta, name_statistics
+from edge_sdk.models.passes.blocked import write_probe
 from edge_sdk.models.passes.steps import MOST, choose_max_batch
 
 ShowProgress = Callable[[str], None]
@@ -324,14 +325,20 @@ def write_loss_grad(source: Source, spec: Spec, groups: Sequence[str] | None = N
 
 
 def make_blocked_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:
-    """Second versions of graphs in the blocked layout, and its probe; none if no convolution fits."""
-    other, training = source.use_blocks(), trained.use_blocks()
+    """Second versions of graphs in the blocked layout of this machine, and its probe; none if no convolution fits.
+
+    Raises:
+        CompileError: onnxruntime has none here.
+    """
+    if not (block := find_block()):
+        raise CompileError("onnxruntime has no blocked layout on this machine; compile without --blocked")
+    other, training = source.use_blocks(block), trained.use_blocks(block)
     if other is None or training is None:
         return {}
     return {
         f"predict{BLOCKED}": targets.write_predict(other),
         f"loss_grad{BLOCKED}": write_loss_grad(training, spec),
-        f"probe{BLOCKED}": Target(blocked.write_probe(), ["y"]),
+        f"probe{BLOCKED}": Target(write_probe(block), ["y"]),
     }
 
 

@@ -87,6 +87,7 @@ class Source:
 
     Attributes:
         samples: of the largest step, for choices that depend on it.
+        block: channels in a block of the blocked layout; 0: it is not used.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Source:
         running: Collection[str] = (),
         renorm: bool = False,
     ) -> None:
-        self.renorm, self.blocked, self.samples = renorm, False, SAMPLES
+        self.renorm, self.block, self.samples = renorm, 0, SAMPLES
         self.parameters, self.running = [s for slots in vectors.values() for s in slots], frozenset(running)
         self.buffers, self.output, self.momentum = list(buffers), forward.output, momentum or {}
         self._graph = read_forward(forward)
@@ -128,17 +129,17 @@ class Source:
         other._graph, other._kept = self._rewritten(value), {self.output, value}
         return other, value
 
-    def use_blocks(self) -> Source | None:
-        """A source with convolutions in the blocked layout, or None if no convolution fits it."""
+    def use_blocks(self, block: int) -> Source | None:
+        """A source with convolutions in blocks of so many channels, or None if no convolution fits these."""
         other = copy.copy(self)
-        other.blocked = True
-        return other if use_blocked_layout(copy.deepcopy(self._graph)) else None
+        other.block = block
+        return other if use_blocked_layout(copy.deepcopy(self._graph), block) else None
 
     def copy_graph(self) -> OnnxGraph:
         """A copy of the graph for prediction."""
         g = copy.deepcopy(self._graph)
-        if self.blocked:
-            use_blocked_layout(g)
+        if self.block:
+            use_blocked_layout(g, self.block)
         use_plane_matrices(g)
         spread_numbers(g)
         return g
@@ -147,10 +148,10 @@ class Source:
         """A copy of the graph for training, with the statistics of the batch if it has momenta."""
         g = copy.deepcopy(self._graph)
         biases = drop_idle_biases(g, self._kept, is_running) if self.momentum else {}
-        most = MOST_BESIDE_BLOCKED if self.blocked else MOST_BESIDE_PORTABLE
+        most = MOST_BESIDE_BLOCKED if self.block else MOST_BESIDE_PORTABLE
         use_winograd(g, most, bool(self.momentum), min(SAMPLES, self.samples))
-        if self.blocked:
-            use_blocked_layout(g)
+        if self.block:
+            use_blocked_layout(g, self.block)
         use_plane_matrices(g)
         flatten_planes(g, self._kept)
         turn_convolutions(g)

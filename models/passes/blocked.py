@@ -6,7 +6,8 @@ are computed, so the graph reorders them on the way. The operators are onnxrunti
 such a graph only after a probe and the golden vectors have passed there, and says so where they do not.
 
 Shapes: an image (B, C, H, W) becomes [B, C/b, H, W, b]; dense weights (O, I, K) become [O/b, I/b, K, b of I, b of O],
-those of few input channels and of depthwise convolutions [O/b, I, K, b of O]. A value keeps its nominal shape.
+those of few input channels and of depthwise convolutions [O/b, I, K, b of O]. A value keeps its nominal shape. How many
+channels b are in a block depends on the processor: 16 with AVX-512 and on 64-bit Arm, 8 with AVX and AVX2.
 """
 
 from __future__ import annotations
@@ -24,34 +25,35 @@ from edge_sdk.models.rules.convolution import sum_channels, write_input_adjoint
 from edge_sdk.models.rules.window import Window, read_window
 
 DOMAIN = "com.microsoft.nchwc"
-BLOCK = 16
+BLOCKS = (16, 8)
+"""Channels that a block may have."""
 Sizes = tuple[int, ...]
 Image = tuple[Dim, int, int, int]
 """Shape of images: (B, C, H, W)."""
 
 
-def use_blocked_layout(g: OnnxGraph) -> int:
-    """Rewrite every convolution that fits, in place; the number of them."""
+def use_blocked_layout(g: OnnxGraph, b: int) -> int:
+    """Rewrite every convolution that fits blocks of b channels, in place; the number of them."""
     forward, g.nodes, count = g.nodes, [], 0
     for n in forward:
         window = read_window(g, n, g.numbers(n.inputs[1])[2:]) if n.op == "Conv" else None
-        if window is None or not fits(g, n, window):
+        if window is None or not fits(g, n, window, b):
             g.nodes.append(n)
             continue
         g.where, count = n.where, count + 1
-        rewrite_convolution(g, n, window)
+        rewrite_convolution(g, n, window, b)
     g.where = ""
     return count
 
 
-def fits(g: OnnxGraph, n: OnnxNode, window: Window) -> bool:
+def fits(g: OnnxGraph, n: OnnxNode, window: Window, b: int) -> bool:
     """True if the channels of a convolution fill whole blocks."""
     outputs, per_group, *_ = g.numbers(n.inputs[1])
     channels = g.sample_shape(n.inputs[0])[0]
-    if len(window.kernel) > 2 or outputs % BLOCK:
+    if len(window.kernel) > 2 or outputs % b:
         return False
-    dense = window.group == 1 and (per_group % BLOCK == 0 or per_group < BLOCK)
-    grouped = per_group % BLOCK == 0 and outputs // window.group % BLOCK == 0
+    dense = window.group == 1 and (per_group % b == 0 or per_group < b)
+    grouped = per_group % b == 0 and outputs // window.group % b == 0
     return is_depthwise(window, outputs, channels) or dense or grouped
 
 
@@ -60,18 +62,18 @@ def is_depthwise(window: Window, outputs: int, channels: int) -> bool:
     return window.group == outputs == channels
 
 
-def rewrite_convolution(g: OnnxGraph, n: OnnxNode, window: Window) -> None:
+def rewrite_convolution(g: OnnxGraph, n: OnnxNode, window: Window, b: int) -> None:
     """Append a convolution in the blocked layout, with its backward pass."""
     x, w = n.inputs[:2]
     sx, sw, sy = g.shape(x), g.numbers(w), g.shape(n.outputs[0])
     depthwise = is_depthwise(window, sw[0], as_number(sx[1]))
-    weights = block_outputs(g, w) if depthwise or sw[1] < BLOCK else block_weights(g, w)
-    y = convolve(g, x, weights, sw, sy, window, bias=n.inputs[2] if len(n.inputs) > 2 else "")
+    weights = block_outputs(g, w) if depthwise or sw[1] < b else block_weights(g, w, b)
+    y = convolve(g, x, weights, sw, sy, window, b, bias=n.inputs[2] if len(n.inputs) > 2 else "")
     g.op("Identity", y, shape=sy, output=n.outputs[0])
 
     def backward(g: OnnxGraph, gy: str, want: Sequence[bool]) -> list[str | None]:
-        gx = write_blocked_input_adjoint(g, gy, w, window, sx) if want[0] else None
-        gw = write_blocked_weight_adjoint(g, x, gy, window, sw) if want[1] else None
+        gx = write_blocked_input_adjoint(g, gy, w, window, sx, b) if want[0] else None
+        gw = write_blocked_weight_adjoint(g, x, gy, window, sw, b) if want[1] else None
         return [gx, gw, sum_channels(g, gy) if len(want) > 2 and want[2] else None]
 
     g.custom_gradients[n.outputs[0]] = CustomGradient(tuple(n.inputs), backward)
@@ -109,19 +111,19 @@ def block_outputs(g: OnnxGraph, w: str) -> str:
     return reorder(g, g.reshape(w, (1, sw[0], 1, prod(sw[1:]))))
 
 
-def block_weights(g: OnnxGraph, w: str) -> str:
+def block_weights(g: OnnxGraph, w: str, b: int) -> str:
     """Weights (O, I, K) as [O/b, I/b, K, b of I, b of O]."""
     outputs, inputs, *kernel = g.numbers(w)
-    taps, b = prod(kernel), BLOCK
+    taps = prod(kernel)
     if taps > 1:  # before the outputs are blocked: afterwards it takes twice the time
         w = g.transpose(g.reshape(w, (outputs, inputs // b, b, taps)), [0, 1, 3, 2])
     return g.reshape(reorder(g, g.reshape(w, (1, outputs, 1, inputs * taps))), (outputs // b, inputs // b, taps, b, b))
 
 
-def block_turned_weights(g: OnnxGraph, w: str, groups: int) -> str:
+def block_turned_weights(g: OnnxGraph, w: str, groups: int, b: int) -> str:
     """Weights (O, I, K) flipped, inputs and outputs of each group exchanged: [I/b, O/b, K, b of O, b of I]."""
     outputs, inputs, *kernel = g.numbers(w)
-    taps, b = prod(kernel), BLOCK
+    taps = prod(kernel)
     rows = reorder(g, g.reshape(w, (outputs, inputs, 1, taps)))
     shape = (groups, outputs // groups // b, b, inputs // b, taps)
     if taps == 1:
@@ -155,10 +157,10 @@ def pick(g: OnnxGraph, v: str, axis: int, index: Sequence[int]) -> str:
 # -- convolutions ----------------------------------------------------------------------------------------------------
 
 
-def convolve(g: OnnxGraph, x: str, weights: str, sw: Sizes, sy: Shape, window: Window, bias: str = "") -> str:
+def convolve(g: OnnxGraph, x: str, weights: str, sw: Sizes, sy: Shape, window: Window, b: int, bias: str = "") -> str:
     """The convolution of an ordinary value with blocked weights, as an ordinary value of shape `sy`."""
     image = g.reshape(x, as_image(g.shape(x)))
-    image = image if g.sample_shape(image)[0] < BLOCK else reorder(g, image)
+    image = image if g.sample_shape(image)[0] < b else reorder(g, image)
     return from_blocked(g, write_kernel(g, image, weights, sw, as_image(sy), window, bias), sy)
 
 
@@ -174,25 +176,25 @@ def write_kernel(g: OnnxGraph, image: str, weights: str, sw: Sizes, sy: Image, w
     )  # fmt: skip
 
 
-def write_blocked_input_adjoint(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape) -> str:
+def write_blocked_input_adjoint(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape, b: int) -> str:
     """The adjoint of x: by phases or a convolution with turned weights where these fit, else as in convolution.py."""
     sw, (channels, *positions) = g.numbers(w), as_numbers(sx[1:])
     depthwise = is_depthwise(window, sw[0], channels)
     if depthwise and has_phases(window, positions):
-        return write_phases(g, gy, w, window, sx)
+        return write_phases(g, gy, w, window, sx, b)
     inside = all(r >= p for r, p in zip(window.reach * 2, window.pads, strict=True))
-    if not window.dense or not inside or (not depthwise and sw[1] % BLOCK):
+    if not window.dense or not inside or (not depthwise and sw[1] % b):
         return write_input_adjoint(g, gy, w, window, sx)
     before, after = (
         tuple(r - p for r, p in zip(window.reach, pads, strict=True)) for pads in (window.before, window.after)
     )
     turned = Window(window.kernel, window.stride, before, after, window.dilation, window.group)
     if not depthwise:
-        weights, groups = block_turned_weights(g, w, window.group), window.group
-        return convolve(g, gy, weights, (sw[1] * groups, sw[0] // groups, *window.kernel), sx, turned)
+        weights, groups = block_turned_weights(g, w, window.group, b), window.group
+        return convolve(g, gy, weights, (sw[1] * groups, sw[0] // groups, *window.kernel), sx, turned, b)
     taps = prod(window.kernel)
-    rows = g.reshape(block_outputs(g, w), (sw[0] // BLOCK, taps, BLOCK))
-    return convolve(g, gy, pick(g, rows, 1, range(taps - 1, -1, -1)), sw, sx, turned)
+    rows = g.reshape(block_outputs(g, w), (sw[0] // b, taps, b))
+    return convolve(g, gy, pick(g, rows, 1, range(taps - 1, -1, -1)), sw, sx, turned, b)
 
 
 def has_phases(window: Window, positions: Sequence[int]) -> bool:
@@ -201,13 +203,13 @@ def has_phases(window: Window, positions: Sequence[int]) -> bool:
     return plain and window.stride[0] <= 2 and positions[0] % window.stride[0] == 0
 
 
-def write_phases(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape) -> str:
+def write_phases(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape, b: int) -> str:
     """Depthwise on one axis: gx[s j + r] = sum over taps k = r + p (mod s) of gy[j + (r + p - k) / s] w[k].
 
     There is one convolution per phase r; their results are interleaved in the blocked layout.
     """
     batch, (channels, length) = sx[0], as_numbers(sx[1:])
-    (taps,), (s,), p, b = window.kernel, window.stride, window.before[0], BLOCK
+    (taps,), (s,), p = window.kernel, window.stride, window.before[0]
     image = to_blocked(g, gy)
     rows = g.reshape(block_outputs(g, w), (channels // b, taps, b))
     lanes, many, out = multiply((batch, channels // b)), length // s, g.sample_shape(gy)[1]
@@ -222,14 +224,14 @@ def write_phases(g: OnnxGraph, gy: str, w: str, window: Window, sx: Shape) -> st
     return from_blocked(g, together, sx)
 
 
-def write_blocked_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Sizes) -> str:
+def write_blocked_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Sizes, b: int) -> str:
     """The adjoint of w: where a convolution is depthwise, it is a depthwise convolution as well."""
     if not is_depthwise(window, sw[0], g.sample_shape(x)[0]):
         return weight_gradient.write_weight_adjoint(g, x, gy, window, sw)
-    return write_depthwise_weight_adjoint(g, x, gy, window, sw)
+    return write_depthwise_weight_adjoint(g, x, gy, window, sw, b)
 
 
-def write_depthwise_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Sizes) -> str:
+def write_depthwise_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window, sw: Sizes, b: int) -> str:
     """gw[c, k] = sum over b, p of gy[b, c, p] x[b, c, s p + d k - before]: x convolved with the kernel gy.
 
     Stride and dilation exchange their roles. The sum over samples is part of it: the images of a channel lie below each
@@ -242,7 +244,7 @@ def write_depthwise_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window
     *_, rows, columns = as_image(g.shape(gy))
     need = max(height + top, s * (rows - 1) + d * (tall - 1) - top + 1)
     pitch = max(-(-need // s), rows)
-    image, kernel = stack_images(g, to_blocked(g, x), s * pitch), stack_images(g, to_blocked(g, gy), pitch)
+    image, kernel = stack_images(g, to_blocked(g, x), s * pitch, b), stack_images(g, to_blocked(g, gy), pitch, b)
     bottom, right = d * (tall - 1) - top - s + 1, e * (wide - 1) + t * (columns - 1) + 1 - width - left
     more = tuple(-(min(0, v) // by) for v, by in ((bottom, d), (right, e)))  # stops that no tap is for
     found = g.op(
@@ -254,10 +256,10 @@ def write_depthwise_weight_adjoint(g: OnnxGraph, x: str, gy: str, window: Window
     return g.reshape(g.slices(taps, [2, 3], [0, 0], [tall, wide], [1, 1]) if any(more) else taps, sw)
 
 
-def stack_images(g: OnnxGraph, image: str, pitch: int) -> str:
+def stack_images(g: OnnxGraph, image: str, pitch: int, b: int) -> str:
     """Blocked images (B, C, H, W) below each other as one, (1, C, B pitch, W), with zeros up to `pitch` rows."""
     batch, channels, height, width = as_image(g.shape(image))
-    blocks, row = channels // BLOCK, width * BLOCK
+    blocks, row = channels // b, width * b
     planes = g.reshape(image, (batch, blocks, height * row))
     stacked = g.transpose(g.pad(planes, [0, 0, 0], [0, 0, (pitch - height) * row]), [1, 0, 2])
     return g.reshape(stacked, (1, channels, multiply((batch, pitch)), width))
@@ -266,15 +268,15 @@ def stack_images(g: OnnxGraph, image: str, pitch: int) -> str:
 # -- probe -----------------------------------------------------------------------------------------------------------
 
 
-def write_probe() -> OnnxGraph:
+def write_probe(b: int) -> OnnxGraph:
     """The graph x (1, 2 b, 1, 3) -> y: the blocked layout as a machine's onnxruntime makes it."""
     g = OnnxGraph()
-    g.input("x", (1, 2 * BLOCK, 1, 3))
+    g.input("x", (1, 2 * b, 1, 3))
     g.op("ReorderInput", "x", domain=DOMAIN, shape=g.shape("x"), output="y")
     return g
 
 
-def expect_probe() -> tuple[np.ndarray, np.ndarray]:
-    """(x, y) of the probe where the layout is the one that the graphs were written for."""
-    x = np.arange(6 * BLOCK, dtype=np.float32).reshape(1, 2 * BLOCK, 1, 3)
-    return x, x.reshape(2, BLOCK, 3).transpose(0, 2, 1).reshape(x.shape)
+def expect_probe(b: int) -> tuple[np.ndarray, np.ndarray]:
+    """(x, y) of the probe where blocks have b channels."""
+    x = np.arange(6 * b, dtype=np.float32).reshape(1, 2 * b, 1, 3)
+    return x, x.reshape(2, b, 3).transpose(0, 2, 1).reshape(x.shape)

@@ -14,7 +14,7 @@ from edge_sdk.models.derive import tensors
 from edge_sdk.models.derive.native import native_form
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.ir.spec import Spec
-from tests.models.blocked_layout import skip_other_layouts
+from tests.models.blocked_layout import skip_without_blocks
 
 SHAPE = (3, 8, 8)
 
@@ -29,7 +29,7 @@ def planes():
 def compile_planes(progress=lambda text: None, **settings):
     """The file of `planes`, with native forms unless the settings say otherwise."""
     spec = Spec("m", SHAPE, 3, features="0", **{"native": True, **settings})
-    with skip_other_layouts():
+    with skip_without_blocks():
         return compile_module(planes().eval(), spec, progress, search=0).data
 
 

@@ -11,9 +11,14 @@ import edge_sdk.model.self_test
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.model import Model
+from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.self_test import check_layout
 from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.derive.targets import Target
+from edge_sdk.models.gate.blocks import find_block
 from edge_sdk.models.ir.spec import Spec
-from tests.models.blocked_layout import skip_other_layouts
+from edge_sdk.models.passes.blocked import BLOCKS, write_probe
+from tests.models.blocked_layout import skip_without_blocks
 
 
 def net():
@@ -49,7 +54,7 @@ def mobile_net():
 
 
 def bundle_of(module, shape, blocked=True):
-    with skip_other_layouts():
+    with skip_without_blocks():
         return parse(compile_module(module, Spec("m", shape, blocked=blocked)).data)
 
 
@@ -77,7 +82,7 @@ def test_outputs_and_gradients_are_those_of_the_portable_graphs(make, shape):
 
 
 def test_another_layout_falls_back_and_says_so(bundle, monkeypatch, caplog):
-    monkeypatch.setattr(edge_sdk.model.self_test, "BLOCK", 8)
+    monkeypatch.setattr(edge_sdk.model.self_test, "BLOCKS", ())
     with caplog.at_level(logging.WARNING):
         model = Model(bundle)
     assert model.kernels == "portable" and "m: portable kernels are used" in caplog.text
@@ -87,11 +92,19 @@ def test_another_layout_falls_back_and_says_so(bundle, monkeypatch, caplog):
         Model(bundle, kernels="blocked")
 
 
-def test_a_layout_that_probes_wrong_is_refused(bundle, monkeypatch):
-    model = Model(bundle, kernels="portable")
-    monkeypatch.setattr(edge_sdk.model.self_test.np, "array_equal", lambda a, b: False)
-    with pytest.raises(BundleError, match="is not that of 16 channels in a block"):
-        model.probe()
+@pytest.mark.parametrize("block", BLOCKS)
+def test_blocks_of_another_size_are_refused_by_the_probe(block):
+    """As in a bundle from a machine with other blocks."""
+    probe = Target(write_probe(block), ["y"]).model().SerializeToString()
+    session = OnnxSession("probe", probe, 1)
+    if block == find_block():
+        check_layout(session, [1, 2 * block, 1, 3])
+    else:
+        with pytest.raises(BundleError, match=f"is not that of {block} channels in a block"):
+            check_layout(session, [1, 2 * block, 1, 3])
+    for shape in ([1, 6, 1, 3], [2 * block], ["B", 2 * block, 1, 3], []):
+        with pytest.raises(BundleError, match="which no two blocks have"):
+            check_layout(session, shape)
 
 
 def test_without_the_golden_vectors_they_are_not_used(bundle):

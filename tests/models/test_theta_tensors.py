@@ -26,7 +26,7 @@ from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
 from edge_sdk.models.ir.shapes import BatchDim
 from edge_sdk.models.ir.spec import Spec
 from tests.model.bundle_files import repacked
-from tests.models.blocked_layout import skip_other_layouts
+from tests.models.blocked_layout import skip_without_blocks
 
 BATCH = 5
 LIMITS = {"LEAST": tensors.LEAST, "EACH": tensors.EACH}
@@ -89,7 +89,7 @@ def always():
 
 def bundle_of(build, shape, **settings):
     torch.manual_seed(3)
-    with skip_other_layouts():
+    with skip_without_blocks():
         return parse(compile_module(build().eval(), Spec("net", shape, 3, **settings)).data)
 
 

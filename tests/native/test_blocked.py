@@ -31,7 +31,7 @@ def test_both_are_used(best, bundle, kind):
 
 @pytest.mark.parametrize("kind", ["auto", "native"])
 def test_portable_graphs_with_native_products_where_the_layout_is_another(best, bundle, kind, monkeypatch):
-    monkeypatch.setattr(edge_sdk.model.self_test, "BLOCK", 8)
+    monkeypatch.setattr(edge_sdk.model.self_test, "BLOCKS", ())
     model = Model(bundle, kernels=kind)
     assert model.choice == KernelChoice(best) and model.fallback
 

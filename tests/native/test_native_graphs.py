@@ -247,7 +247,7 @@ def test_a_program_that_the_library_does_not_know(best, portable):
 
 
 def test_portable_forms_where_the_layout_is_another(best, bundle, monkeypatch):
-    monkeypatch.setattr(edge_sdk.model.self_test, "BLOCK", 8)
+    monkeypatch.setattr(edge_sdk.model.self_test, "BLOCKS", ())
     assert Model(bundle).choice == KernelChoice(best, native=True)
 
 
