@@ -126,7 +126,9 @@ def add_graph_options(p: argparse.ArgumentParser) -> None:
         help="samples that a device puts through at once (default: what fits a cache)",
     )
     p.add_argument(
-        "--blocked", action="store_true", help="also write graphs in onnxruntime's blocked layout (convolutions)"
+        "--blocked",
+        action="store_true",
+        help="also write graphs in the blocked layout that onnxruntime has on this processor (faster convolutions)",
     )
     p.add_argument(
         "--native", action="store_true", help="also write graphs with operators of auscult-native, for workstations"

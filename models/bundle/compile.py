@@ -14,10 +14,10 @@ from torch import nn
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import DropSite
 from edge_sdk.models.bundle import container
+from edge_sdk.models.bundle.graphs import make_blocked_graphs, make_graphs, write_loss_grad
 from edge_sdk.models.bundle.native_graphs import build_native_graphs
 from edge_sdk.models.bundle.pack import pack_bundle
 from edge_sdk.models.bundle.tensor_graphs import build_tensor_graphs
-from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.export import TRACE_BATCH, Forward, export_forward
 from edge_sdk.models.frontend.hooks import refuse_hooks
@@ -35,9 +35,8 @@ from edge_sdk.models.frontend.side_effects import explain_own_backward, refuse_c
 from edge_sdk.models.frontend.statistics import settle_statistics
 from edge_sdk.models.frontend.training import refuse_training_only
 from edge_sdk.models.frontend.wrappers import as_written, unwrap
-from edge_sdk.models.gate.blocks import find_block
 from edge_sdk.models.gate.calls import check_calls
-from edge_sdk.models.gate.check import BLOCKED, YShape, check_graphs, draw_consistency, find_unequal_parts
+from edge_sdk.models.gate.check import YShape, check_graphs, draw_consistency, find_unequal_parts
 from edge_sdk.models.gate.gate import Drops, Truth
 from edge_sdk.models.gate.golden import make_golden
 from edge_sdk.models.gate.runnable import RunnableGraph
@@ -47,7 +46,6 @@ from edge_sdk.models.ir.layout import flatten, lay_out_buffers, lay_out_paramete
 from edge_sdk.models.ir.shapes import as_numbers
 from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
 from edge_sdk.models.passes.batch_norm import find_least_batch, find_momenta, name_statistics
-from edge_sdk.models.passes.blocked import write_probe
 from edge_sdk.models.passes.steps import MOST, choose_max_batch
 
 ShowProgress = Callable[[str], None]
@@ -298,48 +296,6 @@ def build_graphs(
         models[name] = graphs[name].model()
         runs[name] = RunnableGraph(models[name])
     return graphs, models, runs
-
-
-def make_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:
-    """Name -> graph, in portable operators.
-
-    Args:
-        source, trained: the module as it is in evaluation and in training.
-    """
-    graphs = {
-        "predict": targets.write_predict(source),
-        "loss_grad": write_loss_grad(trained, spec),
-        "vjp": targets.write_vjp(trained),
-    }
-    if spec.features:
-        graphs["features"] = targets.write_features(source, spec.features)
-        graphs["features_vjp"] = targets.write_features_vjp(trained, spec.features)
-    named = sorted({s.group for s in source.parameters} - {""})
-    wanted = spec.partial if spec.partial is not None else (named if len(named) > 1 else [])
-    return graphs | {f"loss_grad@{group}": write_loss_grad(trained, spec, [group]) for group in wanted}
-
-
-def write_loss_grad(source: Source, spec: Spec, groups: Sequence[str] | None = None, cut: bool = False) -> Target:
-    """The loss of a batch and its gradient, with the loss of the spec; see `targets.write_loss_grad`."""
-    return targets.write_loss_grad(source, spec.loss, groups, cut, spec.smoothing)
-
-
-def make_blocked_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:
-    """Second versions of graphs in the blocked layout of this machine, and its probe; none if no convolution fits.
-
-    Raises:
-        CompileError: onnxruntime has none here.
-    """
-    if not (block := find_block()):
-        raise CompileError("onnxruntime has no blocked layout on this machine; compile without --blocked")
-    other, training = source.use_blocks(block), trained.use_blocks(block)
-    if other is None or training is None:
-        return {}
-    return {
-        f"predict{BLOCKED}": targets.write_predict(other),
-        f"loss_grad{BLOCKED}": write_loss_grad(training, spec),
-        f"probe{BLOCKED}": Target(write_probe(block), ["y"]),
-    }
 
 
 def read_vectors(net: nn.Module, slots: Sequence[Slot], buffers: Sequence[Slot]) -> dict[str, np.ndarray]:
