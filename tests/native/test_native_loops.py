@@ -44,8 +44,8 @@ class Reader(nn.Module):
 class Started(Reader):
     """The same with first states that are learned from the input."""
 
-    def __init__(self, cell: str, hidden: int) -> None:
-        super().__init__(cell, hidden)
+    def __init__(self, cell: str, hidden: int, bias: bool = True) -> None:
+        super().__init__(cell, hidden, bias=bias)
         self.start = nn.Linear(INPUTS, hidden)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -55,13 +55,11 @@ class Started(Reader):
 
 
 FORMS: dict[str, Any] = {
-    "one layer": lambda cell: Reader(cell, 7),
-    "one unit": lambda cell: Reader(cell, 1),
+    "one layer of one unit": lambda cell: Reader(cell, 1),
     "two layers": lambda cell: Reader(cell, 16, 2),
     "both directions": lambda cell: Reader(cell, 5, both=True),
     "two layers of both": lambda cell: Reader(cell, 6, 2, both=True),
-    "no biases": lambda cell: Reader(cell, 6, bias=False),
-    "first states": lambda cell: Started(cell, 9),
+    "first states, no biases": lambda cell: Started(cell, 9, bias=False),
 }
 LOOPS = {"two layers": 2, "both directions": 2, "two layers of both": 4}
 KINDS = [(cell, form) for cell in ("LSTM", "GRU") for form in FORMS]
@@ -148,7 +146,7 @@ def test_it_can_be_made_of_a_graph_that_takes_tensors(best: str, cell: str):
 @pytest.mark.parametrize(("cell", "operator"), [("LSTM", "LstmLoop"), ("GRU", "GRU")])
 def test_a_head_alone_has_the_forward_pass_only(best: str, cell: str, operator: str):
     """Of a GRU that is onnxruntime's operator, which is as fast, and nothing asks for its gates."""
-    source, _, theta = write_source(cell, "one layer")
+    source, _, theta = write_source(cell, "one layer of one unit")
     plain = targets.write_loss_grad(source, "cross_entropy", ["head"])
     native = use_native_nodes(plain) or plain
     count = count_operators(native)

@@ -152,6 +152,7 @@ def test_a_rank_that_ray_started_and_that_is_killed_costs_its_current_round(tmp_
     check_same(tmp_path / "two", tmp_path)
 
 
+@pytest.mark.long
 def test_what_a_rank_says_of_the_options_is_what_the_command_says(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="it starts the ranks")
     code, said = run(tmp_path / "two", "--ray", "2", "--set", "eta_l=-1")

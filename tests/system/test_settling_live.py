@@ -80,6 +80,7 @@ def play(nodes: Nodes, url: str, deaths: Mapping[str, list[str]]) -> tuple[Choic
     return choice, {d: kept_models.load(nodes.directory / d / "live.npz") for d in nodes.devices}
 
 
+@pytest.mark.long
 def test_deaths_while_devices_settle_change_nothing(tmp_path: Path, broker: str) -> None:
     """A device makes a call for each round, then one to settle and one for the last evaluation; a hospital three each
     in a round of two devices. So all of these die after the last round, in the middle of something."""

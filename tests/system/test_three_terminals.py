@@ -147,6 +147,7 @@ def test_all_tiers_over_tls_with_an_authority_at_each_broker(tmp_path: Path, tra
     assert "counters: bytes_in=" in (made.directory / "north.log").read_text()
 
 
+@pytest.mark.long
 def test_services_that_are_started_again_after_the_end_end_again(tmp_path: Path, traces: Path, broker: str) -> None:
     """The aggregator once waited for ever for a run that was over, and wrote no result."""
     made = terminals(tmp_path / "run", traces, broker)

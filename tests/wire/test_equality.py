@@ -14,8 +14,8 @@ from tests.wire import equality
 )
 def test_disturbed_runs_end_as_undisturbed_ones(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """With integers: a run with error feedback, sums and a reference, all of it saved, around the method's own."""
-    monkeypatch.setattr(equality, "ROUNDS", 6)
-    monkeypatch.setattr(equality, "FAULTS", 5)
+    monkeypatch.setattr(equality, "ROUNDS", 4)
+    monkeypatch.setattr(equality, "FAULTS", 3)
     equal, faults, said = equality.play_runs((method,), 1, 7)
     assert equal == 1, said
     assert faults.total() > 0
