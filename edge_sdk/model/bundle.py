@@ -276,9 +276,9 @@ def check_inputs(inputs: Any) -> None:
 
 def check_graph_entry(name: str, entry: Json) -> None:
     for side in ("inputs", "outputs"):
+        if not isinstance(entry[side], list) or not all(isinstance(value["name"], str) for value in entry[side]):
+            raise BundleError(f"graphs.{name}.{side}: {str(entry[side])[:100]}, expected a list of named values")
         for value in entry[side]:
-            if not isinstance(value["name"], str):
-                raise BundleError(f"graphs.{name}.{side}: {str(value['name'])[:100]!r} is no name")
             check_dims(f"graphs.{name}.{side}.{value['name']}", value["shape"])
 
 

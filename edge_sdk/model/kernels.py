@@ -107,7 +107,7 @@ def choose(model: Choosing, kind: str, check: bool) -> None:
 def check_choice(model: Choosing, choice: KernelChoice, check: bool) -> None:
     model.use(choice, strict=True)
     if choice != KernelChoice() and not check:
-        what = "native products" if choice.library else "blocked graphs"
+        what = "native kernels" if choice.library else "blocked graphs"
         raise BundleError(f"{what} are only used after the golden vectors have passed")
     if choice.library and choice.products:
         check_library(choice.library)
@@ -136,12 +136,14 @@ def list_choices(model: Choosing, kind: str) -> list[KernelChoice]:
     graphs = [True, False] if f"probe{BLOCKED_SUFFIX}" in model.bundle.manifest["graphs"] else [False]
     if kind == "blocked" and not graphs[0]:
         raise BundleError(f"{model.name} has no blocked graphs; compile it with --blocked")
-    formed, products = has_native_graphs(model.bundle.manifest), takes_products(model.bundle.layout.size)
+    formed = has_native_graphs(model.bundle.manifest)
+    products = kind in ("auto", "native") and takes_products(model.bundle.layout.size)
     wanted = kind == "auto" and (formed or products)
     library = find_library() if kind == "native" else find_measured_library() if wanted else ""
     if kind == "native" and not library:
         raise BundleError("there are no native products here: pip install 'auscult[native]', and not AUSCULT_NATIVE=0")
-    native = [KernelChoice(library, blocked, True, products) for blocked in graphs] if library and formed else []
+    ways = ([True] if products else []) + [False] if library and formed else []
+    native = [KernelChoice(library, blocked, True, way) for way in ways for blocked in graphs]
     alone = library and (products or kind == "native")
     native += [KernelChoice(library, blocked) for blocked in graphs] if alone else []
     own = [KernelChoice("", blocked) for blocked in graphs]

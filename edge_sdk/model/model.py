@@ -47,8 +47,8 @@ class Model:
         threads: for onnxruntime. 1 is fastest for small models, and leaves the device usable.
         check: run the golden vectors once, so that a runtime that computes something else is found now. A device that
             only predicts may leave it out: then no training session is ever built.
-        kernels: "auto" takes native kernels where auscult-native is installed, the processor has AVX-512 and the bundle
-            has native graphs or at least 2^19 parameters, and the bundle's blocked graphs (faster convolutions,
+        kernels: "auto" takes native kernels where auscult-native is installed (native graphs with AVX-512 and AVX2,
+            native products with AVX-512 from 2^19 parameters on), and the bundle's blocked graphs (faster convolutions,
             operators of onnxruntime's own) where it has them, if their probes and the golden vectors pass; else what
             does pass, and `fallback` and a warning in the log say why. "native" insists on native kernels, "blocked" on
             blocked graphs with onnxruntime's kernels, "portable" tries neither.
@@ -286,7 +286,7 @@ class Model:
             BundleError: it has another one, or none.
         """
         name = f"probe{BLOCKED_SUFFIX}"
-        check_layout(self.session(name), self.bundle.manifest["graphs"][name]["inputs"][0]["shape"])
+        check_layout(self.session(name), self.bundle.manifest["graphs"][name])
 
     def parameters(self, theta: Vector) -> Floats:
         return check_floats("theta", theta, (self.layout.size,))
@@ -344,7 +344,7 @@ class Model:
         try:
             return open_session(graph, data, self.threads, self.choice, tensors, planned)
         except BundleError as error:
-            if self._strict or not self.choice.library:
+            if self._strict or not self.choice.library or not self.choice.products:
                 raise
             log.warning("%s: onnxruntime's own products are used in %s: %s", self.name, graph, error)
             return open_session(graph, data, self.threads, KernelChoice(), tensors, planned)

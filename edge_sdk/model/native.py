@@ -1,13 +1,14 @@
-"""The optional native step: the library of `auscult-native`, whose products take the place of onnxruntime's.
+"""The optional native step: the library of `auscult-native`, with operators, and with products in onnxruntime's place.
 
-It is found without being imported, and is used only after a product of it has been compared here; the operators of its
-own, only after those have (operator_probe.py).
+It is found without being imported. Its products are used only after one has been compared here; operators of its own,
+only after those have (operator_probe.py).
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import os
 from functools import cache
 from typing import Any
@@ -20,14 +21,20 @@ from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.model.onnx_write import write, write_graph, write_node
 
 PACKAGE = "auscult_native"
+ENTRIES = ("find_library", "find_instruction_set", "__version__")
+"""What is used of the package."""
 SWITCH = "AUSCULT_NATIVE"
 """Variable of the environment that turns it off: 0."""
 MEASURED = frozenset({"avx512", "avx2"})
 """Instruction sets with which training steps of native graphs were measured, and were not slower than of others."""
 FAST_PRODUCTS = frozenset({"avx512"})
 """Those of them with which the library's products were not slower than onnxruntime's."""
+UNUSABLE = (OSError, ValueError)
+"""Errors of a library that is there and cannot tell its instruction set."""
 ROWS, DEPTH, COLUMNS = (37, 5), 300, 70
 """Sizes of the products that are compared: many rows and few, two stretches of the depth, no whole block of columns."""
+
+log = logging.getLogger(__name__)
 
 
 def find_library() -> str:
@@ -41,7 +48,7 @@ def find_measured_library() -> str:
     library = find_library()
     try:
         return library if not library or load_package().find_instruction_set() in MEASURED else ""
-    except (OSError, ValueError):
+    except UNUSABLE:
         return library  # the probe says why it cannot be used
 
 
@@ -49,24 +56,34 @@ def has_fast_products() -> bool:
     """True with the library, if its instruction set is one of FAST_PRODUCTS, or cannot be told."""
     try:
         return bool(find_library()) and load_package().find_instruction_set() in FAST_PRODUCTS
-    except (OSError, ValueError):
-        return True  # the probe says why it cannot be used
+    except UNUSABLE:
+        return True  # likewise
 
 
 def describe_library() -> str:
-    """The package's version and its instruction set, e.g. "auscult-native 0.2.0, avx512"; "" as of `find_library`."""
+    """The package's version and its instruction set, e.g. "auscult-native 0.3.0, avx512"; "" as of `find_library`."""
     if not find_library():
         return ""
     package = load_package()
     try:
         return f"auscult-native {package.__version__}, {package.find_instruction_set()}"
-    except (OSError, ValueError) as error:
+    except UNUSABLE as error:
         return f"auscult-native {package.__version__} cannot be used: {error}"
 
 
 def load_package() -> Any:
-    """The package, whose import loads no library; None: it is not installed."""
-    return None if importlib.util.find_spec(PACKAGE) is None else importlib.import_module(PACKAGE)
+    """The package, whose import loads no library; None: it is not installed, or broken, of which the log tells."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        return None
+    try:
+        package = importlib.import_module(PACKAGE)
+    except Exception as error:  # whatever the code of another package raises
+        log.warning("%s cannot be imported, and is not used: %s", PACKAGE, error)
+        return None
+    if missing := [name for name in ENTRIES if not hasattr(package, name)]:
+        log.warning("%s has no %s, and is not used", PACKAGE, ", ".join(missing))
+        return None
+    return package
 
 
 def check_library(library: str) -> None:

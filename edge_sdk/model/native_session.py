@@ -77,7 +77,10 @@ def compare_with_plain(model: Opening, graph: str, native: OnnxSession) -> None:
     """
     data, tensors = choose_form(model.bundle, graph)
     plain = open_session(graph, data, 1, KernelChoice(), tensors, False)
+    check_sides(model, graph, plain)
     given = make_feeds(model) | {"buffers": model.buffers0} | draw_cotangent(model, graph)
+    if unknown := sorted({*plain.inputs} - {*given}):
+        raise BundleError(f"graph {graph!r} wants {', '.join(unknown)[:200]}, which no graph of a bundle is given")
     limit = model.bundle.manifest["golden"]["tolerance"]["grad"]
     least = find_least(model, graph)
     found, wanted = (session.run({name: given[name] for name in session.inputs}) for session in (native, plain))

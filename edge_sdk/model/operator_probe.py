@@ -50,14 +50,16 @@ def check_operators(library: str, products: bool) -> None:
         BundleError: it has none, as an older version, or they compute something else.
     """
     try:
-        session = OnnxSession("probe of operators", write_probe(), 1, library=library, products=products)
+        session = OnnxSession("probe of operators", write_probe(products), 1, library=library, products=products)
     except BundleError as error:
         told = "auscult-native has no operators for native graphs; install the version that belongs to this release"
         raise BundleError(f"{told} ({error})") from error
     rng = np.random.default_rng(0)
     inputs = [np.asarray(rng.standard_normal(shape), np.float32) for shape in SHAPES]
-    found = session.run(dict(zip("abc", inputs, strict=True)))
-    for got, want in zip(found, run_program(PROGRAM, inputs), strict=True):
+    found, wanted = session.run(dict(zip("abc", inputs, strict=True))), run_program(PROGRAM, inputs)
+    if not products:
+        wanted.append(np.trunc(inputs[0]) @ np.trunc(inputs[1]).T)
+    for got, want in zip(found, wanted, strict=True):
         near = got.shape == want.shape and np.all(np.abs(got - want) <= LIMIT * (1 + np.abs(want)))
         if not near:  # what is no number is not near either
             raise BundleError("the operators of auscult-native are wrong on this machine; they are not used")
@@ -82,8 +84,19 @@ def run_program(program: Sequence[str], inputs: Sequence[Array]) -> list[Array]:
 
 
 @cache
-def write_probe() -> bytes:
-    """A graph of one node, which runs PROGRAM: a, b, c -> y, z."""
+def write_probe(products: bool) -> bytes:
+    """A graph that runs PROGRAM: a, b, c -> y, z.
+
+    Args:
+        products: whose products it has does not matter; else one of integers is added, p = int(a) int(b)^T, which only
+            onnxruntime has: an older library would put its own in their place.
+    """
     program = write(1, "program") + write(4, "\n".join(PROGRAM)) + write(20, 3)
-    node = write_node("Elementwise", ("a", "b", "c"), ("y", "z"), program, NATIVE_DOMAIN)
-    return write_graph(node, ("a", "b", "c"), ("y", "z"), NATIVE_DOMAIN)
+    nodes = write_node("Elementwise", ("a", "b", "c"), ("y", "z"), program, NATIVE_DOMAIN)
+    if products:
+        return write_graph(nodes, ("a", "b", "c"), ("y", "z"), NATIVE_DOMAIN)
+    to_integers, to_floats = (write(1, "to") + write(3, kind) + write(20, 2) for kind in (7, 1))
+    nodes += write_node("Cast", ("a",), ("i",), to_integers) + write_node("Cast", ("b",), ("j",), to_integers)
+    nodes += write_node("Transpose", ("j",), ("t",)) + write_node("MatMul", ("i", "t"), ("q",))
+    nodes += write_node("Cast", ("q",), ("p",), to_floats)
+    return write_graph(nodes, ("a", "b", "c"), ("y", "z", "p"), NATIVE_DOMAIN)

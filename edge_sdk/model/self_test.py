@@ -6,7 +6,7 @@ A runtime that is broken on some board is found here, before it trains on anybod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -89,19 +89,24 @@ def measure_distance(got: Array, want: Array, least: float = 0.0) -> float:
     return float(np.linalg.norm(apart)) / max(size, least, 1e-30)
 
 
-def check_layout(probe: OnnxSession, shape: Sequence[object]) -> None:
+def check_layout(probe: OnnxSession, entry: Mapping[str, Any]) -> None:
     """Runs the probe, which shows how this machine's onnxruntime lays out blocks of channels.
 
     Args:
-        shape: of the probe's input, two blocks of channels: (1, 2 b, 1, 3).
+        entry: of the probe in the manifest; its only input x has the shape of two blocks of b channels, (1, 2 b, 1, 3).
 
     Raises:
         BundleError: there are no such blocks, or not in the layout for which blocked graphs are written.
     """
-    b = next((b for b in BLOCKS if [*shape] == [1, 2 * b, 1, 3]), 0)
-    if not b:
-        raise BundleError(f"the probe of the blocked layout has the shape {str(shape)[:100]}, which no two blocks have")
+    shapes = [value["shape"] for value in entry["inputs"]]
+    b = next((b for b in BLOCKS if shapes == [[1, 2 * b, 1, 3]]), 0)
+    if not b or probe.inputs != ["x"] or len(probe.outputs) != 1:
+        raise BundleError(f"the probe of the blocked layout has the inputs {str(shapes)[:100]}, not two blocks as x")
     x = np.arange(6 * b, dtype=np.float32).reshape(1, 2 * b, 1, 3)
     want, got = x.reshape(2, b, 3).transpose(0, 2, 1), probe.run({"x": x})[0]
-    if got.size != want.size or not np.array_equal(np.reshape(got, want.shape), want):
+    if (
+        not isinstance(got, np.ndarray)
+        or got.size != want.size
+        or not np.array_equal(np.reshape(got, want.shape), want)
+    ):
         raise BundleError(f"the blocked layout of this machine is not that of {b} channels in a block")

@@ -10,7 +10,7 @@ from edge_sdk.models.gate.blocks import find_block
 from edge_sdk.models.gate.check import BLOCKED
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.spec import Spec
-from edge_sdk.models.passes.blocked import write_probe
+from edge_sdk.models.passes.blocked import BLOCKS, write_probe
 
 
 def make_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:
@@ -43,11 +43,12 @@ def make_blocked_graphs(source: Source, trained: Source, spec: Spec) -> dict[str
     Raises:
         CompileError: onnxruntime has none here.
     """
-    if not (block := find_block()):
-        raise CompileError("onnxruntime has no blocked layout on this machine; compile without --blocked")
-    other, training = source.use_blocks(block), trained.use_blocks(block)
+    block = find_block()
+    other, training = (each.use_blocks(block or max(BLOCKS)) for each in (source, trained))
     if other is None or training is None:
         return {}
+    if not block:
+        raise CompileError("onnxruntime has no blocked layout on this machine; compile without --blocked")
     return {
         f"predict{BLOCKED}": targets.write_predict(other),
         f"loss_grad{BLOCKED}": write_loss_grad(training, spec),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from edge_sdk.model.kernels import takes_products
 from edge_sdk.model.native import describe_library, find_library
 from edge_sdk.models.derive.native import native_form
 from edge_sdk.models.derive.targets import Target
@@ -46,7 +47,8 @@ def build_native_graphs(
         slots = graphs["loss_grad"].slots
         forms = {name: NativeGraph(target, tensors.get(name), runs[name]) for name, target in found.items()}
         worst = check_native(forms, library, slots, fixed, truth, y_shape)
-        progress(f"native: at most {worst:.1e} from the other graphs in float32, with {describe_library()}")
+        own = "" if takes_products(slots[-1].offset + slots[-1].size) else " and onnxruntime's products"
+        progress(f"native: at most {worst:.1e} from the other graphs in float32, with {describe_library()}{own}")
     elif found:
         progress("native: not run here, where there is no auscult-native; devices compare golden vectors before use")
     return found

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 from edge_sdk.algebra.vectors import Slot
+from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.kernels import takes_products
+from edge_sdk.model.operator_probe import check_operators
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.derive.tensors import TensorGraph
 from edge_sdk.models.gate.cases import Case
@@ -22,6 +24,7 @@ from edge_sdk.models.gate.tensors import cut, draw_cotangent
 from edge_sdk.models.ir.errors import CompileError, ParityError
 
 BATCH = 3
+ADVICE = "install the auscult-native that belongs to this release, or compile with AUSCULT_NATIVE=0"
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -71,6 +74,10 @@ def check_native(
     middle = max(FLOAT32_LIMIT, TORCH_FACTOR * float(np.median(rounding)))
     limits = {"median": middle, "worst": max(FLOAT32_WORST, TORCH_FACTOR * max(rounding))}
     largest, products = 0.0, takes_products(len(fixed["theta"]))
+    try:
+        check_operators(library, products)
+    except BundleError as wrong:
+        raise CompileError(f"{wrong}; {ADVICE}") from wrong
     for name, form in forms.items():
         run, errors = open_native(name, form.target, library, products), defaultdict[str, list[float]](list)
         for batch, whole in zip(batches, wholes, strict=True):
@@ -91,8 +98,7 @@ def open_native(name: str, target: Target, library: str, products: bool) -> Runn
         return RunnableGraph(target.model(), library, products)
     except Exception as error:  # onnxruntime's exceptions have no common base
         first = str(error).strip().split("\n")[0][:200]
-        advice = "install the auscult-native that belongs to this release, or compile with AUSCULT_NATIVE=0"
-        raise CompileError(f"the native form of {name} cannot be run: {first}; {advice}") from error
+        raise CompileError(f"the native form of {name} cannot be run: {first}; {ADVICE}") from error
 
 
 def measure_outputs(

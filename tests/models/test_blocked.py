@@ -1,10 +1,12 @@
 """Graphs in the blocked layout: the same numbers, and never without being asked, probed and said."""
 
+import json
 import logging
 
 import numpy as np
 import pytest
 import torch
+from onnx import helper
 from torch import nn
 
 import edge_sdk.model.self_test
@@ -13,11 +15,14 @@ from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.model import Model
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.model.self_test import check_layout
+from edge_sdk.models.bundle import graphs
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.gate.blocks import find_block
+from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.models.passes.blocked import BLOCKS, write_probe
+from tests.model.bundle_files import repacked
 from tests.models.blocked_layout import skip_without_blocks
 
 
@@ -97,14 +102,57 @@ def test_blocks_of_another_size_are_refused_by_the_probe(block):
     """As in a bundle from a machine with other blocks."""
     probe = Target(write_probe(block), ["y"]).model().SerializeToString()
     session = OnnxSession("probe", probe, 1)
+    told = {"inputs": [{"name": "x", "shape": [1, 2 * block, 1, 3]}]}
     if block == find_block():
-        check_layout(session, [1, 2 * block, 1, 3])
+        check_layout(session, told)
     else:
         with pytest.raises(BundleError, match=f"is not that of {block} channels in a block"):
-            check_layout(session, [1, 2 * block, 1, 3])
-    for shape in ([1, 6, 1, 3], [2 * block], ["B", 2 * block, 1, 3], []):
-        with pytest.raises(BundleError, match="which no two blocks have"):
-            check_layout(session, shape)
+            check_layout(session, told)
+    for inputs in ([], told["inputs"] * 2, *([{"shape": s}] for s in ([1, 6, 1, 3], [2 * block], ["B", 16, 1, 3], []))):
+        with pytest.raises(BundleError, match="not two blocks as x"):
+            check_layout(session, {"inputs": inputs})
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "more"),
+    [
+        ("Constant", [], {"value_float": 1.0}),
+        ("SequenceConstruct", ["x"], {}),
+        ("Optional", [], {"type": helper.make_optional_type_proto(helper.make_tensor_type_proto(1, None))}),
+    ],
+)
+def test_a_probe_of_another_kind_is_refused_in_words(bundle, operator, inputs, more):
+    node = helper.make_node(operator, inputs, ["y"], **more)
+    kind = {"SequenceConstruct": helper.make_sequence_type_proto, "Optional": helper.make_optional_type_proto}
+    floats = helper.make_tensor_type_proto(1, None)
+    output = helper.make_value_info("y", kind[operator](floats) if operator in kind else floats)
+    x = [helper.make_tensor_value_info(name, 1, [1, 2 * find_block(), 1, 3]) for name in inputs]
+    graph = helper.make_model(
+        helper.make_graph([node], "g", x, [output]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    manifest = json.loads(json.dumps(bundle.manifest))
+    manifest["graphs"]["probe+blocked"]["inputs"] *= bool(inputs)
+    made = parse(repacked(bundle, manifest, **{"probe+blocked__onnx": graph.SerializeToString()}))
+    model = Model(made)
+    assert model.kernels == "portable" and model.fallback
+    with pytest.raises(BundleError):
+        Model(made, kernels="blocked")
+
+
+@pytest.mark.parametrize("value", ["", {}, {"name": "x"}, [1], [{"name": 1, "shape": []}]])
+def test_inputs_that_are_no_list_of_values_are_refused_when_they_are_read(bundle, value):
+    manifest = json.loads(json.dumps(bundle.manifest))
+    manifest["graphs"]["probe+blocked"]["inputs"] = value
+    with pytest.raises(BundleError, match=r"graphs.probe\+blocked.inputs|malformed"):
+        parse(repacked(bundle, manifest))
+
+
+def test_a_network_without_convolutions_needs_no_blocks(monkeypatch):
+    monkeypatch.setattr(graphs, "find_block", lambda: 0)
+    dense = nn.Sequential(nn.Flatten(), nn.Linear(8, 3)).eval()
+    assert Model(parse(compile_module(dense, Spec("m", (8,), blocked=True)).data)).kernels == "portable"
+    with pytest.raises(CompileError, match="no blocked layout on this machine; compile without --blocked"):
+        compile_module(net(), Spec("m", (2, 16), blocked=True))
 
 
 def test_without_the_golden_vectors_they_are_not_used(bundle):

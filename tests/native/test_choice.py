@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from onnx import TensorProto
 from edge_sdk.errors import UsageError
 from edge_sdk.model import native
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.kernels import KernelChoice, list_choices
+from edge_sdk.model.kernels import KernelChoice, choose, list_choices
 from edge_sdk.model.model import Model
 from tests.native.libraries import compile_library
 from tests.native.products import make_graph
@@ -69,6 +70,33 @@ def test_products_that_were_slower_are_taken_only_by_name(best: str, monkeypatch
     assert Model(WRIST, kernels="native").choice == KernelChoice(best)
     monkeypatch.setattr("edge_sdk.model.kernels.find_measured_library", lambda: "lib")
     assert list_choices(Named("predict", native=True), "auto")[0] == KernelChoice("lib", native=True, products=False)
+
+
+@pytest.mark.parametrize("text", ["raise ImportError('broken')", "def find_library(): return 'lib'"])
+def test_a_package_that_is_broken_is_told_and_portable_kernels_never_look_at_it(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.delitem(sys.modules, "auscult_native_of_another_kind", raising=False)
+    (tmp_path / "auscult_native_of_another_kind.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(native, "PACKAGE", "auscult_native_of_another_kind")
+    assert Model(WRIST, kernels="portable").choice == KernelChoice() and not caplog.text
+    assert Model(WRIST).choice == KernelChoice() and "is not used" in caplog.text
+    with pytest.raises(BundleError, match="there are no native products here"):
+        Model(WRIST, kernels="native")
+
+
+def test_native_graphs_keep_onnxruntimes_products_where_the_librarys_are_wrong(monkeypatch: pytest.MonkeyPatch):
+    def refuse(library: str) -> None:
+        raise BundleError("wrong products")
+
+    use("lib", monkeypatch)
+    monkeypatch.setattr("edge_sdk.model.kernels.check_library", refuse)
+    monkeypatch.setattr("edge_sdk.model.kernels.check_operators", lambda library, products: None)
+    monkeypatch.setattr("edge_sdk.model.kernels.use_native_steps", lambda library: None)
+    model: Any = Named("predict", native=True)
+    choose(model, "auto", check=True)
+    assert model.choice == KernelChoice("lib", native=True, products=False) and model.fallback == "wrong products"
 
 
 def test_auto_leaves_out_small_models(best: str, monkeypatch: pytest.MonkeyPatch):
@@ -176,7 +204,7 @@ def test_a_library_that_is_right_but_not_ours(tmp_path: Path, monkeypatch):
 def test_without_the_golden_vectors_it_is_not_used(best: str):
     model = Model(WRIST, check=False)
     assert model.kernels == "portable"
-    assert model.fallback == "native products are only used after the golden vectors have passed"
+    assert model.fallback == "native kernels are only used after the golden vectors have passed"
 
 
 # -- one graph that cannot have them -----------------------------------------------------------------------------------
@@ -204,6 +232,12 @@ class Named:
     def __init__(self, *graphs: str, native: bool = False) -> None:
         layout, entry = type("Layout", (), {"size": 10}), {"native": True} if native else {}
         self.bundle: Any = type("B", (), {"manifest": {"graphs": dict.fromkeys(graphs, entry)}, "layout": layout})()
+
+    def use(self, choice: KernelChoice, strict: bool) -> None:
+        self.choice = choice
+
+    def probe(self) -> None: ...
+    def check(self) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -233,7 +267,8 @@ def test_native_graphs_come_first_whatever_the_size(kind: str, blocked: bool, en
     monkeypatch.setattr("edge_sdk.model.kernels.ENOUGH", enough)
     model: Any = Named("predict", *["probe+blocked"] * blocked, native=True)
     graphs = [True, False] if blocked else [False]
-    wanted = [KernelChoice("lib", each, native=True, products=enough == 10) for each in graphs]
+    ways = [True, False] if enough == 10 else [False]
+    wanted = [KernelChoice("lib", each, native=True, products=way) for way in ways for each in graphs]
     wanted += [KernelChoice("lib", each) for each in graphs] if kind == "native" or enough == 10 else []
     wanted += [KernelChoice("", each) for each in graphs] if kind == "auto" else []
     assert list_choices(model, kind) == wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import numpy as np
@@ -136,7 +137,7 @@ def test_the_compiler_compares_them(best):
 def test_the_compiler_refuses_a_library_that_cannot_run_them(tmp_path, monkeypatch):
     old = compile_old_library(tmp_path)
     monkeypatch.setattr(native_graphs, "find_library", lambda: str(old))
-    with pytest.raises(CompileError, match=r"the native form of predict cannot be run: .*AUSCULT_NATIVE=0"):
+    with pytest.raises(CompileError, match=r"auscult-native has no operators .*; .*AUSCULT_NATIVE=0"):
         compile_planes()
 
 
@@ -199,6 +200,28 @@ def test_outputs_that_others_would_be_taken_for_are_found_first(best, portable, 
     graph.graph.output.extend(outputs[:1] if change == "one dropped" else outputs[::-1])
     model = Model(parse(repacked(portable, loss_grad__native__onnx=graph.SerializeToString())))
     assert model.choice == KernelChoice(best) and "graph 'loss_grad' has the outputs" in model.fallback
+
+
+@pytest.mark.parametrize("change", ["another input", "another output"])
+def test_plain_forms_that_are_not_as_the_manifest_says_are_refused(best, portable, change):
+    """When the native form is compared with them."""
+    graph = onnx.load_from_string(bytes(portable.parts["vjp.onnx"]))
+    manifest = json.loads(json.dumps(portable.manifest))
+    if change == "another output":
+        graph.graph.output.append(graph.graph.output[0])
+        graph.graph.output[-1].name = "more"
+        graph.graph.node.append(onnx.helper.make_node("Identity", [graph.graph.output[0].name], ["more"]))
+        made = {"vjp__onnx": graph.SerializeToString()}
+    else:  # in both forms, and in the manifest
+        manifest["graphs"]["vjp"]["inputs"].append({"name": "q", "shape": [1]})
+        forms = graph, onnx.load_from_string(bytes(portable.parts["vjp.native.onnx"]))
+        for each in forms:
+            each.graph.input.append(onnx.helper.make_tensor_value_info("q", 1, [1]))
+        names = ("vjp__onnx", "vjp__native__onnx")
+        made = {name: each.SerializeToString() for name, each in zip(names, forms, strict=True)}
+    model = Model(parse(repacked(portable, manifest, **made)))
+    with pytest.raises(BundleError, match=r"graph 'vjp' (has the outputs|wants q)"):
+        Model(model.bundle, kernels="native").session("vjp")
 
 
 def test_a_loss_that_is_off_is_not_hidden_by_the_size_of_the_gradient(best, portable):

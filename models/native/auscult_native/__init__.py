@@ -1,4 +1,4 @@
-"""Products of matrices for onnxruntime, as a shared library: where it lies, and for which processor it computes.
+"""Products of matrices and operators for onnxruntime, as a shared library: where it lies, and for which processor.
 
 Nothing is loaded at import. `edge_sdk.model.native` hands the library to onnxruntime and checks what it computes.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def find_library() -> Path:
