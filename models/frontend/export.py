@@ -138,7 +138,8 @@ def export_forward(
     gather_places(program)
     refuse_detached(program, len(parameters))
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
-    model, written = write_onnx(spell_out(program), input_names, output)
+    with leave_out_lost_guards():
+        model, written = write_onnx(spell_out(program), input_names, output)
     return Forward(model, tuple(inputs), tuple(examples), output, written, program, sites)
 
 
@@ -162,7 +163,8 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
         set_training(net) if training else net.eval()
         with silence_exporter(), shorten_recurrences(), settle_counts(), TablesAsMade(), note_guards(net.net) as layers:
             program = torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
-            return without_assignments(program)
+            with leave_out_lost_guards():
+                return without_assignments(program)
     except CompileError:
         raise
     except Exception as error:
@@ -238,6 +240,35 @@ def keep_registry() -> Iterator[None]:
         yield
     finally:
         ONNXRegistry.from_torchlib = READ  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def leave_out_lost_guards() -> Iterator[None]:
+    """Let torch write a traced program anew without what it noted of values that are no inputs, and cannot name then.
+
+    torch 2.9 does so of sizes in modules with several inputs, and stops at its own note: name 'L' is not defined.
+    """
+    home: Any = importlib.import_module("torch.export._unlift")
+    convert = getattr(home, "_convert_guards_code_to_fn", None)
+    if convert is None:  # before 2.9
+        yield
+        return
+
+    def convert_found(notes: Sequence[str], paths: Sequence[Any]) -> Any:
+        named = [f"L{torch.utils._pytree.keystr(path)}" for path in paths]
+        return convert([note for note in notes if "L[" not in remove_all(note, named)], paths)
+
+    try:
+        home._convert_guards_code_to_fn = convert_found
+        yield
+    finally:
+        home._convert_guards_code_to_fn = convert
+
+
+def remove_all(text: str, parts: Sequence[str]) -> str:
+    for part in parts:
+        text = text.replace(part, "")
+    return text
 
 
 @contextlib.contextmanager
