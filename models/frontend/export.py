@@ -159,6 +159,7 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
     """
     batch = torch.export.Dim("B", min=2, max=LARGEST_BATCH)
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
+    kept = {layer: dict(vars(layer)) for layer in net.modules()}
     try:
         set_training(net) if training else net.eval()
         with silence_exporter(), shorten_recurrences(), settle_counts(), TablesAsMade(), note_guards(net.net) as layers:
@@ -170,6 +171,9 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
     except Exception as error:
         raise explain(error, layers) from error
     finally:
+        for layer, attributes in kept.items():  # torch 2.9 leaves what `forward` keeps, without numbers
+            vars(layer).clear()
+            vars(layer).update(attributes)
         net.eval()
 
 

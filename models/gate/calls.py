@@ -216,7 +216,7 @@ def differentiate(call: IsolatedCall, feeds: Mapping[str, np.ndarray]) -> dict[s
         raise UnsupportedPattern(
             what, call.graph.nodes[-1].where, "it cannot be compared; use other functions"
         ) from error
-    return {k: v.numpy() for k, v in zip(call.floats, grads, strict=True)}
+    return {k: v.detach().numpy() for k, v in zip(call.floats, grads, strict=True)}
 
 
 def fill(call: IsolatedCall, tensors: Mapping[str, torch.Tensor], node: torch.fx.Node) -> Any:

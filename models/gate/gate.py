@@ -153,7 +153,7 @@ class Truth:
             first = str(error).strip().split("\n")[0][:200]
             raise CompileError(f"the module: torch itself cannot differentiate it ({first})") from error
         flat = torch.cat([v.reshape(-1) for v in (*grads, *self.pull(net, data, dtype))])
-        return z.detach().numpy(), float(value.detach()), flat.double().numpy()
+        return z.detach().numpy(), float(value.detach()), flat.detach().double().numpy()
 
     def find_rounding(self, data: Mapping[str, torch.Tensor], grad: np.ndarray) -> np.ndarray:
         """Torch's own float32 error of a gradient (n,)."""

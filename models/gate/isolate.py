@@ -175,7 +175,8 @@ def list_rewritten(forward: Forward, seen: set[str]) -> Iterator[Node]:
         # relu_ is written as relu, which is compared in its place
         there = node.target in kept or (name.endswith("_") and name[:-1] in kept_names)
         key = describe_rewritten(node)
-        if (not there or node.target in DECOMPOSITIONS) and name not in MOVES and key not in seen:
+        moves = not MOVES.isdisjoint((name, name.removesuffix("_")))  # the function, or that in place
+        if (not there or node.target in DECOMPOSITIONS) and not moves and key not in seen:
             seen.add(key)
             yield node
 

@@ -1,0 +1,47 @@
+"""What other releases of torch leave in a module or a program, on any release."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+from torch import nn
+
+from edge_sdk.model.bundle import parse
+from edge_sdk.model.model import Model
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.frontend import export
+from edge_sdk.models.ir.spec import Spec
+
+
+class Noting(nn.Module):
+    """Keeps its attention for a plot, and drops in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.seen = nn.Linear(4, 8), nn.Linear(8, 3), None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x).relu()
+        self.seen = torch.softmax(hidden, -1)
+        return self.second(nn.functional.dropout(hidden * self.seen, 0.2, self.training, inplace=True))
+
+
+def test_tracing_leaves_a_module_as_it_was(monkeypatch):
+    """As torch 2.9, which leaves there what `forward` keeps."""
+    traced, run = [], torch.export.export
+
+    def trace_and_leave(net, *given, **more):
+        made = run(net, *given, **more)
+        net.net.seen = torch.zeros(2, requires_grad=True) * 2
+        traced.append(net.net)
+        return made
+
+    monkeypatch.setattr(export.torch.export, "export", trace_and_leave)
+    torch.manual_seed(0)
+    model = Model(parse(compile_module(Noting().eval(), Spec("m", (4,), 3, dropout="off"), search=0).data))
+    assert traced
+    for net in traced:
+        copy.deepcopy(net)  # which what was left would not allow
+    assert np.isfinite(model.loss_grad(model.theta0, np.ones((2, 4), np.float32), np.arange(2))[1]).all()
