@@ -28,7 +28,7 @@ def settings_of(method):
 
 
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("wrap", WRAPPED)
+@pytest.mark.parametrize("wrap", [pytest.param("plain", marks=pytest.mark.long), "evaluated"])
 @pytest.mark.parametrize("name", METHODS)
 def test_contract(name, wrap, check):
     method = WRAPPED[wrap](METHODS[name])

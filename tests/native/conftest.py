@@ -21,7 +21,9 @@ def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "ENOUGH", 0)  # and with small models
 
 
-@pytest.fixture(scope="session", params=SETS)
+@pytest.fixture(
+    scope="session", params=[pytest.param(name, marks=[pytest.mark.long] if name == "sse2" else []) for name in SETS]
+)
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The library with each instruction set of this machine."""
     return of_set(request.param, tmp_path_factory.mktemp("sets"))

@@ -45,7 +45,9 @@ def shown(net):
 
 # The contract ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ("fedavg", "fedslr") else pytest.mark.long) for name in FITTING]
+)
 def test_contract(name, check):
     method = evaluated(settled(METHODS[name], SMALL), every=3)
     check(method, settings_of(method))
