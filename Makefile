@@ -110,10 +110,10 @@ bench-compile: $(READY) $(FOREIGN)/.ready
 	$(FOREIGN)/bin/python benchmarks/foreign.py
 	$(FOREIGN)/bin/python benchmarks/speed.py
 
-# Networks that nobody here wrote, in an environment of their own.
+# Networks that nobody here wrote, in an environment of their own. An older pip takes very long to choose their versions.
 $(FOREIGN)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(FOREIGN)
-	$(FOREIGN)/bin/pip install --quiet --disable-pip-version-check --upgrade pip  # older ones search for hours
+	$(FOREIGN)/bin/pip install --quiet --disable-pip-version-check --upgrade pip
 	$(FOREIGN)/bin/pip install --quiet --disable-pip-version-check --editable '.[aggregator]' \
 		torchvision torchaudio timm braindecode transformers monai
 	if command -v c++ >/dev/null; then $(FOREIGN)/bin/pip install --quiet --disable-pip-version-check ./models/native; fi

@@ -43,7 +43,8 @@ def main() -> None:
     print(f"{'channels x side x batch':24} {'products':>9} {'portable':>9} {'blocked':>9} {'torch ms':>9}")
     for case in sys.argv[1:] or CASES:
         took = compare_layers(*map(int, case.split("x")))
-        print(f"{case:24}", *(f"{took[k]:9.2f}" for k in ("products", "portable", "blocked", "torch")), flush=True)
+        cells = (f"{took[k]:9.2f}" if k in took else f"{'-':>9}" for k in ("products", "portable", "blocked", "torch"))
+        print(f"{case:24}", *cells, flush=True)
 
 
 def take_turns(steps: Mapping[str, Callable[[], object]]) -> dict[str, float]:
@@ -103,7 +104,7 @@ def compare_layers(channels: int, side: int, batch: int) -> dict[str, float]:
         body += [nn.Conv2d(channels, channels, 3, 1, 1, bias=False), nn.GroupNorm(8, channels), nn.ReLU()]
     net = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 4)).eval()
     graphs = {"products": write(net, channels, side, True)[0]}
-    graphs["portable"], graphs["blocked"] = write(net, channels, side, False)
+    graphs |= dict(zip(("portable", "blocked"), write(net, channels, side, False), strict=False))
     x, y = torch.randn(batch, channels, side, side), torch.arange(batch) % 4
     theta = torch.cat([p.detach().reshape(-1) for p in net.parameters()]).numpy()
     feeds = {"theta": theta, "x": x.numpy(), "y": y.numpy(), "weights": np.full(batch, 1 / batch, np.float32)}
@@ -117,8 +118,12 @@ def compare_layers(channels: int, side: int, batch: int) -> dict[str, float]:
     return take_turns({**steps, "torch": step})
 
 
-def write(net: nn.Module, channels: int, side: int, products: bool) -> tuple[bytes, bytes]:
-    """The portable and the blocked training graph; with Winograd's products wherever they are possible, or without."""
+def write(net: nn.Module, channels: int, side: int, products: bool) -> list[bytes]:
+    """The portable training graph, and the blocked one where there is such a layout.
+
+    Args:
+        products: with Winograd's products wherever they are possible; or without.
+    """
     kept = winograd.compare_costs
     winograd.compare_costs = lambda *sizes: 0.0 if products else 1e9
     try:
@@ -126,9 +131,9 @@ def write(net: nn.Module, channels: int, side: int, products: bool) -> tuple[byt
         state, examples = compiler.lay_out_state(net, spec), [compiler.make_example(i) for i in spec.list_inputs()]
         source = compiler.write_source(net, spec, state, examples, "off")[1]
         block = find_block()
-        both = source, (source.use_blocks(block) if block else None) or source
-        portable, blocked = (targets.write_loss_grad(each, "cross_entropy").model() for each in both)
-        return portable.SerializeToString(), blocked.SerializeToString()
+        both = [source, source.use_blocks(block) if block else None]
+        graphs = [targets.write_loss_grad(each, "cross_entropy").model() for each in both if each is not None]
+        return [graph.SerializeToString() for graph in graphs]
     finally:
         winograd.compare_costs = kept
 

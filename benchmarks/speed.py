@@ -1,6 +1,6 @@
 """Times the training step of networks against torch eager: portable, blocked and native graphs, and means.
 
-    python benchmarks/speed.py [NAME ...] [--zoo | --foreign] [--json FILE] [--batch 8] [--image 64] [--blocks 7]
+    python benchmarks/speed.py [NAME ...] [--zoo | --foreign] [--json FILE] [--image 64] [--blocks 7] [--products WHOSE]
 
 The networks are those of the zoo (batch 32, as "zoo NAME"), those of benchmarks/foreign_networks.py (batch 8, with
 random weights, in the environment of `make bench-compile`), and DeepConvLSTM. Only time is compared: graphs are written
@@ -11,9 +11,9 @@ take turns in short blocks. Time is processor time, which other work on the mach
 wall; a ratio is the median of the ratios of neighbouring blocks. Torch is as installed, and in the mode in which the
 graph is compiled: batch normalisation with its running statistics, except for "--norm batch".
 
-Native: the native form of the blocked graph, or of the portable one where there is none, with the products of
-auscult-native, where that is installed in this environment. A network without a native form has the products alone, if
-it is large enough that a device takes them by itself.
+Native: the native form of the blocked graph, or of the portable one where there is none, with the products that a
+device takes, where auscult-native is installed in this environment. A network without a native form has the library's
+products alone, if it is large enough that a device takes them by itself.
 
 What is to be met is a ratio of at most 1.0 for the fastest of these, 1.3 for portable graphs, and a geometric mean of
 0.65 for the fastest.
@@ -69,7 +69,8 @@ if listed.exists():
     tensors = read_tensors(kind, entry, Layout(tuple(Slot(name, tuple(shape), at) for name, shape, at in slots)))
 else:
     tensors = None
-choice = KernelChoice(library, products=takes_products(len(given["theta"])))
+products = {"auto": takes_products(len(given["theta"])), "library": True, "onnxruntime": False}[sys.argv[4]]
+choice = KernelChoice(library, products=products)
 session = open_session(kind, graph, 1, choice, tensors, False)
 def step_for(batch):
     theta, whole, optimiser = given["theta"], ("theta", "buffers"), SGD(1e-4)
@@ -229,8 +230,8 @@ def draw_batch(spec: Any, batch: int, outputs: Sequence[int]) -> dict[str, np.nd
     return made | {"weights": np.full(batch, 1 / batch, np.float32)}
 
 
-def measure(name: str, image: int, blocks: int) -> dict[str, Any]:
-    """Milliseconds per step of each kind, and ratios to torch."""
+def measure(name: str, image: int, blocks: int, products: str) -> dict[str, Any]:
+    """Milliseconds per step of each kind, and ratios to torch; `products`: as of `parse_options`."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-W", "ignore", __file__, "--write", folder, "--image", str(image), name]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -240,7 +241,7 @@ def measure(name: str, image: int, blocks: int) -> dict[str, Any]:
         parameters = len(np.load(Path(folder) / "feeds.npz")["theta"])
         worth_it = (Path(folder) / native_part(kinds[-1])).exists() or takes_products(parameters)
         kinds += ["native"] * (bool(find_library()) and worth_it)
-        workers = {k: Worker(DEVICE, folder, k, str(most)) for k in kinds}
+        workers = {k: Worker(DEVICE, folder, k, str(most), products) for k in kinds}
         workers["torch"] = Worker(TORCH, folder, name, str(image))
         times: dict[str, list[float]] = {k: [] for k in workers}
         try:
@@ -301,6 +302,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="file of results, one a line: read for what is done, and added to")
     parser.add_argument("--image", type=int, default=64, help="side of images for torchvision (default: 64)")
     parser.add_argument("--blocks", type=int, default=7, help="blocks of each kind (default: 7)")
+    parser.add_argument(
+        "--products", choices=("auto", "library", "onnxruntime"), default="auto",
+        help="whose products native graphs have (default: auto, as devices choose)",
+    )  # fmt: skip
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -318,7 +323,7 @@ def main() -> int:
     print(f"{'network':<28} {'batch':>5} {'step':>4} {heads}", flush=True)
     rows = {}
     for name in args.names or list_names(args.zoo, args.foreign):
-        rows[name] = done.get(name) or measure(name, args.image, args.blocks)
+        rows[name] = done.get(name) or measure(name, args.image, args.blocks, args.products)
         if args.json and name not in done:
             with args.json.open("a") as file:
                 file.write(json.dumps({"name": name, **rows[name]}) + "\n")

@@ -46,18 +46,20 @@ def find_library() -> str:
 def find_measured_library() -> str:
     """Path of the library if its instruction set is one of MEASURED, or cannot be told; else ""."""
     library = find_library()
-    try:
-        return library if not library or load_package().find_instruction_set() in MEASURED else ""
-    except UNUSABLE:
-        return library  # the probe says why it cannot be used
+    return library if library and computes_with(MEASURED) else ""
 
 
 def has_fast_products() -> bool:
     """True with the library, if its instruction set is one of FAST_PRODUCTS, or cannot be told."""
+    return bool(find_library()) and computes_with(FAST_PRODUCTS)
+
+
+def computes_with(sets: frozenset[str]) -> bool:
+    """True if the library's instruction set is one of these, or it cannot tell: the probe then says why."""
     try:
-        return bool(find_library()) and load_package().find_instruction_set() in FAST_PRODUCTS
+        return load_package().find_instruction_set() in sets
     except UNUSABLE:
-        return True  # likewise
+        return True
 
 
 def describe_library() -> str:

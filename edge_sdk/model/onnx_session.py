@@ -47,11 +47,7 @@ class OnnxSession:
         share_arena()
         self.graph = graph
         try:
-            if library and not products:
-                options.add_session_config_entry(OWN_PRODUCTS, "1")
-            if library:
-                options.register_custom_ops_library(library)
-            left_out = NEED_OWN_PRODUCTS if library and products else None
+            left_out = use_library(options, library, products) if library else None
             providers = ["CPUExecutionProvider"]
             self._session = ort.InferenceSession(data, options, providers, disabled_optimizers=left_out)
         except Exception as error:  # onnxruntime's exceptions have no common base
@@ -68,6 +64,18 @@ class OnnxSession:
             return found
         except Exception as error:  # likewise
             raise BundleError(f"onnxruntime failed in graph {self.graph!r}: {first_line(error)}") from error
+
+
+def use_library(options: Any, library: str, products: bool) -> list[str] | None:
+    """Give a session's options the operators of auscult-native; the optimisations that the session must leave out.
+
+    Args:
+        products: its products take the place of onnxruntime's own.
+    """
+    if not products:
+        options.add_session_config_entry(OWN_PRODUCTS, "1")
+    options.register_custom_ops_library(library)
+    return NEED_OWN_PRODUCTS if products else None
 
 
 @cache

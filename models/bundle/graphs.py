@@ -43,12 +43,13 @@ def make_blocked_graphs(source: Source, trained: Source, spec: Spec) -> dict[str
     Raises:
         CompileError: onnxruntime has none here.
     """
-    block = find_block()
-    other, training = (each.use_blocks(block or max(BLOCKS)) for each in (source, trained))
+    if not (block := find_block()):
+        if any(source.use_blocks(b) for b in BLOCKS):
+            raise CompileError("onnxruntime has no blocked layout on this machine; compile without --blocked")
+        return {}
+    other, training = source.use_blocks(block), trained.use_blocks(block)
     if other is None or training is None:
         return {}
-    if not block:
-        raise CompileError("onnxruntime has no blocked layout on this machine; compile without --blocked")
     return {
         f"predict{BLOCKED}": targets.write_predict(other),
         f"loss_grad{BLOCKED}": write_loss_grad(training, spec),

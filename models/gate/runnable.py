@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from edge_sdk.model.onnx_session import NEED_OWN_PRODUCTS, OWN_PRODUCTS
+from edge_sdk.model.onnx_session import use_library
 
 
 class RunnableGraph:
@@ -24,13 +24,10 @@ class RunnableGraph:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.enable_mem_pattern, options.log_severity_level = False, 3
-        if library and not products:
-            options.add_session_config_entry(OWN_PRODUCTS, "1")
-        if library:
-            options.register_custom_ops_library(library)
+        left_out = use_library(options, library, products) if library else None
         self.session = ort.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"],
-            disabled_optimizers=NEED_OWN_PRODUCTS if library and products else None,
+            disabled_optimizers=left_out,
         )  # fmt: skip
         self.inputs = [i.name for i in self.session.get_inputs()]
         self.outputs = [o.name for o in self.session.get_outputs()]

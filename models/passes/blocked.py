@@ -274,9 +274,3 @@ def write_probe(b: int) -> OnnxGraph:
     g.input("x", (1, 2 * b, 1, 3))
     g.op("ReorderInput", "x", domain=DOMAIN, shape=g.shape("x"), output="y")
     return g
-
-
-def expect_probe(b: int) -> tuple[np.ndarray, np.ndarray]:
-    """(x, y) of the probe where blocks have b channels."""
-    x = np.arange(6 * b, dtype=np.float32).reshape(1, 2 * b, 1, 3)
-    return x, x.reshape(2, b, 3).transpose(0, 2, 1).reshape(x.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.frontend import export
+from edge_sdk.models.gate.isolate import list_rewritten
 from edge_sdk.models.ir.spec import Spec
 
 
@@ -45,3 +47,27 @@ def test_tracing_leaves_a_module_as_it_was(monkeypatch):
     for net in traced:
         copy.deepcopy(net)  # which what was left would not allow
     assert np.isfinite(model.loss_grad(model.theta0, np.ones((2, 4), np.float32), np.arange(2))[1]).all()
+
+
+def test_gradients_that_can_be_differentiated_again_are_compared(monkeypatch):
+    """As those that torch 2.9 makes up for a parameter that changes nothing."""
+    differentiate = torch.autograd.grad
+
+    def make_up(*given, materialize_grads=False, **more):
+        found = differentiate(*given, materialize_grads=materialize_grads, **more)
+        return [each.requires_grad_() for each in found] if materialize_grads else found
+
+    monkeypatch.setattr(torch.autograd, "grad", make_up)
+    made = compile_module(Noting().eval(), Spec("m", (4,), 3, dropout="off"), search=0)
+    assert made.errors["float64"] < 1e-6
+
+
+def test_dropout_in_place_is_no_function_to_be_compared():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    for target in (torch.ops.aten.dropout_.default, torch.ops.aten.sigmoid.default):
+        graph.call_function(target, (x, 0.2, False) if "dropout" in str(target) else (x,))
+    forward = SimpleNamespace(
+        traced=SimpleNamespace(graph=graph), program=SimpleNamespace(graph=SimpleNamespace(nodes=[]))
+    )
+    assert [n.target for n in list_rewritten(forward, set())] == [torch.ops.aten.sigmoid.default]
