@@ -28,12 +28,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Holder:
-    """What one device has."""
+    """What one device has. `unlabelled`: training windows whose labels it does not know; their y is looked at by nobody."""
 
     name: str
     train: Part
     validation: Part
     test: Part
+    unlabelled: Part
 
 
 def part_of(w: Windows, rows: Any = slice(None)) -> Part:
@@ -57,17 +58,24 @@ def wrist(folder: Path, labels: float, seed: int) -> list[Holder]:
         if len(np.unique(w.y)) < 2:
             continue
         train, validation, test = three_parts(w)
-        some = [drawn(p, labels, [seed, k, len(found)]) for k, p in enumerate((train, validation))]
-        found.append(Holder(trace.name, *some, part_of(test)))
+        rows = [drawn_rows(p, labels, [seed, k, len(found)]) for k, p in enumerate((train, validation))]
+        some = [part_of(p, r) for p, r in zip((train, validation), rows, strict=True)]
+        rest = np.setdiff1d(np.arange(len(train.y)), rows[0])
+        found.append(Holder(trace.name, *some, part_of(test), part_of(train, rest)))
     return found
 
 
 def drawn(w: Windows, share: float, seed: Sequence[int]) -> Part:
+    return part_of(w, drawn_rows(w, share, seed))
+
+
+def drawn_rows(w: Windows, share: float, seed: Sequence[int]) -> Any:
+    """Rows of a share of each class, at least one of each."""
     random, rows = np.random.default_rng(seed), list[int]()
     for c in np.unique(w.y):
         own = np.flatnonzero(w.y == c)
         rows += list(random.permutation(own)[: int(np.ceil(share * len(own)))])
-    return part_of(w, np.sort(np.array(rows, np.intp)))
+    return np.sort(np.array(rows, np.intp))
 
 
 def one_recording(p: Part, seed: int) -> Part:
@@ -89,7 +97,9 @@ def watch(seconds: float, window: int = 64, stride: int = 16) -> list[Holder]:
     for trace in traces:
         train, validation, test = three_parts(cut_windows(trace, window, stride))
         some = [part_of(keep_labelled(p, round(seconds * trace.rate_hz))) for p in (train, validation)]
-        found.append(Holder(trace.name, *some, part_of(test)))
+        labelled = {x.tobytes() for x in some[0].x}
+        rest = np.array([k for k, x in enumerate(train.x) if x.tobytes() not in labelled], np.intp)
+        found.append(Holder(trace.name, *some, part_of(test), part_of(train, rest)))
     return found
 
 

@@ -38,7 +38,7 @@ import numpy as np
 
 from benchmarks.holders import Holder, Part, one_recording, patient, watch, wrist
 from benchmarks.outcomes import Outcome, show
-from edge_sdk.algebra.ensemble import log_probabilities, pooled, smoothed
+from edge_sdk.algebra.ensemble import combined, log_probabilities, smoothed
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import UP, Method, NodeEnv
 from edge_sdk.contract.run import Run
@@ -49,6 +49,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.nodes.assembly import augmentation_of, make_env, method_of, settings_of
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
+from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.settings import assigned
 from edge_sdk.replay.bundles import compile_network
 from edge_sdk.wire.codec.codec import Codec
@@ -118,6 +119,7 @@ def env_of(job: Job, holder: Holder) -> NodeEnv:
         y=holder.train.y,
         held_out=(holder.test.x, holder.test.y),
         validation=(holder.validation.x, holder.validation.y),
+        unlabelled=(holder.unlabelled.x, holder.unlabelled.recording),
         augment=augmentation_of(job.run),
     )
     return make_env(job.run, job.model.layout, job.model.theta0, **plain.for_device(parts))
@@ -165,7 +167,8 @@ def judged(model: Model, m: Models, test: Part) -> dict[str, float]:
     logits = {name: model.predict(theta, test.x) for name, theta in m.models.items()}
     p = {name: log_probabilities(z, m.ensemble.classes) for name, z in logits.items()}
     found = {"global": logits["global"], "masked": p["global"], "alone": p["local"], "single": p["personal"]}
-    found["personal"] = pooled(p["personal"], p["local"], m.ensemble.weight)
+    local = lambda: logits["local"]  # noqa: E731
+    found["personal"] = combined(m.ensemble, logits["personal"], local, lambda: features_of(test.x))
     smooth = {f"{k} smoothed": smoothed(found[k], 5, test.recording) for k in ("alone", "personal")}
     return {name: float((scores.argmax(1) == test.y).mean()) for name, scores in (found | smooth).items()}
 
@@ -191,13 +194,15 @@ def jobs(options: argparse.Namespace) -> dict[str, list[Job]]:
     found: dict[str, list[Job]] = {}
     if options.data == "watch":
         every = watch(options.seconds)
-        model = Model(compile_network("wrist", ["--input", "6,64", "--classes", "7"], 0, print))
+        model = Model(compile_network(options.network, ["--input", "6,64", "--classes", "7"], 0, print))
         fleet = [h for h in every if patient(h.name) in TUNED]
         new = [h for h in every if patient(h.name) in NEW] if options.newcomers else []
         names = [str(k) for k in range(7)]
         title = f"watch, {options.seconds:g} labelled seconds, {options.method}"
         return {title: [Job(run_of(options, model, names, s), model, fleet, new) for s in range(options.seeds)]}
-    model = Model(Path(__file__).parents[1] / "models" / "shipped" / "wrist.bundle")
+    shipped = Path(__file__).parents[1] / "models" / "shipped" / f"{options.network}.bundle"
+    size = ["--input", "3,64", "--classes", "14"]
+    model = Model(shipped if shipped.is_file() else compile_network(options.network, size, 0, print))
     names = [str(k) for k in range(model.classes)]
     for labels in options.labels:
         for seed in range(options.seeds):
@@ -223,6 +228,7 @@ def main() -> None:
     words.add_argument("--seeds", type=int, default=5)
     words.add_argument("--method", default="fedslr")
     words.add_argument("--rounds", type=int)
+    words.add_argument("--network", default="wrist")
     words.add_argument("--newcomers", action="store_true")
     for key in ("set", "settle", "augment"):
         words.add_argument(f"--{key}", action="append", default=[], metavar="KEY=VALUE")

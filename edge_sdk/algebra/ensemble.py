@@ -5,16 +5,19 @@ All of it works on log-probabilities, float64 (samples, classes); a class that i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import exp
 
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.algebra.arrays import Values
+from edge_sdk.algebra.forest import FLOOR, log_votes, unpack
 from edge_sdk.errors import UsageError
 
 Floats = npt.NDArray[np.floating]
+NO_FOREST = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True)
@@ -22,18 +25,46 @@ class Ensemble:
     """The way in which a device's personal model predicts.
 
     Attributes:
-        weight: of the local model, from 0 (the personalised model only) to 1 (the local model only).
+        weight: of the device's own model, from 0 (the personalised model only) to 1 (its own only).
         classes: codes of the classes that may be predicted; empty: all.
+        forest: its own model, where that is a forest (`forest.pack`); empty: it is the model "local".
     """
 
     weight: float = 0.0
     classes: tuple[int, ...] = ()
+    forest: Values = field(default_factory=lambda: NO_FOREST, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight <= 1:
             raise UsageError(f"ensemble: weight = {self.weight}, it lies between 0 and 1")
         if any(c < 0 for c in self.classes):
             raise UsageError(f"ensemble: classes = {self.classes}, codes are 0 or more")
+
+
+def combined(
+    ensemble: Ensemble, personal: Floats, local: Callable[[], Floats], features: Callable[[], Floats]
+) -> Floats:
+    """Log-probabilities, up to a constant for each sample, as an ensemble has them.
+
+    Args:
+        personal: outputs of the personalised model, (samples, classes); local: gives those of the local model.
+        features: gives what a forest sees of the samples, (samples, F).
+    """
+    own = log_probabilities(personal, ensemble.classes)
+    if ensemble.weight == 0:
+        return own
+    forest = unpack(ensemble.forest)
+    if forest is None:
+        return pooled(own, log_probabilities(local(), ensemble.classes), ensemble.weight)
+    votes = voted(log_votes(forest, features()), personal.shape[1], ensemble.classes)
+    return pooled(own, votes, ensemble.weight)
+
+
+def voted(votes: Floats, classes: int, known: Sequence[int] = ()) -> Floats:
+    """Logarithms of votes for some classes as log-probabilities (samples, classes), of the known ones only."""
+    padded = np.full((len(votes), classes), np.log(FLOOR))
+    padded[:, : votes.shape[1]] = votes[:, :classes]
+    return log_probabilities(padded, known)
 
 
 def log_probabilities(logits: Floats, classes: Sequence[int] = ()) -> Floats:

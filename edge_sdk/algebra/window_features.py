@@ -1,4 +1,4 @@
-"""Features of sensor windows: what an engineer writes down first of a channel. numpy; the network is models/zoo/features.py.
+"""Features of sensor windows: what an engineer writes down first of a channel. The network is models/zoo/features.py.
 
 A window is (channels, samples). Each channel, and the magnitude of each 3-axis sensor (channels 0 to 2, 3 to 5, ...),
 has these features:
@@ -19,6 +19,8 @@ on Human Activity Recognition using Wearable Sensors", IEEE Comm. Surveys & Tuto
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -35,7 +37,7 @@ def bands(samples: int) -> tuple[tuple[int, int], ...]:
     while edges[-1] < most:
         edges.append(edges[-1] + max(1, edges[-1] // 2))
     edges = [e for e in edges if e < most] + [most]
-    return tuple(zip(edges, edges[1:], strict=False))
+    return tuple(pairwise(edges))
 
 
 def quantile_weights(samples: int) -> npt.NDArray[np.float64]:
@@ -102,6 +104,15 @@ def window_features(x: Floats) -> npt.NDArray[np.float32]:
 def feature_names(channels: int, samples: int) -> tuple[str, ...]:
     """Names of the features: "std_2" of channel 2, "q50_mag0" of the first 3-axis sensor's magnitude, "corr_2_0"."""
     sensors = [*map(str, range(channels)), *(f"mag{k}" for k in range(channels // 3))]
-    kinds = ["mean", "std", "min", "max", *(f"q{round(100 * q)}" for q in QUANTILES), "step_mean", "step_std", "dominant"]
+    kinds = [
+        "mean",
+        "std",
+        "min",
+        "max",
+        *(f"q{round(100 * q)}" for q in QUANTILES),
+        "step_mean",
+        "step_std",
+        "dominant",
+    ]
     kinds += [f"band_{first}_{end}" for first, end in bands(samples)]
     return tuple(f"{kind}_{s}" for kind in kinds for s in sensors) + tuple(f"corr_{i}_{j}" for i, j in pairs(channels))

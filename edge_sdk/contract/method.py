@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.algebra.arrays import ANY, Tensor
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.privacy import total_epsilon
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
@@ -87,10 +88,44 @@ class Labelled:
     Attributes:
         labels: int64 (samples,), codes of their classes.
         logits: theta -> what the model says of them, (samples, classes).
+        features: () -> what a device's own forest sees of them, (samples, F); None: samples of this kind have none.
     """
 
     labels: npt.NDArray[np.int64]
     logits: Callable[[Vector], npt.NDArray[np.floating]]
+    features: Callable[[], npt.NDArray[np.floating]] | None = None
+
+
+@dataclass(frozen=True)
+class OwnWindows:
+    """What a device learns from by itself: its labelled samples as features, and those that nobody has labelled.
+
+    Attributes:
+        labels: int64 (N,), codes of the classes of its training samples.
+        features: copies, generator -> features (N + copies N, F) of these samples, and of so many copies of them that
+            are changed at random as the run's augmentation says; labels of the copies repeat in the same order.
+        count: M, how many samples have no label.
+        recording: int64 (M,), the stretch of time that each of them lies in; within one they are in order of time.
+        unlabelled: () -> their features (M, F).
+        logits: theta -> what a model says of them, (M, classes).
+        taught: (rows, labels) -> fields of an env whose gradient also has these unlabelled samples, with these labels.
+    """
+
+    labels: npt.NDArray[np.int64]
+    features: Callable[[int, np.random.Generator], npt.NDArray[np.floating]]
+    count: int
+    recording: npt.NDArray[np.int64]
+    unlabelled: Callable[[], npt.NDArray[np.floating]]
+    logits: Callable[[Vector], npt.NDArray[np.floating]]
+    taught: Callable[[npt.NDArray[np.intp], npt.NDArray[np.int64]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class SelfLabels:
+    """Labels that a device gave to some of its unlabelled samples: `rows` int64 (k,) of them, `labels` int64 (k,)."""
+
+    rows: Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]
+    labels: Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]
 
 
 class StepKeeper(Protocol):
@@ -141,6 +176,12 @@ class NodeEnv:
         validation: device: samples that choices are made on; None: none were split off (an empty part is no None).
         held_out: device: its test samples; None: this model has no classes, or the device no such samples.
         own_classes: device: codes of the classes that it has had labels of, in training or in validation.
+        own: device: its own samples as features, with those that have no label, in a run that settles; None: its
+            samples are of no kind that features are known of.
+        self_labels: device: those that `grad_fn` has beside its labelled samples; None: it has none.
+        untaught: device: this env as it was before it had such labels; None: it has none.
+        feature_means: device: () -> means (F,) and means of squares (F,) of what the model standardises, over all its
+            training samples, labelled or not; None: the model standardises nothing.
         limits: what this node's settings allow its children.
         unwilling: children that want no training now; filled in by the node at each call.
         keeper: device: keeps the progress of its training; None: nobody does.
@@ -174,6 +215,10 @@ class NodeEnv:
     validation: Labelled | None = None
     held_out: Labelled | None = None
     own_classes: tuple[int, ...] = ()
+    own: OwnWindows | None = None
+    self_labels: SelfLabels | None = None
+    untaught: NodeEnv | None = None
+    feature_means: Callable[[], tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] | None = None
     limits: Limits = field(default_factory=Limits)
     unwilling: tuple[str, ...] = ()
     keeper: StepKeeper | None = None

@@ -27,6 +27,7 @@ from edge_sdk.methods.secret.among_messages import NoneOpened, Withheld
 from edge_sdk.methods.secret.method import secret
 from edge_sdk.methods.secret.pool_messages import NotOpened, NotPooled
 from edge_sdk.methods.settling.method import Choice, settled
+from edge_sdk.methods.settling.self_training import LabelChoice, self_trained
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.guard import Refused
@@ -34,6 +35,7 @@ from edge_sdk.methods.shared.registration import Overclaimed
 from edge_sdk.methods.shared.reports import Diverged, Models, Progress, Report
 from edge_sdk.methods.shared.spent import PrivateProgress, PrivateReport
 from edge_sdk.methods.shared.suspension import Suspended
+from edge_sdk.methods.standardising import standardised
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.deadlines import Deadline, deadline_of
 from edge_sdk.nodes.kernels.family import Family
@@ -42,8 +44,8 @@ from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
 
 TOLD = (
-    Progress, Report, Models, Choice, Refused, Diverged, Suspended, Overclaimed, PrivateProgress, PrivateReport,
-    *TOLD_OF_ROLLOUTS,
+    Progress, Report, Models, Choice, LabelChoice, Refused, Diverged, Suspended, Overclaimed,
+    PrivateProgress, PrivateReport, *TOLD_OF_ROLLOUTS,
     *(NotSummed, NotPooled, NotOpened, NoneOpened, Withheld, Scores),
 )  # fmt: skip
 """What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
@@ -73,7 +75,10 @@ def method_of(run: Run) -> Method:
     if run.settle and run.privacy:
         raise UsageError("run.settle with run.privacy: what devices count of its candidates would leave without noise")
     if run.settle:
-        method = settled(method, from_mapping(Settling, run.settle, "run.settle"))
+        settling = from_mapping(Settling, run.settle, "run.settle")
+        method = settled(method, settling)
+        method = self_trained(method, settling) if settling.label_times else method
+        method = standardised(method) if settling.statistics else method
     method = evaluated(method, every=run.evaluate_every)
     if not is_secret(run):
         return method

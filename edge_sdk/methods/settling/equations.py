@@ -3,6 +3,7 @@
 p <- argmin over p of f_i(w + p) + penalty * ||p without its head||_1, by so many proximal steps     component
 u <- so many steps on f_i from the initial model, by the same optimiser: training alone              local_model
 log P(class) = (1 - weight) log P(class; w + p) + weight log P(class; u), over the device's own classes
+forest <- extremely randomised trees on features of the device's own samples, in the place of u             forest
 candidate = argmax of the validation samples that the whole fleet gets right                         choose
 """
 
@@ -15,18 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra import prox
-from edge_sdk.algebra.ensemble import Ensemble, Floats, log_probabilities, pooled
+from edge_sdk.algebra.ensemble import Ensemble, Floats, log_probabilities, pooled, voted
+from edge_sdk.algebra.forest import Forest, grow, log_votes
 from edge_sdk.algebra.optim import SGD, Adam
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import Labelled, NodeEnv
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.settling.settings import Candidate, Settling
+from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Candidate, Settling
 from edge_sdk.methods.shared import parts
 from edge_sdk.methods.shared.local import Indices, InPlace, batches, gradient, steps_left
 
 Counts = npt.NDArray[np.int64]
 
-PERSONAL, LOCAL = 41, 42  # purposes of randomness, apart from those of the methods
+PERSONAL, LOCAL, TREES = 41, 42, 44  # purposes of randomness, apart from those of the methods
+MOST_SAMPLES = 4000
+"""Samples of a forest, copies and self-labelled ones included: so that a small device has it in seconds."""
 
 
 # Training -------------------------------------------------------------------------------------------------------
@@ -41,7 +45,8 @@ def component(env: NodeEnv, s: Settling, start: Vector, steps: Sequence[int]) ->
 
 
 def local_model(env: NodeEnv, s: Settling, steps: Sequence[int]) -> Iterator[Vector]:
-    """The model trained alone from the initial one, after each of so many steps, ascending."""
+    """The model trained alone from the initial one, after each of so many steps, ascending; on its own labels only."""
+    env = env.untaught or env
     return (env.theta0 + v for v in walk(env, s, env.theta0, steps, LOCAL, None))
 
 
@@ -63,6 +68,20 @@ def walk(
             note(n_made, 0.0)
         done = n
         yield v
+
+
+def forest(env: NodeEnv, s: Settling, kind: int) -> Forest | None:
+    """A forest (of `Settling.forests`) on a device's own samples; None: they have no features, or there are none."""
+    own, random = env.own, env.random(env.rounds, TREES, kind)
+    if own is None or not len(own.labels):
+        return None
+    x = own.features(min(s.copies, max(0, MOST_SAMPLES // len(own.labels) - 1)), random)
+    y = np.tile(own.labels, len(x) // len(own.labels))
+    if kind == TAUGHT_FOREST and env.self_labels is not None:
+        x = np.concatenate([x, own.unlabelled()[env.self_labels.rows]])
+        y = np.concatenate([y, env.self_labels.labels])
+    rows = np.sort(random.permutation(len(y))[:MOST_SAMPLES])
+    return grow(x[rows], y[rows], int(y.max()) + 1, s.trees, random)
 
 
 def endless(env: NodeEnv, s: Settling, purpose: int) -> Iterator[Indices]:
@@ -116,14 +135,28 @@ def correct_counts(env: NodeEnv, s: Settling, start: Vector) -> tuple[Counts, in
     personal = dict(zip(s.steps, map(of, component(env, s, start, s.steps)), strict=True))
     local = dict(zip(s.local_steps, map(of, local_model(env, s, s.local_steps)), strict=True))
 
+    like = next(iter(personal.values()), next(iter(local.values())))
+    forests = {kind: votes_of(env, s, forest(env, s, kind), like.shape[1]) for kind in s.forests} if s.trees else {}
+
     def right(c: Candidate) -> int:
-        if c.weight == 0:
+        own = forests[c.forest] if c.forest else local.get(c.local_steps)
+        if c.weight > 0 and own is None:
+            return 0
+        if c.weight == 0 or own is None:
             found = personal[c.steps]
         else:
-            found = pooled(personal.get(c.steps, local[c.local_steps]), local[c.local_steps], c.weight)
+            found = own if c.weight == 1 else pooled(personal[c.steps], own, c.weight)
         return int((found.argmax(1) == labels).sum())
 
     return np.array([right(c) for c in s.candidates], np.int64), len(labels)
+
+
+def votes_of(env: NodeEnv, s: Settling, forest: Forest | None, classes: int) -> Floats | None:
+    """Log-probabilities of the validation samples by a forest; None: there is none, or they have no features."""
+    features = validation(env).features
+    if forest is None or features is None:
+        return None
+    return voted(log_votes(forest, features()), classes, ensemble(env, s, 0.0).classes)
 
 
 def scored(env: NodeEnv, s: Settling) -> Callable[[Vector], Floats]:
@@ -149,18 +182,22 @@ def ensemble(env: NodeEnv, s: Settling, weight: float) -> Ensemble:
 
 
 # The fleet's choice ---------------------------------------------------------------------------------------------
-def choose(s: Settling, correct: Counts) -> tuple[int, int]:
-    """Indices of the candidate that is best for the fleet, and of the best local model.
+def choose(s: Settling, correct: Counts) -> tuple[int, int, int]:
+    """Indices of the candidate that is best for the fleet, of the best model alone, and of the best network alone.
 
-    The local model's steps are chosen first, as for devices that train alone; then steps and weight beside that local
-    model, for the whole fleet: a single device has too few validation samples to choose by. Of equal candidates the
-    personalised model on its own goes first, then mixtures, each with fewer steps before more; training alone is last.
+    The local network's steps are chosen first, as for devices that train alone; then steps and weight beside that local
+    network or a forest, for the whole fleet: a single device has too few validation samples to choose by. Of equal
+    candidates the personalised model on its own goes first, then mixtures, each with fewer steps before more; training
+    alone is last.
     """
     every = list(enumerate(s.candidates))
-    alone = best([i for i, c in every if c.weight == 1], correct)
-    steps = s.candidates[alone].local_steps
-    allowed = [i for i, c in every if c.weight == 0 or (c.local_steps == steps and c.weight < 1)]
-    return best([*allowed, *([alone] if 1 in s.local_weights or not allowed else [])], correct), alone
+    network = best([i for i, c in every if c.is_alone and not c.forest], correct)
+    alone = best([network, *(i for i, c in every if c.is_alone and c.forest)], correct)
+    steps = s.candidates[network].local_steps
+    allowed = [i for i, c in every if c.weight == 0]
+    allowed += [i for i, c in every if 0 < c.weight < 1 and (c.forest or c.local_steps == steps)]
+    lonely = [i for i, c in every if c.weight == 1 and not c.is_alone] + [alone]
+    return best([*allowed, *(lonely if 1 in s.local_weights or not allowed else [])], correct), alone, network
 
 
 def best(some: Sequence[int], correct: Counts) -> int:

@@ -27,12 +27,14 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import OrNone
 from edge_sdk.algebra.ensemble import Ensemble
+from edge_sdk.algebra.forest import pack
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.gather import LARGEST, Integers, expected, with_name
+from edge_sdk.methods.shared.reports import FOREST
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -71,12 +73,13 @@ class Chosen:
     Attributes:
         shown: the model, as the method shows it.
         candidate: index of the fleet's choice; -1: it has not chosen yet.
-        alone: index of the best local model on its own.
+        alone: index of the best model of a device on its own; network: of the best network among these.
     """
 
     shown: Any
     candidate: OrNone = -1
     alone: OrNone = -1
+    network: OrNone = -1
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class Choice:
         steps, local_steps, weight: of the candidate.
         correct: validation samples that it gets right, and `local_correct` the best local model on its own.
         samples: validation samples that there are; devices: whose.
+        forest: what the device's own model beside the personalised one is, and forest_alone the best one on its own: a
+            network (0), a forest (1), a forest that has self-labelled samples too (2).
     """
 
     steps: int
@@ -96,6 +101,8 @@ class Choice:
     local_correct: int
     samples: int
     devices: int
+    forest: int = 0
+    forest_alone: int = 0
 
     def to_metrics(self) -> dict[str, Any]:
         return {"kind": "settling", **asdict(self)}
@@ -103,8 +110,10 @@ class Choice:
     def to_sentence(self) -> str:
         if not self.samples:
             return f"settling: {self.devices} devices and no validation sample, so nothing was chosen; the first goes"
-        models = f"{self.steps} steps, local model of {self.local_steps} steps with weight {self.weight:g}"
-        right = f"{self.correct} of {self.samples} validation samples right, alone {self.local_correct}"
+        own = "forest" if self.forest else f"local model of {self.local_steps} steps"
+        models = f"{self.steps} steps, {own} with weight {self.weight:g}"
+        alone = f"alone {self.local_correct}" + (" (a forest)" if self.forest_alone else "")
+        right = f"{self.correct} of {self.samples} validation samples right, {alone}"
         return f"settling: {self.devices} devices choose {models}: {right}"
 
 
@@ -119,7 +128,7 @@ class SettlingState:
         settling: counts are being gathered; device: it has been asked for its own.
         counts: what has been gathered.
         heard: from whom.
-        candidate, alone: aggregator: as in `Chosen`.
+        candidate, alone, network: aggregator: as in `Chosen`.
     """
 
     inner: Any
@@ -129,6 +138,7 @@ class SettlingState:
     heard: tuple[str, ...] = ()
     candidate: int = -1
     alone: int = -1
+    network: int = -1
 
 
 @cache
@@ -170,14 +180,17 @@ def settled(method: Method, settings: Settling) -> Method:
     kind = get_type_hints(method.show)["return"]
 
     def show(env: NodeEnv, s: SettlingState) -> Chosen:
-        return Chosen(method.show(env, s.inner), s.candidate, s.alone)
+        return Chosen(method.show(env, s.inner), s.candidate, s.alone, s.network)
 
     def models(env: NodeEnv, s: SettlingState | None, m: Chosen) -> Mapping[str, Vector]:
         found = method.models(env, s and s.inner, expected(UP, m.shown, kind))
         return found if s is None or m.candidate < 0 else chosen_models(env, settings, found, m)
 
     def predicts(env: NodeEnv, m: Chosen) -> Ensemble | None:
-        return None if m.candidate < 0 else equations.ensemble(env, settings, candidate(settings, m.candidate).weight)
+        if m.candidate < 0:
+            return None
+        c = candidate(settings, m.candidate)
+        return equations.ensemble(env, settings, 0.0 if c.forest and env.own is None else c.weight)
 
     return replace(
         method,
@@ -200,11 +213,13 @@ def candidate(s: Settling, index: int) -> Candidate:
 
 
 def chosen_models(env: NodeEnv, s: Settling, found: Mapping[str, Vector], m: Chosen) -> Mapping[str, Vector]:
-    """The global model, the personalised one and the local one, with as many steps as the fleet has chosen."""
-    c, alone = candidate(s, m.candidate), candidate(s, m.alone)
+    """The global model, the personalised one and the local one, with as many steps as the fleet has chosen; beside them
+    the vector of the device's forest (FOREST), if one is chosen."""
+    c, network = candidate(s, m.candidate), candidate(s, m.alone if m.network < 0 else m.network)
     (personal,) = equations.component(env, s, start_of(s, found), (c.steps,))
-    (local,) = equations.local_model(env, s, (alone.local_steps,))
-    return {"global": found["global"], "personal": personal, "local": local}
+    (local,) = equations.local_model(env, s, (network.local_steps,))
+    trees = {FOREST: pack(equations.forest(env, s, c.forest))} if c.forest and env.own is not None else {}
+    return {"global": found["global"], "personal": personal, "local": local, **trees}
 
 
 def start_of(s: Settling, found: Mapping[str, Vector]) -> Vector:
@@ -295,8 +310,9 @@ def aggregator(method: Method, settings: Settling) -> Role:
 
 def decided(settings: Settling, s: SettlingState) -> Step:
     """The aggregator with the fleet's choice; there is nothing more to ask."""
-    index, alone = equations.choose(settings, s.counts.correct)
+    index, alone, network = equations.choose(settings, s.counts.correct)
     c, counts = settings.candidates[index], s.counts
     right, alone_right = int(counts.correct[index]), int(counts.correct[alone])
-    told = Choice(c.steps, c.local_steps, c.weight, right, alone_right, counts.samples, counts.devices)
-    return replace(s, settling=False, candidate=index, alone=alone), [Send(OUT, told)]
+    forests = c.forest, settings.candidates[alone].forest
+    told = Choice(c.steps, c.local_steps, c.weight, right, alone_right, counts.samples, counts.devices, *forests)
+    return replace(s, settling=False, candidate=index, alone=alone, network=network), [Send(OUT, told)]

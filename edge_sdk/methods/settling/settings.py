@@ -8,6 +8,8 @@ from math import isfinite
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
 
+NETWORK, FOREST, TAUGHT_FOREST = 0, 1, 2
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -16,12 +18,20 @@ class Candidate:
     Attributes:
         steps: of the personalised model, from the start that all settle from.
         local_steps: of the local model, from the initial one.
-        weight: of the local model in the prediction; at 0 and at 1 one of the two step counts does not matter (0).
+        weight: of the device's own model in the prediction; at 0 and at 1 one of the two does not matter (0).
+        forest: what its own model is: the local one (NETWORK), a forest on its labelled samples (FOREST), or one that
+            also has the samples which the device has labelled itself (TAUGHT_FOREST).
     """
 
     steps: int
     local_steps: int
     weight: float
+    forest: int = 0
+
+    @property
+    def is_alone(self) -> bool:
+        """True for a model that a device makes without the others, by their labels or by their model's."""
+        return self.weight == 1 and self.forest != TAUGHT_FOREST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +55,21 @@ class Settling:
             it is judged and kept; the smallest are left out. The penalty alone needs some hundred steps to get there.
         mask: no device predicts a class of which it has never had a label.
         start: the model that all settle from: "global", or "personal" where the method has such a model (FedBCD).
+        trees: of a forest on features of a device's own samples (algebra/forest.py), a candidate beside the local model
+            for the prediction, and a teacher beside the global one; 0: there is none.
+        copies: changed copies of each labelled sample that a forest has too, where the run augments.
+        statistics: before the first round the fleet adds up means and variances of features, by which a network that
+            has a layer `standardise` standardises them.
+        label_times: how often devices label their own unlabelled samples; 0: never.
+        label_every: rounds between these times, and after the last.
+        label_weights: candidate weights of the forest beside the global model when they do; 0: the global model only.
+        label_thresholds: candidate probabilities above which a label is taken; the lowest that is precise enough goes.
+        label_precision: share of the fleet's validation samples above a threshold that must be right. Where no
+            candidate reaches it, no device labels anything.
+        label_smooth: neighbouring samples of a recording over which probabilities are smoothed before.
+        label_sharpness: power to which the mixture's probabilities are raised before: two teachers that agree are surer
+            than each of them.
+        label_share: largest share of what a device labels itself that may be of one class, in units of an even share.
     """
 
     optimiser: str = "adam"
@@ -59,21 +84,36 @@ class Settling:
     density: float = 0.2
     mask: bool = True
     start: str = "global"
+    trees: int = 0
+    copies: int = 8
+    statistics: bool = False
+    label_times: int = 0
+    label_every: int = 20
+    label_weights: tuple[float, ...] = (0.25, 0.5, 0.75)
+    label_thresholds: tuple[float, ...] = (0.8, 0.9, 0.95, 0.99)
+    label_precision: float = 0.9
+    label_smooth: int = 7
+    label_sharpness: float = 2.0
+    label_share: float = 3.0
 
     def __post_init__(self) -> None:
         above_zero(self, "rate")
-        zero_or_more(self, "weight_decay", "batch", "penalty")
+        above_zero(self, "label_every", "label_smooth", "label_sharpness", "label_share")
+        zero_or_more(self, "weight_decay", "batch", "penalty", "trees", "copies", "label_times")
         if not 0 < self.density <= 1:
             raise UsageError(f"density = {self.density}: a share above 0, at most 1")
         one_of(self, ("adam", "sgd"), "optimiser")
         one_of(self, ("dense", "sparse"), "personal")
         one_of(self, ("global", "personal"), "start")
-        for name in ("steps", "local_steps", "local_weights"):
+        if not 0 < self.label_precision <= 1:
+            raise UsageError(f"label_precision = {self.label_precision}: a share above 0, at most 1")
+        for name in ("steps", "local_steps", "local_weights", "label_weights", "label_thresholds"):
             values = getattr(self, name)
             if not values or list(values) != sorted(set(values)) or not all(isfinite(v) and v >= 0 for v in values):
                 raise UsageError(f"{name} = {list(values)}: one or more numbers of 0 or more, each once, ascending")
-        if self.local_weights[-1] > 1:
-            raise UsageError(f"local_weights = {list(self.local_weights)}: they lie between 0 and 1")
+        for name in ("local_weights", "label_weights", "label_thresholds"):
+            if getattr(self, name)[-1] > 1:
+                raise UsageError(f"{name} = {list(getattr(self, name))}: they lie between 0 and 1")
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -85,4 +125,13 @@ class Settling:
         found = [Candidate(0, k, 1.0) for k in self.local_steps]
         if 0 in self.local_weights:
             found += [Candidate(n, 0, 0.0) for n in self.steps]
-        return tuple(found + [Candidate(n, k, w) for k in self.local_steps for n in self.steps for w in inner])
+        found += [Candidate(n, k, w) for k in self.local_steps for n in self.steps for w in inner]
+        if self.trees:
+            found += [Candidate(0, 0, 1.0, kind) for kind in self.forests]
+            found += [Candidate(n, 0, w, self.forests[-1]) for n in self.steps for w in inner]
+        return tuple(found)
+
+    @property
+    def forests(self) -> tuple[int, ...]:
+        """Kinds of forests that a device makes; the last one is beside the personalised model."""
+        return (FOREST, TAUGHT_FOREST) if self.label_times else (FOREST,)

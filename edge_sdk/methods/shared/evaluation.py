@@ -26,7 +26,16 @@ from edge_sdk.methods.shared.gather import Exact, bounded, expected, number, plu
 from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, is_vote, judge_answer
 from edge_sdk.methods.shared.healing import heal
 from edge_sdk.methods.shared.registration import bound_claim, note_claim
-from edge_sdk.methods.shared.reports import Models, Progress, Report, ensemble_sums, judge, judge_personal, judge_test
+from edge_sdk.methods.shared.reports import (
+    Models,
+    Progress,
+    Report,
+    ensemble_sums,
+    judge,
+    judge_personal,
+    judge_test,
+    with_forest,
+)
 from edge_sdk.methods.shared.scores import check_scores
 from edge_sdk.methods.shared.spent import told_with
 from edge_sdk.methods.shared.suspension import is_suspended, note_refusal, note_upload, without_suspended
@@ -220,7 +229,7 @@ def device(method: Method) -> Role:
     def judged(env: NodeEnv, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
         models = method.models(env, s.inner, expected(UP, shown, kind))
         env = with_scores(method, env, shown)
-        ensemble = None if method.predicts is None else method.predicts(env, shown)
+        models, ensemble = with_forest(models, None if method.predicts is None else method.predicts(env, shown))
         judged_by = env.held_out if env.test is None and env.held_out is not None else env.validation
         known = {} if ensemble is None else ensemble_sums(judged_by, models, ensemble)
         found = judge(env, models, known)

@@ -24,15 +24,19 @@ import numpy as np
 from edge_sdk.algebra import classification
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.classification import areas
-from edge_sdk.algebra.ensemble import Ensemble, log_probabilities, pooled
+from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, Labelled, NodeEnv, Send
+from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.gather import Tally
 from edge_sdk.methods.shared.scores import LOSS_DEVICES, UNTOLD
 from edge_sdk.methods.shared.scores import TEST as TEST
 
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
+FOREST = (
+    "forest"  # what a device's ensemble has beside its models: a vector of algebra/forest.pack, of no theta's length
+)
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
 
@@ -212,9 +216,24 @@ def ensemble_sums(
     if samples is None or not len(samples.labels):
         return {}
     y, logits = samples.labels, samples.logits
-    personal, local = (log_probabilities(logits(models[name]), ensemble.classes) for name in ("personal", "local"))
-    found = {"personal": pooled(personal, local, ensemble.weight), "local": local}
+    local = logits(models["local"])
+    own = combined(ensemble, logits(models["personal"]), lambda: local, samples.features or no_features)
+    found = {"personal": own, "local": log_probabilities(local, ensemble.classes)}
     return {name: classification.sums(y, scores) for name, scores in found.items()}
+
+
+def no_features() -> Any:
+    raise UsageError("a forest predicts of features, and these samples have none")
+
+
+def with_forest(
+    models: Mapping[str, Vector], ensemble: Ensemble | None
+) -> tuple[Mapping[str, Vector], Ensemble | None]:
+    """Models without the forest among them, and an ensemble with it."""
+    rest = {name: theta for name, theta in models.items() if name != FOREST}
+    if ensemble is None or FOREST not in models:
+        return rest, ensemble
+    return rest, replace(ensemble, forest=models[FOREST])
 
 
 def mean_accuracies(sums: Mapping[str, float]) -> dict[str, float]:

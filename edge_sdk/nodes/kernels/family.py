@@ -33,6 +33,8 @@ class DeviceParts:
         x, y: training samples (N, ...) and labels (N,), as the model wants them.
         held_out: the same of the samples that models are judged by; None: there are none.
         validation: the same of the samples that choices are made on; None: none were split off.
+        unlabelled: training samples (M, ...) that nobody has labelled, and int (M,) which stretch of time each lies in,
+            in order of time; None: there are none.
         augment: how the run changes windows while devices train.
         public: the public inputs; None: there are none.
         cancel: says when training is to give way; None: never.
@@ -46,6 +48,7 @@ class DeviceParts:
     y: Array
     held_out: tuple[Array, Array] | None = None
     validation: tuple[Array, Array] | None = None
+    unlabelled: tuple[Array, Array] | None = None
     augment: Augment = field(default_factory=Augment)
     public: Public | None = None
     cancel: Cancel | None = None

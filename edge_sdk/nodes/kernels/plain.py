@@ -16,6 +16,7 @@ from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.model import Model
 from edge_sdk.model.whole_batches import check_step
 from edge_sdk.nodes.kernels.family import Array, DeviceParts, Family, Fields
+from edge_sdk.nodes.kernels.own_windows import feature_means, features_of, has_features, own_windows
 from edge_sdk.nodes.kernels.split import is_split
 
 
@@ -44,8 +45,13 @@ def for_device(parts: DeviceParts) -> Fields:
         UsageError: its samples do not go into batches as its bundle needs them, or another part of it cannot be made.
     """
     check_steps(parts)
+    return {**trains(parts), **judges(parts), **settles(parts), **standardises(parts)}
+
+
+def trains(parts: DeviceParts) -> Fields:
+    """The gradient of a device's training samples."""
     grad_fn = parts.model.grad_fn(parts.x, parts.y, cancel=parts.cancel)
-    return {"grad_fn": grad_fn, "samples": len(parts.x), **augments(parts), **judges(parts), **settles(parts)}
+    return {"grad_fn": grad_fn, "samples": len(parts.x), **augments(parts)}
 
 
 def check_steps(parts: DeviceParts) -> None:
@@ -96,7 +102,7 @@ def settles(parts: DeviceParts) -> Fields:
         raise UsageError(f"run.settle: {whose} has {model.name}, which is no classifier (its loss is {model.loss})")
     if parts.validation is None:
         raise UsageError(f"run.settle: {whose} has no validation samples, and settling chooses on them: split some off")
-    found: Fields = {"validation": labelled(model, *parts.validation)}
+    found: Fields = {"validation": labelled(model, *parts.validation), "own": own_windows(parts, trains)}
     if parts.held_out is not None and len(parts.held_out[0]):
         found["held_out"] = labelled(model, *parts.held_out)
     own = np.unique(np.concatenate([parts.y, parts.validation[1]]))
@@ -104,7 +110,16 @@ def settles(parts: DeviceParts) -> Fields:
 
 
 def labelled(model: Model, x: Array, y: Array) -> Labelled:
-    return Labelled(np.asarray(y, np.int64), lambda theta: model.predict(theta, x))
+    features = (lambda: features_of(x)) if has_features(x) else None
+    return Labelled(np.asarray(y, np.int64), lambda theta: model.predict(theta, x), features)
+
+
+def standardises(parts: DeviceParts) -> Fields:
+    """The means of what the model standardises, in a run whose fleet's statistics it takes."""
+    if not parts.run.settle.get("statistics"):
+        return {}
+    parts_of = [parts.x] if parts.unlabelled is None else [parts.x, parts.unlabelled[0]]
+    return {"feature_means": lambda: feature_means(parts_of)}
 
 
 def judges(parts: DeviceParts) -> Fields:

@@ -139,7 +139,7 @@ def test_the_choice_has_the_most_correct_answers_beside_the_best_local_model():
     rng = np.random.default_rng(1)
     for _ in range(50):
         correct = rng.integers(0, 30, len(SMALL.candidates))
-        index, alone = equations.choose(SMALL, correct)
+        index, alone, _ = equations.choose(SMALL, correct)
         every = list(enumerate(SMALL.candidates))
         local = [i for i, c in every if c.weight == 1]
         assert correct[alone] == max(correct[i] for i in local) and alone in local
@@ -149,14 +149,14 @@ def test_the_choice_has_the_most_correct_answers_beside_the_best_local_model():
 
 
 def test_of_equals_the_personalised_model_with_the_fewest_steps_is_chosen():
-    index, alone = equations.choose(SMALL, np.zeros(len(SMALL.candidates), np.int64))
+    index, alone, _ = equations.choose(SMALL, np.zeros(len(SMALL.candidates), np.int64))
     assert SMALL.candidates[index] == Candidate(0, 0, 0.0) and SMALL.candidates[alone] == Candidate(0, 10, 1.0)
 
 
 def test_training_alone_is_counted_but_not_chosen_where_settings_leave_it_out():
     s = replace(SMALL, local_weights=(0.0,))
     correct = np.array([9 if c.weight == 1 else 1 for c in s.candidates])
-    index, alone = equations.choose(s, correct)
+    index, alone, _ = equations.choose(s, correct)
     assert s.candidates[index].weight == 0 and s.candidates[alone].weight == 1
 
 

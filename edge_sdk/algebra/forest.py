@@ -1,0 +1,187 @@
+"""Extremely randomised trees in numpy: what a device learns of its own windows by itself, beside the network.
+
+    node      of its samples, `features` features are drawn; each is split at a number that is uniform between its least
+              and its largest value there; the split with the lowest Gini impurity is taken          best_splits
+    leaf      a node of one class, or of samples that no drawn feature tells apart                    majority
+    forest    the share of trees that vote for a class                                                vote
+
+All trees grow together, one level of all of them at a time, so that numpy's calls are as many as a tree is deep. Same
+samples and same generator: same forest, to the bit.
+
+Source: P. Geurts, D. Ernst, L. Wehenkel: "Extremely randomized trees", Machine Learning 63 (2006), with its defaults
+for classification: K = sqrt(number of features), n_min = 2, no bootstrap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.errors import UsageError
+
+Floats = npt.NDArray[np.floating]
+Integers = npt.NDArray[np.integer]
+
+DEEPEST = 60
+"""Levels after which a node is a leaf whatever it holds."""
+
+FLOOR = 1e-3
+"""Least share of the votes that a class is taken to have."""
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees, node by node; the first `trees` nodes are the roots.
+
+    Attributes:
+        feature: int32 (nodes,), what a node asks for; of a leaf 0.
+        threshold: float32 (nodes,): up to it a sample goes to `below`, else to the node after that.
+        below: int32 (nodes,), the first of two children; of a leaf the leaf itself.
+        label: int32 (nodes,), the class of most of a node's samples.
+        trees: how many. classes: codes lie below that.
+    """
+
+    feature: npt.NDArray[np.int32]
+    threshold: npt.NDArray[np.float32]
+    below: npt.NDArray[np.int32]
+    label: npt.NDArray[np.int32]
+    trees: int
+    classes: int
+
+
+# Growing --------------------------------------------------------------------------------------------------------
+def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Generator) -> Forest:
+    """A forest on samples.
+
+    Args:
+        x: (N, F) features. y: (N,) codes of their classes, below `classes`.
+        trees: how many; each sees all samples.
+        random: draws features and thresholds.
+
+    Raises:
+        UsageError: there is no sample, or no tree.
+    """
+    if not len(x) or trees < 1:
+        raise UsageError(f"a forest of {trees} trees on {len(x)} samples: at least one of each")
+    x, y = np.ascontiguousarray(x, np.float32), np.asarray(y, np.int64)
+    rows = np.tile(np.arange(len(x)), trees)
+    node = np.repeat(np.arange(trees), len(x))  # of each row the node that it is in, counted within the level
+    levels: list[tuple[Integers, Floats, Integers, Integers]] = []
+    first, width = 0, trees
+    for depth in range(DEEPEST):
+        counts = np.bincount(node * classes + y[rows], minlength=width * classes).reshape(width, classes)
+        feature, threshold, splits = best_splits(x, y, rows, node, counts, random)
+        splits &= depth < DEEPEST - 1
+        order = np.cumsum(splits) - 1
+        below = np.where(splits, first + width + 2 * order, first + np.arange(width))
+        levels.append((np.where(splits, feature, 0), threshold, below, counts.argmax(1)))
+        first, width = first + width, 2 * int(splits.sum())
+        if not width:
+            break
+        inner = splits[node]
+        rows, node = rows[inner], node[inner]
+        node = 2 * order[node] + (x[rows, feature[node]] > threshold[node])
+    found = [np.concatenate(part) for part in zip(*levels, strict=True)]
+    ids, labels = found[0].astype(np.int32), found[3].astype(np.int32)
+    return Forest(ids, found[1].astype(np.float32), found[2].astype(np.int32), labels, trees, classes)
+
+
+def best_splits(
+    x: Floats, y: Integers, rows: Integers, node: Integers, counts: Integers, random: np.random.Generator
+) -> tuple[Integers, Floats, npt.NDArray[np.bool_]]:
+    """Of each node of a level: the feature and the threshold of the best of its random splits, and whether it splits.
+
+    Args:
+        rows, node: samples in open nodes, and which of them they are in. counts: (nodes, classes), of their classes.
+    """
+    width, classes = counts.shape
+    feature, threshold = np.zeros(width, np.int64), np.zeros(width, np.float32)
+    best, mixed = np.full(width, np.inf), (counts > 0).sum(1) > 1
+    sizes = counts.sum(1)
+    order = np.argsort(node, kind="stable")
+    rows, node = rows[order], node[order]
+    open_rows = mixed[node]
+    rows, node = rows[open_rows], node[open_rows]
+    if not len(rows):
+        return feature, threshold, np.zeros(width, np.bool_)
+    starts, code = np.flatnonzero(np.r_[True, node[1:] != node[:-1]]), y[rows]
+    at = node[starts]
+    for _ in range(ceil(sqrt(x.shape[1]))):
+        drawn = random.integers(0, x.shape[1], width)
+        values = x[rows, drawn[node]]
+        low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        cut = np.zeros(width, np.float32)
+        cut[at] = low + random.random(width)[at].astype(np.float32) * (high - low)
+        up = values > cut[node]
+        above = np.bincount(node[up] * classes + code[up], minlength=width * classes).reshape(width, classes)
+        impurity = mixed_impurity(above, counts - above, sizes)
+        better = np.zeros(width, np.bool_)
+        better[at] = (high > low) & (cut[at] < high) & (impurity[at] < best[at])
+        best, feature, threshold = (
+            np.where(better, a, b) for a, b in ((impurity, best), (drawn, feature), (cut, threshold))
+        )
+    return feature, threshold, np.isfinite(best)
+
+
+def mixed_impurity(above: Integers, under: Integers, sizes: Integers) -> Floats:
+    """Gini impurity of two children, weighted by size: sum over both of n (1 - sum_c (n_c / n)^2), per sample."""
+    total = np.zeros(len(sizes))
+    for part in (above, under):
+        n = part.sum(1)
+        total += n - (part.astype(np.float64) ** 2).sum(1) / np.maximum(n, 1)
+    return np.asarray(total / np.maximum(sizes, 1))
+
+
+# Predicting -----------------------------------------------------------------------------------------------------
+def vote(forest: Forest, x: Floats) -> npt.NDArray[np.float64]:
+    """Shares of the trees that vote for each class, (N, classes), for features x (N, F)."""
+    x = np.asarray(x, np.float32)
+    at = np.tile(np.arange(forest.trees), (len(x), 1))
+    which = np.arange(len(x))[:, None]
+    while True:
+        below = forest.below[at]
+        step = below + (x[which, forest.feature[at]] > forest.threshold[at])
+        following = np.where(below == at, at, step)
+        if np.array_equal(following, at):
+            break
+        at = following
+    codes = forest.label[at] + forest.classes * which
+    return np.bincount(codes.ravel(), minlength=len(x) * forest.classes).reshape(len(x), -1) / forest.trees
+
+
+def log_votes(forest: Forest, x: Floats) -> npt.NDArray[np.float64]:
+    """Logarithms of `vote`, where no class has less than FLOOR: a forest has not seen everything."""
+    p = np.maximum(vote(forest, x), FLOOR)
+    return np.asarray(np.log(p / p.sum(1, keepdims=True)))
+
+
+# One vector -----------------------------------------------------------------------------------------------------
+def pack(forest: Forest | None) -> npt.NDArray[np.float32]:
+    """A forest as one vector of float32, which holds its whole numbers exactly; of None an empty one."""
+    if forest is None:
+        return np.zeros(0, np.float32)
+    head = np.array([forest.trees, forest.classes], np.float32)
+    return np.concatenate([head, forest.feature, forest.threshold, forest.below, forest.label]).astype(np.float32)
+
+
+def unpack(vector: npt.NDArray[np.float32]) -> Forest | None:
+    """The forest of such a vector.
+
+    Raises:
+        UsageError: no forest has this vector: a damaged file.
+    """
+    if not len(vector):
+        return None
+    nodes = (len(vector) - 2) // 4
+    if len(vector) != 4 * nodes + 2 or not np.isfinite(vector).all():
+        raise UsageError(f"a forest of {len(vector)} numbers: expected two and four for each node, all finite")
+    trees, classes = (int(n) for n in vector[:2])
+    feature, threshold, below, label = vector[2:].reshape(4, nodes)
+    whole = [np.asarray(v, np.int32) for v in (feature, below, label)]
+    is_tree = (whole[1] >= np.arange(nodes)).all() and (whole[1] < nodes).all() and (whole[0] >= 0).all()
+    if not (1 <= trees <= nodes and is_tree and ((whole[2] >= 0) & (whole[2] < classes)).all()):
+        raise UsageError(f"a forest of {trees} trees and {classes} classes: its nodes do not fit together")
+    return Forest(whole[0], np.array(threshold), whole[1], whole[2], trees, classes)

@@ -1,0 +1,152 @@
+"""How a device labels its own windows, and how the fleet chooses whether it pays: pure functions of arrays.
+
+teacher      log q = label_sharpness ((1 - a) log P(class; w) + a log P(class; forest)), own classes only      mixture
+in time      log q <- mean of log q over label_smooth neighbours of a recording                              smoothed
+taken        windows whose largest q is above a threshold; of one class at most a bounded share              confident
+a, threshold a: most validation samples of the fleet right; threshold: the lowest that is precise enough     choose
+
+The forest is on what the device has labels of, its own and those it gave before: time after time it learns from the
+shared model what its own samples cannot tell it, and the shared model learns from windows that nobody has labelled.
+
+Sources: D.-H. Lee, "Pseudo-Label", ICML workshop 2013 (confident predictions as labels); Q. Xie et al., "Self-training
+with Noisy Student", CVPR 2020 (a teacher, changed inputs for the student, again and again); A. Blum and T. Mitchell,
+"Combining labeled and unlabeled data with co-training", COLT 1998 (two teachers that see differently).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra.ensemble import Floats, log_probabilities, pooled, voted
+from edge_sdk.algebra.forest import Forest, log_votes
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import NodeEnv, SelfLabels
+from edge_sdk.methods.settling.equations import Counts, ensemble, forest, validation, votes_of
+from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
+
+NO_LABELS = SelfLabels(np.zeros(0, np.int64), np.zeros(0, np.int64))
+LEAST_CLASSES = 2
+"""A device that knows one class only would call everything by its name."""
+
+
+# Teaching -------------------------------------------------------------------------------------------------------
+def taught(env: Any, labels: SelfLabels) -> Any:
+    """A device's env with labels that it gave itself: its gradient has these windows, too."""
+    before = env.untaught or env
+    if env.own is None or not len(labels.rows):
+        return before
+    return replace(before, **env.own.taught(labels.rows, labels.labels), self_labels=labels, untaught=before)
+
+
+def taught_by(env: Any, s: Settling, w: Vector, choice: int) -> Any:
+    """A device's env after `label_times` turns of labelling and of growing a forest on that, from its own labels on."""
+    env = env.untaught or env
+    for _ in range(s.label_times):
+        env = taught(env, label(env, s, w, choice))
+    return env
+
+
+def label(env: NodeEnv, s: Settling, w: Vector, choice: int) -> SelfLabels:
+    """Labels of the windows that a device is sure of, by the shared model w and a forest on what it has now."""
+    own, known = env.own, ensemble(env, s, 0.0).classes
+    if choice < 0 or own is None or not own.count or len(env.own_classes) < LEAST_CLASSES:
+        return NO_LABELS
+    weight, threshold = options(s)[choice]
+    logits = own.logits(w)
+    shared = log_probabilities(logits, known)
+    found = forest(env, s, TAUGHT_FOREST)
+    p = np.exp(
+        smoothed(
+            mixture(s, shared, votes(found, own.unlabelled(), shared, known), weight), own.recording, s.label_smooth
+        )
+    )
+    return confident(p, threshold, s.label_share, len(env.own_classes))
+
+
+def votes(found: Forest | None, features: Floats, like: Floats, known: tuple[int, ...]) -> Floats | None:
+    return None if found is None else voted(log_votes(found, features), like.shape[1], known)
+
+
+def mixture(s: Settling, shared: Floats, trees: Floats | None, weight: float) -> Floats:
+    """log q (samples, classes); without a forest the shared model's own."""
+    found = shared if trees is None else pooled(shared, trees, weight)
+    return log_probabilities(s.label_sharpness * found)
+
+
+def smoothed(log_q: Floats, recording: npt.NDArray[np.int64], neighbours: int) -> Floats:
+    """Geometric means of probabilities over `neighbours` windows around each one, within its recording.
+
+    Args:
+        log_q: (M, K), in order of time within a recording. recording: (M,), windows of one lie side by side.
+    """
+    out, floor = np.empty_like(log_q), np.where(np.isfinite(log_q), np.maximum(log_q, np.log(1e-6)), -np.inf)
+    ends = np.flatnonzero(np.r_[recording[1:] != recording[:-1], True]) + 1 if len(recording) else []
+    ruled_out, start = ~np.isfinite(log_q).any(0), 0
+    for end in map(int, ends):
+        part = np.where(ruled_out, 0.0, floor[start:end])
+        total = np.vstack([np.zeros(part.shape[1]), np.cumsum(part, 0)])
+        at = np.arange(end - start)
+        low, high = np.maximum(0, at - neighbours // 2), np.minimum(end - start, at + neighbours // 2 + 1)
+        out[start:end] = (total[high] - total[low]) / (high - low)[:, None]
+        start = end
+    out[:, ruled_out] = -np.inf
+    return log_probabilities(out) if len(out) else out
+
+
+def confident(p: Floats, threshold: float, share: float, classes: int) -> SelfLabels:
+    """Windows whose largest probability is above the threshold; of one class at most `share` times an even share of all
+    that are sure, the surest ones."""
+    top, codes = p.max(1), p.argmax(1)
+    sure = np.flatnonzero(top > threshold)
+    most, rows = max(1, int(share * len(sure) / classes)), list[npt.NDArray[np.intp]]()
+    for code in np.unique(codes[sure]):
+        of_class = sure[codes[sure] == code]
+        rows.append(of_class[np.argsort(-top[of_class], kind="stable")[:most]])
+    kept = np.sort(np.concatenate(rows)) if rows else sure
+    return SelfLabels(kept.astype(np.int64), codes[kept].astype(np.int64))
+
+
+# The fleet's choice ---------------------------------------------------------------------------------------------
+def options(s: Settling) -> list[tuple[float, float]]:
+    """(weight of the forest, threshold) of each way to label."""
+    return [(weight, threshold) for weight in s.label_weights for threshold in s.label_thresholds]
+
+
+def count_size(s: Settling) -> int:
+    """Counts that a device tells: of each weight the samples that are right; of each option those sure, those right."""
+    return len(s.label_weights) + 2 * len(options(s))
+
+
+def labelling_counts(env: NodeEnv, s: Settling, w: Vector) -> tuple[Counts, int]:
+    """A device's counts on its validation samples, in the order of `count_size`, and how many samples these are.
+
+    Nothing is smoothed there: a few labelled seconds have no neighbours. So what is above a threshold is right more
+    often when windows are labelled than these counts say.
+    """
+    judged, known = validation(env), ensemble(env, s, 0.0).classes
+    if not len(judged.labels) or len(env.own_classes) < LEAST_CLASSES:
+        return np.zeros(count_size(s), np.int64), 0
+    shared = log_probabilities(judged.logits(w), known)
+    trees = votes_of(env, s, forest(env, s, TAUGHT_FOREST), shared.shape[1])
+    right, sure_right = list[int](), list[int]()
+    for weight in s.label_weights:
+        p = np.exp(mixture(s, shared, trees, weight))
+        is_right = p.argmax(1) == judged.labels
+        right.append(int(is_right.sum()))
+        for threshold in s.label_thresholds:
+            sure = p.max(1) > threshold
+            sure_right += [int(sure.sum()), int((sure & is_right).sum())]
+    return np.array([*right, *sure_right], np.int64), len(judged.labels)
+
+
+def choose_labelling(s: Settling, counts: Counts) -> int:
+    """Index into `options` of the fleet's choice; -1: no threshold is precise enough, so nothing is labelled."""
+    weights, thresholds = len(s.label_weights), len(s.label_thresholds)
+    weight = int(np.argmax(counts[:weights]))
+    sure, right = counts[weights:].reshape(weights, thresholds, 2)[weight].T
+    precise = (sure > 0) & (right >= s.label_precision * sure)
+    return weight * thresholds + int(np.argmax(precise)) if precise.any() else -1

@@ -1,0 +1,291 @@
+"""Devices that label their own windows, around a method that settles: roles. What they compute is in labelling.py.
+
+At some rounds (`turns`) the aggregator, before it asks for the next round of the method inside, shows its model to
+all devices. Each answers with counts: how many of its validation samples a mixture of that model and its own forest
+gets right, for each weight, and how precise it is above each threshold. The fleet's choice goes down, every device
+labels its own windows with it, and trains on in the method's rounds with these windows beside its labelled ones. Where
+no threshold is precise enough nobody labels anything: then it does not pay.
+
+When the method is over, and for a newcomer, labels are made anew from the final model, `label_times` turns of them,
+before the device settles: a function of that model, of the device's samples and of the run's seed, so that nothing is
+lost with a process.
+
+Leaves the device: the counts, summed by its hospital, like those of settling. Never: a label, or how many it gave.
+When few answer: the choice is theirs; nobody: nothing is labelled. A device that is away at that moment trains on with
+the labels that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
+from functools import cache
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from edge_sdk.algebra.arrays import OrNone
+from edge_sdk.algebra.ensemble import Ensemble
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, SelfLabels, Send, Step
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.settling import labelling
+from edge_sdk.methods.settling.labelling import NO_LABELS
+from edge_sdk.methods.settling.method import Chosen, Counts, Settle, noted
+from edge_sdk.methods.settling.settings import Settling
+from edge_sdk.methods.shared.gather import expected
+
+
+# Messages -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Examine:
+    """Down: say how well you would label with this model. `shown`: as the method does."""
+
+    shown: Any
+
+
+@dataclass(frozen=True)
+class Label:
+    """Down: label your own windows with the model of the latest `Examine`; choice: of `labelling.options`, -1: none."""
+
+    choice: OrNone = -1
+
+
+@dataclass(frozen=True)
+class LabelledModel:
+    """Down: a model, as the method shows it, and how devices label their windows before they settle on it."""
+
+    shown: Any
+    choice: OrNone = -1
+
+
+@dataclass(frozen=True)
+class LabelChoice:
+    """Aggregator, to its application: how the fleet labels its windows from here on.
+
+    Attributes:
+        round: rounds that are over.
+        weight: of the forest; threshold: from which probability on; 0 and 0: nothing is labelled.
+        sure, right: validation samples above the threshold, and how many of them are right.
+        samples: validation samples; devices: whose.
+    """
+
+    round: int
+    weight: float
+    threshold: float
+    sure: int
+    right: int
+    samples: int
+    devices: int
+
+    def to_metrics(self) -> dict[str, Any]:
+        return {"kind": "self-labels", **asdict(self)}
+
+    def to_sentence(self) -> str:
+        if not self.threshold:
+            return (
+                f"self-labels, round {self.round}: no threshold is precise enough on {self.samples} validation samples"
+            )
+        taken = f"windows above {self.threshold:g}, forest with weight {self.weight:g}"
+        return (
+            f"self-labels, round {self.round}: {taken}; {self.right} of {self.sure} validation samples above it right"
+        )
+
+
+# State ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class SelfTrainingState:
+    """A node's state around the method's own.
+
+    Attributes:
+        inner: the method's.
+        examining: counts are being gathered; device: it has been asked for its own.
+        counts: what has been gathered. heard: from whom.
+        choice: as in `Label`.
+        examined: aggregator: rounds at which the fleet has chosen.
+        shown: device: the model of the latest `Examine`.
+        labels: device: those that it trains with.
+    """
+
+    inner: Any
+    examining: bool = False
+    counts: Counts = field(default_factory=lambda: Counts(np.zeros(0, np.int64)))
+    heard: tuple[str, ...] = ()
+    choice: int = -1
+    examined: int = 0
+    shown: Any = None
+    labels: SelfLabels = NO_LABELS
+
+
+@cache
+def state_around(inner: Any) -> type[SelfTrainingState]:
+    """`SelfTrainingState` with the type of what is inside written down, for those who save it."""
+    return make_dataclass("SelfTrainingState", [("inner", inner)], bases=(SelfTrainingState,), frozen=True)
+
+
+def nothing(s: Settling) -> Counts:
+    return Counts(np.zeros(labelling.count_size(s), np.int64))
+
+
+def turns(s: Settling, rounds: int) -> frozenset[int]:
+    """Rounds after which devices label: the last one `label_every` before the end, closer together in a short run."""
+    every = int(min(s.label_every, rounds // (s.label_times + 1)))
+    return frozenset(rounds - every * k for k in range(1, s.label_times + 1)) if every else frozenset()
+
+
+# Around a method ------------------------------------------------------------------------------------------------
+def self_trained(method: Method, settings: Settling) -> Method:
+    """Add self-labelled windows to a method that settles (`settling.method.settled`)."""
+    kind = get_type_hints(method.show)["return"]
+
+    def show(env: NodeEnv, s: SelfTrainingState) -> LabelledModel:
+        return LabelledModel(method.show(env, s.inner), s.choice)
+
+    def models(env: NodeEnv, s: SelfTrainingState | None, m: LabelledModel) -> Mapping[str, Vector]:
+        shown, inner = expected(UP, m.shown, kind), s and s.inner
+        if s is None or shown.candidate < 0:
+            return method.models(env, inner, shown)
+        w = shared_model(method, env, inner, shown)
+        return method.models(labelling.taught_by(env, settings, w, check_choice(settings, m.choice)), inner, shown)
+
+    def predicts(env: NodeEnv, m: LabelledModel) -> Ensemble | None:
+        return None if method.predicts is None else method.predicts(env, m.shown)
+
+    def rounds_over(s: SelfTrainingState) -> int:
+        assert method.rounds_over is not None
+        return method.rounds_over(s.inner)
+
+    return replace(
+        method,
+        device=device(method, settings),
+        hospital=hospital(method, settings),
+        aggregator=aggregator(method, settings, rounds_over),
+        messages=(*method.messages, Examine, Label, LabelledModel),
+        show=show,
+        models=models,
+        predicts=predicts,
+        rounds_over=rounds_over,
+    )
+
+
+def shared_model(method: Method, env: NodeEnv, inner: Any, shown: Chosen) -> Vector:
+    """The global model of what is shown, without settling on it."""
+    return method.models(env, inner, replace(shown, candidate=-1))["global"]
+
+
+def check_choice(s: Settling, choice: int) -> int:
+    """Raises PeerError if there is no such way to label."""
+    if choice >= len(labelling.options(s)):
+        raise PeerError(f"way {choice} to label is chosen, there are {len(labelling.options(s))}")
+    return choice
+
+
+# Roles ----------------------------------------------------------------------------------------------------------
+def around(inner: Role, receive: Any, close: Any) -> Role:
+    kind = state_around(inner.state)
+
+    def start(env: NodeEnv) -> Step:
+        state, sends = inner.start(env)
+        return kind(state), sends
+
+    return Role(start, receive, close, kind, inner.refuse)
+
+
+def inside(inner: Role, env: NodeEnv, s: SelfTrainingState, sender: str, message: Any) -> Step:
+    """A message for the method itself."""
+    state, sends = inner.receive(env, s.inner, sender, message)
+    return replace(s, inner=state), sends
+
+
+def device(method: Method, settings: Settling) -> Role:
+    inner, kind = method.device, get_type_hints(method.show)["return"]
+
+    def receive(env: NodeEnv, s: SelfTrainingState, sender: str, m: Any) -> Step:
+        known = labelling.taught(env, s.labels)
+        if isinstance(m, Examine):
+            w = shared_model(method, env, s.inner, expected(UP, m.shown, kind))
+            counts = labelling.labelling_counts(known, settings, w)
+            return replace(s, shown=m.shown, examining=True), [Send(UP, Counts(*counts, 1))]
+        if isinstance(m, Label):
+            if s.shown is None:
+                return replace(s, choice=check_choice(settings, m.choice)), []
+            w = shared_model(method, env, s.inner, s.shown)
+            labels = labelling.label(known, settings, w, check_choice(settings, m.choice))
+            return replace(s, choice=m.choice, shown=None, labels=labels, examining=False), []
+        if isinstance(m, Settle):
+            w = shared_model(method, env, s.inner, Chosen(m.shown))
+            known = labelling.taught_by(env, settings, w, s.choice)
+        return inside(inner, known, s, sender, m)
+
+    def close(env: NodeEnv, s: SelfTrainingState) -> Step:
+        state, sends = inner.close(labelling.taught(env, s.labels), s.inner)
+        return replace(s, inner=state), sends
+
+    return around(inner, receive, close)
+
+
+def hospital(method: Method, settings: Settling) -> Role:
+    inner = method.hospital
+
+    def receive(env: NodeEnv, s: SelfTrainingState, sender: str, m: Any) -> Step:
+        if sender == UP and isinstance(m, Examine):
+            return replace(s, examining=True, counts=nothing(settings), heard=()), [Send(DOWN, m, all=True)]
+        if sender == UP and isinstance(m, Label):
+            return s, [Send(everybody(env), m, answer=False)]
+        if sender not in (UP, ME) and s.examining:
+            return noted(env, s, sender, m), []
+        return inside(inner, env, replace(s, examining=s.examining and sender != UP), sender, m)
+
+    def close(env: NodeEnv, s: SelfTrainingState) -> Step:
+        if s.examining:
+            return replace(s, examining=False), [Send(UP, s.counts)]
+        state, sends = inner.close(env, s.inner)
+        return replace(s, inner=state), sends
+
+    return around(inner, receive, close)
+
+
+def everybody(env: NodeEnv) -> tuple[str, ...]:
+    """Children that are here, and those that there are besides."""
+    return tuple(sorted({*env.here, *env.sizes}))
+
+
+def aggregator(method: Method, settings: Settling, rounds_over: Any) -> Role:
+    """Closes a round of the method twice where devices label: first to see its model, and again, from the state of
+    before, once the counts are in (as methods/shared/evaluation.py does)."""
+    inner = method.aggregator
+
+    def receive(env: NodeEnv, s: SelfTrainingState, sender: str, m: Any) -> Step:
+        return (noted(env, s, sender, m), []) if s.examining and sender != ME else inside(inner, env, s, sender, m)
+
+    def close(env: NodeEnv, s: SelfTrainingState) -> Step:
+        state, sends = inner.close(env, s.inner)
+        after = replace(s, inner=state)
+        if s.examining:
+            return chosen(settings, after, rounds_over(after), questions(sends))
+        round = rounds_over(after)
+        if round == s.examined or round not in turns(settings, env.rounds):
+            return after, sends
+        told = [send for send in sends if send.to == OUT]
+        asked = replace(s, examining=True, counts=nothing(settings), heard=(), examined=round)
+        return asked, [*told, Send(DOWN, Examine(method.show(env, state)), all=True)]
+
+    return around(inner, receive, close)
+
+
+def questions(sends: Sequence[Send]) -> list[Send]:
+    return [send for send in sends if send.to not in (UP, OUT)]
+
+
+def chosen(settings: Settling, s: SelfTrainingState, round: int, rest: list[Send]) -> Step:
+    """The aggregator with the fleet's choice, which goes down before the method's own questions."""
+    choice = labelling.choose_labelling(settings, s.counts.correct)
+    weight, threshold, sure, right = 0.0, 0.0, 0, 0
+    if choice >= 0:
+        weight, threshold = labelling.options(settings)[choice]
+        at = len(settings.label_weights) + 2 * choice
+        sure, right = (int(n) for n in s.counts.correct[at : at + 2])
+    told = LabelChoice(round, weight, threshold, sure, right, s.counts.samples, s.counts.devices)
+    return replace(s, examining=False, choice=choice), [
+        Send(OUT, told), Send(DOWN, Label(choice), answer=False), *rest
+    ]  # fmt: skip

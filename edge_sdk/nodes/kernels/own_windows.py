@@ -1,0 +1,85 @@
+"""What a device learns from by itself: features of its own windows, and windows that nobody has labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra.window_features import window_features
+from edge_sdk.contract.method import OwnWindows
+from edge_sdk.data.augment import augment
+from edge_sdk.nodes.kernels.family import Array, DeviceParts, Fields
+
+WINDOW, TABLE = 3, 2
+"""Axes of an array of windows (samples, channels, time), and of one of rows of numbers."""
+SHORTEST = 4
+STEP = 1024
+"""Windows whose features are computed at once: what that takes is some MB."""
+
+
+def has_features(x: Array) -> bool:
+    """Says whether samples are windows or rows of numbers; images, texts and several inputs have no features here."""
+    if x.dtype.names or not np.issubdtype(x.dtype, np.floating):
+        return False
+    return x.ndim == TABLE or (x.ndim == WINDOW and x.shape[2] >= SHORTEST)
+
+
+def features_of(x: Array) -> npt.NDArray[np.float32]:
+    """Features (N, F) of windows (N, channels, samples); rows of numbers (N, F) are features already."""
+    if x.ndim == TABLE:
+        return np.asarray(x, np.float32)
+    return np.concatenate([window_features(x[i : i + STEP]) for i in range(0, max(1, len(x)), STEP)])
+
+
+def feature_means(parts: Sequence[Array]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Means and means of squares (F,) of the features of all samples in some arrays."""
+    features = np.concatenate([features_of(x) for x in parts if len(x)]).astype(np.float64)
+    return features.mean(0), (features**2).mean(0)
+
+
+def own_windows(parts: DeviceParts, trains: Callable[[DeviceParts], Fields]) -> OwnWindows | None:
+    """A device's own samples as features, and those without a label; None: samples of this kind have no features."""
+    x, y = parts.model.samples(parts.x), np.asarray(parts.y, np.int64)
+    if not has_features(x):
+        return None
+    loose, recording = (x[:0], np.zeros(0, np.int64)) if parts.unlabelled is None else parts.unlabelled
+    loose = parts.model.samples(loose)
+
+    def features(copies: int, random: np.random.Generator) -> npt.NDArray[np.float32]:
+        changed = [augment(x, parts.augment, random) for _ in range(copies if parts.augment.changes else 0)]
+        return np.concatenate([plain(), *map(features_of, changed)])
+
+    plain, unlabelled = cache(lambda: features_of(x)), cache(lambda: features_of(loose))
+    return OwnWindows(
+        labels=y,
+        features=features,
+        count=len(loose),
+        recording=np.asarray(recording, np.int64),
+        unlabelled=unlabelled,
+        logits=lambda theta: parts.model.predict(theta, loose),
+        taught=Taught(parts, loose, trains),
+    )
+
+
+class Taught:
+    """The training fields of a device with some of its unlabelled samples; the last ones are kept for later rounds.
+
+    Args:
+        loose: the unlabelled samples. trains: parts -> the fields.
+    """
+
+    def __init__(self, parts: DeviceParts, loose: Array, trains: Callable[[DeviceParts], Fields]) -> None:
+        self.parts, self.loose, self.trains = parts, loose, trains
+        self.key, self.fields = b"", Fields()
+
+    def __call__(self, rows: npt.NDArray[np.intp], labels: npt.NDArray[np.int64]) -> Fields:
+        key = np.asarray(rows, np.int64).tobytes() + np.asarray(labels, np.int64).tobytes()
+        if key != self.key or not self.fields:
+            x = np.concatenate([self.parts.model.samples(self.parts.x), self.loose[rows]])
+            y = np.concatenate([self.parts.y, labels.astype(self.parts.y.dtype)])
+            self.key, self.fields = key, self.trains(replace(self.parts, x=x, y=y))
+        return self.fields
