@@ -112,7 +112,7 @@ class Source:
         """The exported graph, rewritten so that it runs fast; `values` keep their names."""
         g = copy.deepcopy(self._exported)
         named = {prefix + s.name for s in (*self.parameters, *self.buffers) for prefix in ("p.", "b.")}
-        keep = named | {self.output, *values}
+        keep = named | ({*values} or {self.output})
         keep_padded_weights(g)
         drop_idle_biases(g, keep, is_instance_norm)
         rewrite(g, keep)
@@ -126,8 +126,19 @@ class Source:
         """A source in which a layer's result keeps its name, and that name."""
         value = find_returned(self._exported, layer)
         other = copy.copy(self)
-        other._graph, other._kept = self._rewritten(value), {self.output, value}
+        other._graph, other._kept = self._rewritten(self.output, value), {self.output, value}
         return other, value
+
+    def copy_exported(self) -> OnnxGraph:
+        """A copy of the graph as it was exported, on flat vectors."""
+        return copy.deepcopy(self._exported)
+
+    def replace(self, exported: OnnxGraph, keep: Collection[str] = ()) -> Source:
+        """A source of another graph on the same vectors, with values that keep their names in place of the output."""
+        other = copy.copy(self)
+        other._exported, other._kept = exported, {*keep} or {self.output}
+        other._graph = other._rewritten(*other._kept)
+        return other
 
     def use_blocks(self, block: int) -> Source | None:
         """A source with convolutions in blocks of so many channels, or None if no convolution fits these."""
@@ -260,7 +271,8 @@ def finish(g: OnnxGraph, outputs: list[str], slots: list[Slot], samples: int) ->
     arrange(g, outputs)
     put_weights_first(g, samples)
     spread_numbers(g)
-    move_gradients_last(g)
+    if "grad" in outputs:
+        move_gradients_last(g)
     return Target(g, outputs, slots)
 
 
@@ -272,6 +284,14 @@ def write_vjp(source: Source) -> Target:
     grad = write_flat_gradient(g, {source.output: "cotangent"}, source.parameters)
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     return finish(g, [source.output, "grad", *more], source.parameters, source.samples)
+
+
+def write_front(front: Source, values: Mapping[str, str], trains: bool) -> Target:
+    """The values at a cut, by their names there and as results: as a graph for training writes them, or one that predicts."""
+    g = front.copy_training_graph().graph if trains else front.copy_graph()
+    for value, name in values.items():
+        g.op("Identity", value, shape=g.shape(value), output=name)
+    return finish(g, [*values.values()], [], front.samples) if trains else Target(g, [*values.values()])
 
 
 def write_features(source: Source, layer: str) -> Target:
