@@ -21,7 +21,7 @@ from types import MappingProxyType
 import onnx
 
 from edge_sdk.algebra.vectors import Slot
-from edge_sdk.models.derive.reverse import write_gradient
+from edge_sdk.models.derive.reverse import find_dependents, write_gradient
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.forward import read_forward
 from edge_sdk.models.ir.errors import CompileError
@@ -166,7 +166,7 @@ class Source:
         use_plane_matrices(g)
         flatten_planes(g, self._kept)
         turn_convolutions(g)
-        write_smooth_units(g, self._kept)
+        write_smooth_units(g, self._kept, find_dependents(g, ["p." + s.name for s in self.parameters]))
         fresh = use_batch_statistics(g, biases, self.renorm) if self.momentum else {}
         if self.running or not fresh:
             return TrainingGraph(g, {k: (v, find_momentum(self.momentum, k)) for k, v in fresh.items()})
