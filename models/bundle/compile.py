@@ -124,7 +124,8 @@ def compile_module(
     least = find_least_batch(exported.trained.copy_graph()) if state.momenta else 1
     data = pack_bundle(
         spec, spec.list_inputs(), state.slots, state.buffers, graphs, models, fixed, vector, errors,
-        as_numbers(shape[1:]), tolerance, sites=exported.sites, least=least, tensors=tensors, native=native, front=fronts.values,
+        as_numbers(shape[1:]), tolerance, sites=exported.sites, least=least, tensors=tensors, native=native,
+        front=fronts.values,
     )  # fmt: skip
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(spec, data, state.size, nodes, errors, truth)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,36 +40,49 @@ class FrontGraphs:
     runs: dict[str, RunnableGraph] = field(default_factory=dict)
     values: list[dict[str, Any]] = field(default_factory=list)
 
+    def add(self, name: str, graph: Target) -> None:
+        """Add a graph, and what is made of it."""
+        self.graphs[name], self.models[name] = graph, graph.model()
+        self.runs[name] = RunnableGraph(self.models[name])
+
     def compute(self, fixed: Arrays, data: Arrays) -> Arrays:
         """What the front makes of a batch, beside the batch."""
         return {**data, **self.runs[FRONT](fixed, data)} if self.runs else data
 
 
 def build_front_graphs(
-    spec: Spec, source: Source, trained: Source, runs: Mapping[str, RunnableGraph], truth: Truth, fixed: Arrays,
-    y_shape: YShape, progress: Progress,
-) -> FrontGraphs:  # fmt: skip
+    spec: Spec,
+    source: Source,
+    trained: Source,
+    runs: Mapping[str, RunnableGraph],
+    truth: Truth,
+    fixed: Arrays,
+    y_shape: YShape,
+    progress: Progress,
+) -> FrontGraphs:
     """The front of a bundle where it has one that gives the same bits, and the graphs that begin behind it.
 
     There is none with the statistics of a batch, in which samples depend on each other, and none beside the blocked and
     the native form of a graph, which round differently.
+
+    Args:
+        source, trained: the module as it is in evaluation and in training. runs: graphs that begin with the data.
     """
-    if spec.norm != "frozen" or spec.blocked or spec.native:
-        return FrontGraphs()
-    names = [i.name for i in spec.list_inputs()]
-    front = cut_front(trained, names)
-    if front is None:
-        return FrontGraphs()
-    why = ""
-    for trains in (False, True):
-        found = make_front(front, spec, trains)
-        why = find_difference(found.runs[FRONT], runs["loss_grad"], found.runs[TRAINED], truth, fixed, y_shape)
-        if not why:
-            add_prediction(found, front, source, trained, names, lambda run: find_difference(
-                found.runs[FRONT], runs["predict"], run, truth, fixed, y_shape))  # fmt: skip
-            progress(describe(found))
-            return found
-    progress(f"front: left out: {why}")
+    names, why = [i.name for i in spec.list_inputs()], ""
+    without = spec.norm != "frozen" or spec.blocked or spec.native
+    front = None if without else cut_front(trained, names)
+    for found in (make_front(front, spec, trains) for trains in (False, True) if front):
+        first = found.runs[FRONT]
+        if why := find_difference(first, runs["loss_grad"], found.runs[TRAINED], truth, fixed, y_shape):
+            continue
+        for judged in make_predictions(front, front if source is trained else cut_front(source, names)):
+            run = RunnableGraph(judged.model())
+            if not find_difference(first, runs["predict"], run, truth, fixed, y_shape):
+                found.add(JUDGED, judged)
+        progress(describe(found))
+        return found
+    if why:
+        progress(f"front: left out: {why}")
     return FrontGraphs()
 
 
@@ -77,38 +90,22 @@ def make_front(front: Front, spec: Spec, trains: bool) -> FrontGraphs:
     """The front, written as of `targets.write_front`, and the gradient behind it."""
     first = targets.write_front(front.source, front.values, trains)
     first.graph.dtypes |= {name: dtype.removesuffix("32") for name, dtype in front.dtypes.items()}
-    found = FrontGraphs({FRONT: first, TRAINED: write_loss_grad(front.rest, spec)})
-    for name in found.graphs:
-        add(found, name)
     shapes = {name: as_numbers(first.graph.shape(name)[1:]) for name in front.dtypes}
-    found.values.extend({"name": n, "shape": [*shapes[n]], "dtype": dtype} for n, dtype in front.dtypes.items())
+    values = [{"name": n, "shape": [*shapes[n]], "dtype": dtype} for n, dtype in front.dtypes.items()]
+    found = FrontGraphs(values=values)
+    found.add(FRONT, first)
+    found.add(TRAINED, write_loss_grad(front.rest, spec))
     return found
 
 
-def add(found: FrontGraphs, name: str) -> None:
-    found.models[name] = found.graphs[name].model()
-    found.runs[name] = RunnableGraph(found.models[name])
+def make_predictions(front: Front | None, other: Front | None) -> list[Target]:
+    """The prediction behind a front, as evaluation has it; none where evaluation is cut elsewhere.
 
-
-def add_prediction(
-    found: FrontGraphs, front: Front, source: Source, trained: Source, names: Sequence[str],
-    compare: Callable[[RunnableGraph], str],
-) -> None:  # fmt: skip
-    """Add the prediction behind the front, where that of evaluation begins with such values and gives the same bits."""
-    other = front if source is trained else cut_front(source, names)
-    if other is None or not ends_alike(front, other):
-        return
-    found.graphs[JUDGED] = targets.write_predict(other.rest)
-    add(found, JUDGED)
-    if compare(found.runs[JUDGED]):
-        for some in (found.graphs, found.models, found.runs):
-            some.pop(JUDGED)  # type: ignore[attr-defined]
-
-
-def ends_alike(one: Front, other: Front) -> bool:
-    """True if two fronts give values of the same shapes and types. Whether they are the same, the comparison says."""
-    shapes = [[f.source.copy_exported().shape(v) for v in f.values] for f in (one, other)]
-    return shapes[0] == shapes[1] and one.dtypes == other.dtypes
+    Values of the same shapes and types are taken for the same ones; whether they are, the comparison says.
+    """
+    if front is None or other is None or front.dtypes != other.dtypes or front.shapes() != other.shapes():
+        return []
+    return [targets.write_predict(other.rest)]
 
 
 def describe(found: FrontGraphs) -> str:

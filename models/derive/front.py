@@ -1,8 +1,8 @@
 """The front of a module: what it makes of its inputs before a trainable parameter has a say.
 
-Statistics, spectra, frozen layers, a frozen body below adapters or a new head: the same for a sample in every step. Here
-the forward graph is cut into two. The front goes from the data (and `buffers`) to the values at the cut, which a device
-keeps for each sample; the rest goes from these to the output, and is differentiated as any other forward graph.
+Statistics, spectra, frozen layers, a frozen body below adapters or a new head: the same for a sample in every step.
+Here the forward graph is cut into two. The front goes from the data (and `buffers`) to the values at the cut, which a
+device keeps for each sample; the rest goes from these to the output, and is differentiated as any other forward graph.
 """
 
 from __future__ import annotations
@@ -51,13 +51,18 @@ class Front:
     values: dict[str, str]
     dtypes: dict[str, str]
 
+    def shapes(self) -> list[Shape]:
+        """Of the values at the cut, in order."""
+        g = self.source.copy_exported()
+        return [g.shape(v) for v in self.values]
+
 
 def cut_front(source: Source, data: Collection[str]) -> Front | None:
     """The front of a module and the rest; None: there is none that is worth it.
 
     By count: those of its nodes that do more than move numbers have inputs and outputs (of one sample; parameters
-    included) of WORTH times the numbers at the cut together, so that one scaling of the data is no front; and at the cut
-    there are no more than LARGER times the numbers of the inputs, or SMALL.
+    included) of WORTH times the numbers at the cut together, so that one scaling of the data is no front; and at the
+    cut there are no more than LARGER times the numbers of the inputs, or SMALL.
 
     Args:
         data: names of the data inputs. Masks of dropout are none, so nothing behind them is in the front.
@@ -89,8 +94,8 @@ def find_fixed(g: OnnxGraph, data: Collection[str]) -> set[str]:
 def find_cut(g: OnnxGraph, fixed: set[str], data: Collection[str], output: str) -> list[str]:
     """The fixed values that others read, in order, as late as they can be kept; what is behind them leaves `fixed`.
 
-    A value can be kept if it is a row of floats or truths for each sample, or an input. Others, and mere views, are made
-    again of what is before them. Empty: the rest needs a shape that it cannot tell.
+    A value can be kept if it is a row of floats or truths for each sample, or an input. Others, and mere views, are
+    made again of what is before them. Empty: the rest needs a shape that it cannot tell.
     """
     kinds, makers = list_kinds(g), {o: n for n in g.nodes for o in n.outputs}
     while True:
@@ -152,7 +157,7 @@ def write_rest(
 
 
 def write_shape(g: OnnxGraph, n: OnnxNode, first: str) -> None:
-    """Write the shape of a value that is not there: its numbers, and the number of samples as `first` (B, ...) has it."""
+    """Write the shape of a value that is not there; `first` (B, ...) has the number of samples."""
     shape: Shape = g.shape(n.inputs[0])
     start, end = n.attributes.get("start", 0), n.attributes.get("end", len(shape))
     parts = [write_dimension(g, d, first) for d in shape[start:end]]

@@ -287,7 +287,11 @@ def write_vjp(source: Source) -> Target:
 
 
 def write_front(front: Source, values: Mapping[str, str], trains: bool) -> Target:
-    """The values at a cut, by their names there and as results: as a graph for training writes them, or one that predicts."""
+    """The values at a cut, as a graph for training computes them, or one that predicts.
+
+    Args:
+        values: name of a value -> that of the result.
+    """
     g = front.copy_training_graph().graph if trains else front.copy_graph()
     for value, name in values.items():
         g.op("Identity", value, shape=g.shape(value), output=name)
