@@ -50,6 +50,10 @@ class FrontGraphs:
         return {**data, **self.runs[FRONT](fixed, data)} if self.runs else data
 
 
+Compare = Callable[[FrontGraphs, str, RunnableGraph], str]
+"""A front, a graph that begins with the data, the same behind the front -> what differs; "": nothing."""
+
+
 def build_front_graphs(
     spec: Spec,
     source: Source,
@@ -68,16 +72,28 @@ def build_front_graphs(
     Args:
         source, trained: the module as it is in evaluation and in training. runs: graphs that begin with the data.
     """
+    if spec.norm != "frozen" or spec.blocked or spec.native:
+        return FrontGraphs()
+
+    def compare(found: FrontGraphs, graph: str, run: RunnableGraph) -> str:
+        return find_difference(found.runs[FRONT], runs[graph], run, truth, fixed, y_shape)
+
+    try:
+        return choose_front(spec, source, trained, compare, progress)
+    except Exception as error:  # whatever it is: a bundle without a front is as right
+        progress(f"front: left out: {type(error).__name__}: {str(error)[:200]}")
+        return FrontGraphs()
+
+
+def choose_front(spec: Spec, source: Source, trained: Source, compare: Compare, progress: Progress) -> FrontGraphs:
+    """The front in the first form that gives the same bits: as a graph that predicts computes it, or one that trains."""
     names, why = [i.name for i in spec.list_inputs()], ""
-    without = spec.norm != "frozen" or spec.blocked or spec.native
-    front = None if without else cut_front(trained, names)
+    front = cut_front(trained, names)
     for found in (make_front(front, spec, trains) for trains in (False, True) if front):
-        first = found.runs[FRONT]
-        if why := find_difference(first, runs["loss_grad"], found.runs[TRAINED], truth, fixed, y_shape):
+        if why := compare(found, "loss_grad", found.runs[TRAINED]):
             continue
         for judged in make_predictions(front, front if source is trained else cut_front(source, names)):
-            run = RunnableGraph(judged.model())
-            if not find_difference(first, runs["predict"], run, truth, fixed, y_shape):
+            if not compare(found, "predict", RunnableGraph(judged.model())):
                 found.add(JUDGED, judged)
         progress(describe(found))
         return found

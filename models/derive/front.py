@@ -69,8 +69,7 @@ def cut_front(source: Source, data: Collection[str]) -> Front | None:
     """
     g = source.copy_exported()
     g.nodes = select_needed(g, [source.output])
-    fixed = find_fixed(g, data)
-    cut = find_cut(g, fixed, data, source.output)
+    fixed, cut = find_small_cut(g, find_fixed(g, data), data, source.output)
     if not cut or not is_worth_it(g, fixed, cut, data):
         return None
     kinds, values = list_kinds(g), {v: f"{PREFIX}{k}" for k, v in enumerate(cut)}
@@ -89,6 +88,25 @@ def find_fixed(g: OnnxGraph, data: Collection[str]) -> set[str]:
         elif reads & fixed and n.op != "Shape":
             fixed.update(n.outputs)
     return fixed
+
+
+def find_small_cut(g: OnnxGraph, fixed: set[str], data: Collection[str], output: str) -> tuple[set[str], list[str]]:
+    """The fixed values before the cut, and those at it: fewer than the last ones, where these are too many to keep.
+
+    Beside what a frozen layer takes, what it makes may be at the cut, as with adapters. The largest saving comes first.
+    """
+    cut = find_cut(g, fixed, data, output)
+    makers = {o: n for n in g.nodes for o in n.outputs}
+    while count(g, cut) > find_limit(g, data):
+        trials = [fixed - {*makers[v].outputs} for v in cut if v not in data]
+        found = [(trial, find_cut(g, trial, data, output)) for trial in trials]
+        if not found:
+            break
+        before, fewer = min(found, key=lambda one: count(g, one[1]))
+        if count(g, fewer) > count(g, cut):  # as many may be fewer one node before
+            break
+        fixed, cut = before, fewer
+    return fixed, cut
 
 
 def find_cut(g: OnnxGraph, fixed: set[str], data: Collection[str], output: str) -> list[str]:
@@ -125,7 +143,12 @@ def is_worth_it(g: OnnxGraph, fixed: Collection[str], cut: Collection[str], data
     before = [n for n in select_needed(g, cut) if n.outputs[0] in fixed and n.op not in MOVES]
     work = sum(count(g, [*list_reads(n), *n.outputs]) for n in before)
     kept = count(g, cut)
-    return work >= WORTH * kept and kept <= max(LARGER * count(g, data), SMALL)
+    return WORTH * kept <= work and kept <= find_limit(g, data)
+
+
+def find_limit(g: OnnxGraph, data: Collection[str]) -> int:
+    """The numbers that may be kept for a sample."""
+    return max(LARGER * count(g, data), SMALL)
 
 
 def count(g: OnnxGraph, values: Iterable[str]) -> int:
