@@ -86,7 +86,7 @@ def build_front_graphs(
 
 
 def choose_front(spec: Spec, source: Source, trained: Source, compare: Compare, progress: Progress) -> FrontGraphs:
-    """The front in the first form that gives the same bits: as a graph that predicts computes it, or one that trains."""
+    """The front in the first form that gives the same bits: as graphs that predict compute it, or those that train."""
     names, why = [i.name for i in spec.list_inputs()], ""
     front = cut_front(trained, names)
     for found in (make_front(front, spec, trains) for trains in (False, True) if front):
