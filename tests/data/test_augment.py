@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_sdk.data.augment import Augment, augment, mixed, moved, rotations, shifted
+from edge_sdk.data.augment import Augment, augment, mixed, moved, rotations, shifted, with_copies
 from edge_sdk.errors import UsageError
 
 X = np.random.default_rng(0).normal(size=(40, 6, 32)).astype(np.float32)
@@ -117,8 +117,10 @@ def test_mixup_has_the_mean_gradient_of_the_papers_two_labels():
 
 @pytest.mark.parametrize(
     "wrong",
-    [dict(rotation=-1.0), dict(noise=float("nan")), dict(shift=1.0), dict(crop=1.0), dict(flip=1.1)]
-    + [dict(copies=-1), dict(copies=2.5), dict(copies=65)],
+    [
+        *(dict(rotation=-1.0), dict(noise=float("nan")), dict(shift=1.0), dict(crop=1.0), dict(flip=1.1)),
+        *(dict(copies=-1), dict(copies=2.5), dict(copies=65)),
+    ],
 )
 def test_settings_say_what_is_wrong(wrong):
     with pytest.raises(UsageError, match=f"{next(iter(wrong))} = "):
