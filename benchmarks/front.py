@@ -3,8 +3,8 @@
     python benchmarks/front.py [--blocks N]
 
 Of the wrist network, which has no front, and of the network on features with three channels and with six. One process,
-one thread, processor time; all steps take turns in blocks, and medians over blocks are printed, with what a device keeps
-of a window and what its front takes once. The last column is against a step of the wrist network with as many windows.
+one thread, processor time; all steps take turns in blocks, and medians over blocks are printed, with what a device
+keeps of a window and what its front takes once. The last column is against the wrist network's step without torch.
 """
 
 from __future__ import annotations

@@ -67,10 +67,8 @@ def test_an_epoch_in_one_call_is_its_steps_to_the_bit(model, batch):
 
 @pytest.mark.parametrize("limit", [1 << 20, 0])
 def test_an_epoch_begins_behind_the_front_where_that_is_kept(limit):
-    model, trained = (
-        Model(compile_network("features", ["--input", "3,16", "--classes", "2"], 7, print)),
-        TrainingCalls(),
-    )
+    trained = TrainingCalls()
+    model = Model(compile_network("features", ["--input", "3,16", "--classes", "2"], 7, print))
     model.kept_limit = limit
     x = np.random.default_rng(5).standard_normal((SAMPLES, 3, 16)).astype(np.float32)
     y, graphs = np.arange(SAMPLES) % 2, EpochGraphs(model, trained)
