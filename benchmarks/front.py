@@ -60,8 +60,7 @@ def make_steps(model: Model, net: nn.Module, batch: int) -> dict[str, Step]:
     x = random.standard_normal((WINDOWS, *model.input_shape)).astype(np.float32)
     y = random.integers(0, model.classes, WINDOWS)
     order = [random.permutation(WINDOWS)[:batch] for _ in range(64)]
-    whole, bound = model.bind(x), model.bind(x)
-    whole.keeps = False
+    whole, bound = model.bind(x, keep=False), model.bind(x)
     found = {"without": device_step(model.grad_fn(whole, y), model, order), "torch": torch_step(net, x, y, order)}
     if bound.keeps:
         found["front"] = device_step(model.grad_fn(bound, y), model, order)

@@ -99,14 +99,17 @@ class BoundSamples:
     They are checked once, and their front is computed when it is first needed, if it fits under the model's
     `kept_limit`.
 
+    Args:
+        keep: keep their front; not for samples that are used once.
+
     Attributes:
-        rows: the checked samples (N, ...).
+        rows: the checked samples (N, ...). keeps: there is a front, and it is kept.
     """
 
-    def __init__(self, model: Fronted, x: Data) -> None:
+    def __init__(self, model: Fronted, x: Data, keep: bool = True) -> None:
         self.model, self.rows = model, model.samples(x)
         self._kept: Array | None = None
-        self._declared = read_front(model.bundle.manifest) if model.has_front else ()
+        self._declared = read_front(model.bundle.manifest) if keep and model.has_front else ()
         size = len(self.rows) * sample_bytes(self._declared)
         self.keeps = 0 < size <= model.kept_limit
         if size > model.kept_limit:

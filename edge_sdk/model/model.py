@@ -230,9 +230,9 @@ class Model:
             )
         return compute_front(self, self.samples(x))
 
-    def bind(self, x: Data | BoundSamples) -> BoundSamples:
+    def bind(self, x: Data | BoundSamples, keep: bool = True) -> BoundSamples:
         """Samples for several functions below, which then share their front; as they are if they are bound already."""
-        return x if isinstance(x, BoundSamples) else BoundSamples(self, x)
+        return x if isinstance(x, BoundSamples) else BoundSamples(self, x, keep)
 
     def grad_fn(self, x: Data | BoundSamples, y: Array, cancel: Cancel | None = None) -> GradFn:
         """f(theta, indices or None for all, random=None) -> (mean loss, its gradient) over the chosen samples.

@@ -122,9 +122,10 @@ def format_parity(report: Mapping[str, Any]) -> str:
 
 
 def format_cost(measured: Mapping[str, Any]) -> str:
+    front = f" behind a front of {measured['front ms']:.2f} ms" if "front ms" in measured else ""
     return (
         f"here, {measured['kernels']}, batch {measured['batch']:.0f}, {measured['threads']:.0f} thread: "
         f"loaded in {measured['load s']:.1f} s, "
-        f"predict {measured['predict ms']:.2f} ms, a training step {measured['loss_grad ms']:.2f} ms, "
+        f"predict {measured['predict ms']:.2f} ms, a training step {measured['loss_grad ms']:.2f} ms{front}, "
         f"peak memory of the process {measured['peak MB']:.0f} MB"
     )

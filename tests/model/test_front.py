@@ -16,7 +16,8 @@ from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.models.zoo.features import FeatureNetwork
 from edge_sdk.replay.bundles import find_shipped_bundle
-from edge_sdk.tools.bundle_commands import describe, verify
+from edge_sdk.tools.bundle_commands import describe, format_cost, verify
+from edge_sdk.tools.step_cost import measure
 from tests.model.bundle_files import repacked
 
 COUNT = 70
@@ -107,6 +108,7 @@ def test_what_is_kept_can_be_read(bundle, tmp_path):
     assert f"front computed once for each sample, {model.front_bytes} bytes of which are kept" in describe(bundle)
     (tmp_path / "a.bundle").write_bytes(repacked(bundle))
     assert "golden vectors pass" in verify(tmp_path / "a.bundle")
+    assert re.search(r"training step \d+\.\d+ ms behind a front of", format_cost(measure(tmp_path / "a.bundle", 4)))
     with pytest.raises(UsageError, match="has no graph 'front'"):
         Model(find_shipped_bundle("wrist.bundle"), check=False).front(X)
 

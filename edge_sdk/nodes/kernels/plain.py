@@ -93,7 +93,7 @@ def augments(parts: DeviceParts, train: BoundSamples) -> Fields:
 
     def augmented(theta: Vector, indices: Any, random: np.random.Generator) -> tuple[float, Vector]:
         chosen = np.arange(len(x)) if indices is None else indices
-        changed = augment(x[chosen], how, random)
+        changed = model.bind(augment(x[chosen], how, random), keep=False)
         return model.grad_fn(changed, y[chosen], cancel=parts.cancel)(theta, None, random)
 
     return {"augmented": augmented}
