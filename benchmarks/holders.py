@@ -28,7 +28,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Holder:
-    """What one device has. `unlabelled`: training windows whose labels it does not know; their y is looked at by nobody."""
+    """What one device has. `unlabelled`: training windows whose labels it does not know; nobody looks at their y."""
 
     name: str
     train: Part

@@ -1,8 +1,8 @@
 """Random changes of samples while a device trains: the same movement as another strap, arm or day would show it.
 
 A small fleet's model otherwise learns its devices' windows by heart, and leaves fine-tuning nothing to learn. Every
-change is drawn anew for each sample of each mini-batch, from the generator that is passed in. What is 0 is not drawn
-and not computed: samples are then returned as they are, to the bit.
+change is drawn anew for each sample of each mini-batch, from the generator that is passed in, or once for each of a few
+copies of each sample. What is 0 is not drawn and not computed: samples are then returned as they are, to the bit.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from edge_sdk.errors import UsageError
 
 Batch = npt.NDArray[np.float32]
 AXES = 3
+MOST_COPIES = 64
 WINDOWS, IMAGES = "windows of channels x samples", "images of channels x height x width"
 
 
@@ -39,6 +40,9 @@ class Augment:
             known. It is what cutting an image out of one with a border does.
         mixup: alpha of Beta(alpha + 1, alpha), of which the share of a sample is drawn that stays; the rest is another
             sample of its mini-batch, and the label is the first one's.
+        copies: 0: samples are changed anew in each step. Above: so many changed copies of each sample are made once,
+            and each step takes a sample itself or one of its copies, with equal chances. What a bundle's front makes of
+            them is then kept as well. Mixup takes its other sample from all of the device.
     """
 
     rotation: float = 0.0
@@ -48,6 +52,7 @@ class Augment:
     flip: float = 0.0
     crop: float = 0.0
     mixup: float = 0.0
+    copies: int = 0
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -57,13 +62,15 @@ class Augment:
         for name in ("shift", "crop"):
             if getattr(self, name) >= 1:
                 raise UsageError(f"{name} = {getattr(self, name)}: a share of the sample's size, below 1")
+        if self.copies > MOST_COPIES or self.copies != int(self.copies):
+            raise UsageError(f"copies = {self.copies}: a whole number, from 0 (anew in each step) to {MOST_COPIES}")
         if self.flip > 1:
             raise UsageError(f"flip = {self.flip}: a probability, at most 1")
 
     @property
     def changes(self) -> bool:
         """Is there anything to draw?"""
-        return any(getattr(self, f.name) for f in fields(self))
+        return any(getattr(self, f.name) for f in fields(self) if f.name != "copies")
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raises UsageError if samples of this shape, without the batch, cannot be augmented so."""
@@ -106,6 +113,11 @@ def augment(x: Batch, how: Augment, random: np.random.Generator) -> Batch:
     if how.mixup:
         x = mixed(x, how.mixup, random)
     return x
+
+
+def with_copies(x: Batch, how: Augment, random: np.random.Generator) -> Batch:
+    """The samples, and behind them `how.copies` changed copies of all, one after the other; see `augment`."""
+    return np.concatenate([x, *(augment(x, how, random) for _ in range(int(how.copies)))])
 
 
 def rotations(count: int, deviation: float, random: np.random.Generator) -> npt.NDArray[np.float64]:

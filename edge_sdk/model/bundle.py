@@ -29,6 +29,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model import onnx_scan
 from edge_sdk.model.dropout import DropSite, count_columns, read_sites
 from edge_sdk.model.forms import NATIVE_DOMAIN, list_forms
+from edge_sdk.model.front_values import read_front
 from edge_sdk.model.signal_spec import SignalSpec, read_class_names, read_signal
 
 MAGIC = b"AUSCULT\0"
@@ -256,6 +257,7 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
         check_graph_entry(name, check_object(entry, f"graphs.{name}"))
     if not {"theta0", "layout.json", "golden"} <= set(parts):
         raise BundleError("one of the parts theta0, layout.json, golden is missing")
+    read_front(manifest)
     runtime = check_object(manifest.get("runtime"), "runtime")
     versions = check_object(runtime.get("onnxruntime"), "runtime.onnxruntime")
     if not isinstance(versions.get("minimum"), str) or not isinstance(versions.get("blocked"), list):

@@ -19,6 +19,8 @@ from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model import inputs
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.model.dropout import MASKS, step_masks
+from edge_sdk.model.front import KEPT_LIMIT, BoundSamples, compute_front, uses_front
+from edge_sdk.model.front_values import FRONT, read_front, sample_bytes
 from edge_sdk.model.inputs import Array, Data, Floats, check_floats
 from edge_sdk.model.kernels import KernelChoice, choose
 from edge_sdk.model.native_session import open_form
@@ -31,6 +33,7 @@ from edge_sdk.model.whole_batches import check_chosen, check_step
 GradFn = Callable[..., tuple[float, Vector]]
 Random = np.random.Generator
 ScoreFn = Callable[[Vector], Mapping[str, float]]
+OutputFn = Callable[[Vector], Floats]
 Cancel = Callable[[], bool]
 
 FORWARD_BATCH = 64
@@ -54,6 +57,8 @@ class Model:
             blocked graphs with onnxruntime's kernels, "portable" tries neither.
 
     Attributes:
+        has_front: the bundle's front is computed once for each bound sample: it has one, and the golden vectors passed.
+        kept_limit: bytes of it that are kept for one set of samples, at most; see `front.KEPT_LIMIT`.
         choice: what is used.
         fallback: why nothing before that was, of what is installed and of what the bundle has; "": it is the first.
 
@@ -73,6 +78,7 @@ class Model:
         self.drop_sites = self.bundle.drop_sites
         self._sessions: dict[str, OnnxSession] = {}
         self._lock = threading.Lock()
+        self.has_front, self.kept_limit = False, KEPT_LIMIT
         check_version(self.bundle)
         self.choice, self.fallback, self._strict = KernelChoice(), "", True
         choose(self, kernels, check)
@@ -124,6 +130,11 @@ class Model:
     @property
     def max_batch(self) -> int:
         return int(self.bundle.manifest["max_batch"])
+
+    @property
+    def front_bytes(self) -> int:
+        """Memory that is kept for each bound sample, in bytes; 0: the bundle has no front."""
+        return sample_bytes(read_front(self.bundle.manifest))
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
@@ -207,17 +218,34 @@ class Model:
 
     # -- data bound to the model -----------------------------------------------------------------------------------
 
-    def grad_fn(self, x: Data, y: Array, cancel: Cancel | None = None) -> GradFn:
+    def front(self, x: Data) -> Array:
+        """What the bundle's front makes of x: one array (B, ...), or records where it gives several values.
+
+        Raises:
+            UsageError: the bundle has none.
+        """
+        if not self.front_bytes:
+            raise UsageError(
+                f"{self.name} has no graph {FRONT!r}: it does no work worth keeping that no parameter reaches"
+            )
+        return compute_front(self, self.samples(x))
+
+    def bind(self, x: Data | BoundSamples, keep: bool = True) -> BoundSamples:
+        """Samples for several functions below, which then share their front; as they are if they are bound already."""
+        return x if isinstance(x, BoundSamples) else BoundSamples(self, x, keep)
+
+    def grad_fn(self, x: Data | BoundSamples, y: Array, cancel: Cancel | None = None) -> GradFn:
         """f(theta, indices or None for all, random=None) -> (mean loss, its gradient) over the chosen samples.
 
         `random` draws what a bundle with dropout drops, anew in each step (None: nothing). Samples are checked once,
         here. More than `max_batch` go through in several steps, see `check_chosen`. `cancel` is asked before each.
+        A front of the bundle is computed at the first call, and kept.
 
         Raises (f):
             Cancelled: `cancel()` was true.
         """
-        rows = self.samples(x)
-        y = self.targets(y, len(rows))
+        rows = self.bind(x)
+        y, graph = self.targets(y, len(rows)), rows.choose("loss_grad")
         most = 0 if self.drop_sites or len(self.buffers0) else self.max_batch
 
         def gradient(theta: Vector, indices: Any = None, random: Random | None = None) -> tuple[float, Vector]:
@@ -225,27 +253,39 @@ class Model:
             check_chosen(self.bundle.manifest, len(chosen))
             theta, loss = self.parameters(theta), 0.0
             if len(chosen) <= most and (cancel is None or not cancel()):  # as nearly always: no array but these
-                feeds = self.feed(theta, rows[chosen]) | {"y": y[chosen], "weights": inputs.even_weights(len(chosen))}
-                part, grad = self.session("loss_grad").run(feeds)[:2]
+                feeds = rows.feed(graph, theta, chosen)
+                feeds |= {"y": y[chosen], "weights": inputs.even_weights(len(chosen))}
+                part, grad = self.session(graph).run(feeds)[:2]
                 return float(part), grad
             total: Floats | None = None
             for step in self.batches(chosen):
                 if cancel is not None and cancel():
                     raise Cancelled("training was given up before a step")
                 weights = inputs.even_weights(len(chosen))[: len(step)]
-                feeds = self.feed(theta, rows[step]) | {"y": y[step], "weights": weights}
+                feeds = rows.feed(graph, theta, step) | {"y": y[step], "weights": weights}
                 feeds |= step_masks(self.drop_sites, len(step), random)
-                part, grad = self.run("loss_grad", feeds, None)[:2]
+                part, grad = self.run(graph, feeds, None)[:2]
                 loss, total = loss + float(part), grad if total is None else np.add(total, grad, out=total)
             assert total is not None
             return loss, total
 
         return gradient
 
-    def score(self, x: Data, y: Array, cancel: Cancel | None = None) -> ScoreFn:
+    def predict_fn(self, x: Data | BoundSamples) -> OutputFn:
+        """f(theta) -> what `predict` returns for x, without the work of a front after the first call."""
+        rows = self.bind(x)
+        graph, none = rows.choose("predict"), np.zeros((0, *self.output_shape), np.float32)
+
+        def outputs(theta: Vector) -> Floats:
+            theta, steps = self.parameters(theta), self.batches(np.arange(len(rows)), FORWARD_BATCH)
+            return np.concatenate([none, *(self.run(graph, rows.feed(graph, theta, s), None)[0] for s in steps)])
+
+        return outputs
+
+    def score(self, x: Data | BoundSamples, y: Array, cancel: Cancel | None = None) -> ScoreFn:
         """f(theta) -> {"loss": sum of losses, "correct": count, "samples": count}; no "correct" without classes."""
-        rows = self.samples(x)
-        y = self.targets(y, len(rows))
+        rows = self.bind(x)
+        y, graph = self.targets(y, len(rows)), rows.choose("predict")
 
         def sums(theta: Vector) -> Mapping[str, float]:
             theta, out = self.parameters(theta), {"loss": 0.0, "samples": float(len(rows))}
@@ -254,7 +294,7 @@ class Model:
             for step in self.batches(np.arange(len(rows)), FORWARD_BATCH):
                 if cancel is not None and cancel():
                     raise Cancelled("evaluation was given up before a step")
-                z = self.run("predict", self.feed(theta, rows[step]), None)[0]
+                z = self.run(graph, rows.feed(graph, theta, step), None)[0]
                 out["loss"] += float(inputs.compute_losses(self.loss, z, y[step]).sum())
                 if self.classes:
                     out["correct"] += float((z.argmax(1) == y[step]).sum())
@@ -272,10 +312,13 @@ class Model:
     def check(self) -> None:
         """Runs the golden vectors on this machine's onnxruntime; raises BundleError where the answers are others."""
         check_answers(self)
+        self.has_front = uses_front(self)
 
     def use(self, choice: KernelChoice, strict: bool) -> None:
         """Switches to other kernels. `strict`: as of `open`."""
         with self._lock:
+            if choice != self.choice:
+                self.has_front = False  # until `check` has passed with it
             self.choice, self._strict = choice, strict
             self._sessions.clear()
 
@@ -313,13 +356,14 @@ class Model:
     def run(self, graph: str, feeds: Mapping[str, Array], buffers: Vector | None) -> list[Any]:
         """Run one graph on checked arrays; inputs that it does not have are left out."""
         session, values = self.session(graph), dict(feeds)
+        count = len(next(value for name, value in values.items() if name != "theta"))
         if graph not in ("predict", "features"):
-            check_step(self.bundle.manifest, len(values[self.bundle.manifest["inputs"][0]["name"]]))
+            check_step(self.bundle.manifest, count)
         if self.buffers0.size:
             given = self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
             values["buffers"] = given
         if MASKS in session.inputs and MASKS not in values:
-            values |= step_masks(self.drop_sites, len(values[self.bundle.manifest["inputs"][0]["name"]]), None)
+            values |= step_masks(self.drop_sites, count, None)
         if missing := [n for n in session.inputs if n not in values]:
             raise BundleError(f"graph {graph!r} wants {', '.join(missing)}, which is no input of this kind of graph")
         return session.run({n: values[n] for n in session.inputs})

@@ -23,7 +23,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.local import Gradient, descend
 from edge_sdk.model.bundle import BLOCKED_SUFFIX
 from edge_sdk.model.forms import has_native
-from edge_sdk.model.inputs import even_weights, split_inputs
+from edge_sdk.model.inputs import even_weights
 from edge_sdk.model.model import Model
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.model.tensor_session import choose_form
@@ -102,7 +102,7 @@ class EpochGraphs:
 
     def __init__(self, model: Model, trained: TrainingCalls) -> None:
         self.model, self.trained = model, trained
-        self.sessions: dict[Terms, OnnxSession] = {}
+        self.sessions: dict[tuple[Terms, str], OnnxSession] = {}
         self.trusted: dict[tuple[Terms, int], bool] = {}
         try:
             module, whole = (importlib.import_module(f"edge_sdk.models.derive.{n}") for n in ("epoch", "whole_theta"))
@@ -111,15 +111,15 @@ class EpochGraphs:
         self.write: Callable[[bytes, Terms], bytes] = module.write_epoch
         self.take_whole: Callable[[bytes, Sequence[ThetaTensor], Layout], bytes] = whole.take_whole_theta
 
-    def session(self, terms: Terms) -> OnnxSession:
-        """The graph of steps with these terms."""
-        if terms not in self.sessions:
-            blocked = f"loss_grad{BLOCKED_SUFFIX}"
+    def session(self, terms: Terms, graph: str) -> OnnxSession:
+        """The graph of steps with these terms; `graph`: the gradient, from the data or from what a front has kept."""
+        if (terms, graph) not in self.sessions:
+            blocked = graph + BLOCKED_SUFFIX
             used = self.model.choice.blocked and blocked in self.model.bundle.manifest["graphs"]
-            name = blocked if used else "loss_grad"
+            name = blocked if used else graph
             data = self.write(self.read_graph(name), terms)
-            self.sessions[terms] = self.model.open(f"epochs of {name}", data, planned=True)
-        return self.sessions[terms]
+            self.sessions[terms, graph] = self.model.open(f"epochs of {name}", data, planned=True)
+        return self.sessions[terms, graph]
 
     def read_graph(self, name: str) -> bytes:
         """A graph with theta as a whole, in its native form where steps run that."""
@@ -141,10 +141,9 @@ class EpochGradient:
 
     def __init__(self, step: Gradient, graphs: EpochGraphs, x: Array, y: Array) -> None:
         model = graphs.model
-        rows = model.samples(x)
-        data = split_inputs(model.bundle.manifest["inputs"], rows) | {"y": model.targets(y, len(rows))}
-        self.step, self.graphs, self.count = step, graphs, len(rows)
-        self.data = {f"data.{name}": array for name, array in data.items()}
+        self.rows = model.bind(x)
+        self.step, self.graphs, self.count = step, graphs, len(self.rows)
+        self.graph, self.y = self.rows.choose("loss_grad"), model.targets(y, self.count)
 
     def __call__(self, theta: Vector, indices: Any = None) -> tuple[float, Vector]:
         return self.step(theta, indices)
@@ -178,7 +177,8 @@ class EpochGradient:
     def feeds(
         self, terms: Terms, eta: float, damp: float, pull: Vector | None, base: Vector | None
     ) -> dict[str, Array]:
-        found = {**self.data, "epoch.eta": np.array(eta, np.float32)}
+        data = {**self.rows.all_inputs(self.graph), "y": self.y}
+        found = {f"data.{name}": array for name, array in data.items()} | {"epoch.eta": np.array(eta, np.float32)}
         if "damp" in terms:
             found["epoch.keep"] = np.array(1 - eta * damp, np.float32)
         if pull is not None:
@@ -189,7 +189,7 @@ class EpochGradient:
 
     def run(self, terms: Terms, feeds: dict[str, Array], v: Vector, rows: Sequence[Array]) -> list[float]:
         """A call for each stretch of steps with equally many samples."""
-        losses, session = list[float](), self.graphs.session(terms)
+        losses, session = list[float](), self.graphs.session(terms, self.graph)
         for size, some in groupby(rows, len):
             feeds |= {"epoch.start": v, "epoch.order": np.array(list(some), np.int64), "weights": even_weights(size)}
             v[...], found = session.run(feeds)

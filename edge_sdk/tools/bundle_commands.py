@@ -9,6 +9,7 @@ from typing import Any
 
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, read_bundle
 from edge_sdk.model.forms import has_native, native_part
+from edge_sdk.model.front_values import read_front, sample_bytes
 from edge_sdk.model.model import Model
 from edge_sdk.tools.step_cost import measure
 
@@ -70,6 +71,8 @@ def describe(bundle: Bundle) -> str:
         *(format_graph(k, v, len(bundle.parts[f"{k}.onnx"])) for k, v in m["graphs"].items()),
         *(format_native(k, len(bundle.parts[native_part(k)])) for k, v in m["graphs"].items() if has_native(v)),
     ]
+    if kept := read_front(m):
+        lines.insert(3, f"front computed once for each sample, {sample_bytes(kept):,} bytes of which are kept")
     if bundle.augment:
         lines.insert(3, f"augmentation {describe_amounts(bundle.augment)}")
     if bundle.class_names:
@@ -119,9 +122,10 @@ def format_parity(report: Mapping[str, Any]) -> str:
 
 
 def format_cost(measured: Mapping[str, Any]) -> str:
+    front = f" behind a front of {measured['front ms']:.2f} ms" if "front ms" in measured else ""
     return (
         f"here, {measured['kernels']}, batch {measured['batch']:.0f}, {measured['threads']:.0f} thread: "
         f"loaded in {measured['load s']:.1f} s, "
-        f"predict {measured['predict ms']:.2f} ms, a training step {measured['loss_grad ms']:.2f} ms, "
+        f"predict {measured['predict ms']:.2f} ms, a training step {measured['loss_grad ms']:.2f} ms{front}, "
         f"peak memory of the process {measured['peak MB']:.0f} MB"
     )

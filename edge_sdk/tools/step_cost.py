@@ -20,6 +20,7 @@ import numpy as np
 
 from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.model.bundle import BundleError
+from edge_sdk.model.front_values import FROM_FRONT, FRONT, read_front
 from edge_sdk.model.model import Model
 from edge_sdk.tools.forked import ForkError, run_forked
 
@@ -32,7 +33,8 @@ def measure(bundle: Path, batch: int = BATCH) -> dict[str, Any]:
     """Measures the cost of one batch of zeros in a fork of this process.
 
     Returns:
-        "load s": until the golden vectors have passed. "predict ms", "loss_grad ms": medians, whole batches.
+        "load s": until the golden vectors have passed. "predict ms", "loss_grad ms": medians, whole batches, a step
+        of training behind the bundle's front if it has one; then "front ms" is what that takes, once for a sample.
         "peak MB": of the process. "batch", "threads". "kernels": those that were used, in words.
 
     Raises:
@@ -56,11 +58,17 @@ def measure_file(bundle: Path, batch: int) -> dict[str, Any]:
 def measure_here(model: Model, batch: int) -> dict[str, float]:
     """Measures the same in this process, whose peak memory then counts what was loaded before."""
     out = {f"{graph} ms": median(time_runs(model, graph, batch)) * 1e3 for graph in ("predict", "loss_grad")}
+    if model.has_front:
+        out[f"{FRONT} ms"] = median(time_runs(model, FRONT, batch)) * 1e3
     return out | {"batch": batch, "threads": model.threads, "peak MB": peak_memory_mb()}
 
 
 def time_runs(model: Model, graph: str, batch: int) -> list[float]:
-    """Seconds of each of STEPS runs of a graph; a batch goes through in as many steps as the bundle needs."""
+    """Seconds of each of STEPS runs of a graph; a batch goes through in as many steps as the bundle needs.
+
+    Training begins behind the bundle's front, as it does on a device.
+    """
+    graph = graph + FROM_FRONT if graph == "loss_grad" and model.has_front else graph
     sizes = [len(part) for part in model.batches(np.arange(batch))]
     feeds = {size: make_zeros(model, size) for size in sizes}
     found = []
@@ -76,7 +84,8 @@ def make_zeros(model: Model, batch: int) -> Mapping[str, Any]:
     """Makes the inputs of one batch, all zero."""
     feeds: dict[str, Any] = {"theta": model.theta0, "weights": np.full(batch, 1 / batch, np.float32)}
     feeds["y"] = np.zeros(batch, np.int64) if model.classes else np.zeros((batch, *model.output_shape), np.float32)
-    return feeds | {i["name"]: np.zeros((batch, *i["shape"]), i["dtype"]) for i in model.bundle.manifest["inputs"]}
+    declared = [*model.bundle.manifest["inputs"], *read_front(model.bundle.manifest)]
+    return feeds | {i["name"]: np.zeros((batch, *i["shape"]), i["dtype"]) for i in declared}
 
 
 if __name__ == "__main__":

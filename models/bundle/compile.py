@@ -14,6 +14,7 @@ from torch import nn
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import DropSite
 from edge_sdk.models.bundle import container
+from edge_sdk.models.bundle.front_graphs import build_front_graphs
 from edge_sdk.models.bundle.graphs import make_blocked_graphs, make_graphs, write_loss_grad
 from edge_sdk.models.bundle.native_graphs import build_native_graphs
 from edge_sdk.models.bundle.pack import pack_bundle
@@ -113,13 +114,18 @@ def compile_module(
     progress(f"parity: {found}; {calls} calls on their own, {search} searched inputs")
     if truth.undefined:
         progress(f"torch has no finite gradient for: {', '.join(truth.undefined)}; nothing was compared there")
-    tensors = build_tensor_graphs(graphs, runs, state.slots, fixed, draw_consistency(truth, y_shape), progress)
+    fronts = build_front_graphs(spec, exported.source, exported.trained, runs, truth, fixed, y_shape, progress)
+    graphs, models, runs = graphs | fronts.graphs, models | fronts.models, runs | fronts.runs
+    nodes = {k: len(m.graph.node) for k, m in models.items()}
+    batch = fronts.compute(fixed, draw_consistency(truth, y_shape))
+    tensors = build_tensor_graphs(graphs, runs, state.slots, fixed, batch, progress)
     native = build_native_graphs(graphs, tensors, runs, fixed, truth, y_shape, progress) if spec.native else {}
     vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, state.slots, y_shape)
     least = find_least_batch(exported.trained.copy_graph()) if state.momenta else 1
     data = pack_bundle(
         spec, spec.list_inputs(), state.slots, state.buffers, graphs, models, fixed, vector, errors,
         as_numbers(shape[1:]), tolerance, sites=exported.sites, least=least, tensors=tensors, native=native,
+        front=fronts.values,
     )  # fmt: skip
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(spec, data, state.size, nodes, errors, truth)

@@ -14,6 +14,7 @@ import onnx
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import DropSite, write_sites
 from edge_sdk.model.forms import NATIVE, native_part
+from edge_sdk.model.front_values import FRONT
 from edge_sdk.model.signal_spec import write_signal
 from edge_sdk.model.theta_tensors import TENSORS, tensor_part
 from edge_sdk.models.bundle import container
@@ -53,6 +54,7 @@ def pack_bundle(
     least: int = 1,
     tensors: Mapping[str, TensorGraph] = MappingProxyType({}),
     native: Mapping[str, Target] = MappingProxyType({}),
+    front: Sequence[Mapping[str, Any]] = (),
 ) -> bytes:
     """The bytes of a bundle file.
 
@@ -64,6 +66,7 @@ def pack_bundle(
         least: samples that a training step needs at least.
         tensors: second forms of graphs, that take the tensors of theta one by one.
         native: forms with operators of auscult-native, made of the second forms where there are such.
+        front: what a device keeps of a sample where it computes the front once.
     """
     index, golden_bytes = pack_arrays(dict(golden))
     parts = {"layout.json": write_layout(slots), "theta0": to_little_endian(fixed["theta"])}
@@ -93,10 +96,12 @@ def pack_bundle(
         "golden": {"arrays": index, "tolerance": dict(tolerance)},
         "runtime": RUNTIME,
     }
-    return container.join_bundle(manifest | describe_extras(spec, least, sites), parts)
+    return container.join_bundle(manifest | describe_extras(spec, least, sites, front), parts)
 
 
-def describe_extras(spec: Spec, least: int, sites: Sequence[DropSite]) -> dict[str, Any]:
+def describe_extras(
+    spec: Spec, least: int, sites: Sequence[DropSite], front: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Entries of the manifest that only some bundles have: those without them stay the same to the byte."""
     found: dict[str, Any] = {}
     if spec.smoothing:
@@ -107,6 +112,8 @@ def describe_extras(spec: Spec, least: int, sites: Sequence[DropSite]) -> dict[s
         found["min_batch"] = least
     if sites:
         found["dropout"] = write_sites(sites)
+    if front:
+        found[FRONT] = [*front]
     if spec.class_names:
         found["class_names"] = list(spec.class_names)
     if spec.signal is not None:

@@ -21,7 +21,7 @@ from types import MappingProxyType
 import onnx
 
 from edge_sdk.algebra.vectors import Slot
-from edge_sdk.models.derive.reverse import write_gradient
+from edge_sdk.models.derive.reverse import find_dependents, write_gradient
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.forward import read_forward
 from edge_sdk.models.ir.errors import CompileError
@@ -112,7 +112,7 @@ class Source:
         """The exported graph, rewritten so that it runs fast; `values` keep their names."""
         g = copy.deepcopy(self._exported)
         named = {prefix + s.name for s in (*self.parameters, *self.buffers) for prefix in ("p.", "b.")}
-        keep = named | {self.output, *values}
+        keep = named | ({*values} or {self.output})
         keep_padded_weights(g)
         drop_idle_biases(g, keep, is_instance_norm)
         rewrite(g, keep)
@@ -126,8 +126,19 @@ class Source:
         """A source in which a layer's result keeps its name, and that name."""
         value = find_returned(self._exported, layer)
         other = copy.copy(self)
-        other._graph, other._kept = self._rewritten(value), {self.output, value}
+        other._graph, other._kept = self._rewritten(self.output, value), {self.output, value}
         return other, value
+
+    def copy_exported(self) -> OnnxGraph:
+        """A copy of the graph as it was exported, on flat vectors."""
+        return copy.deepcopy(self._exported)
+
+    def replace(self, exported: OnnxGraph, keep: Collection[str] = ()) -> Source:
+        """A source of another graph on the same vectors, with values that keep their names in place of the output."""
+        other = copy.copy(self)
+        other._exported, other._kept = exported, {*keep} or {self.output}
+        other._graph = other._rewritten(*other._kept)
+        return other
 
     def use_blocks(self, block: int) -> Source | None:
         """A source with convolutions in blocks of so many channels, or None if no convolution fits these."""
@@ -155,7 +166,7 @@ class Source:
         use_plane_matrices(g)
         flatten_planes(g, self._kept)
         turn_convolutions(g)
-        write_smooth_units(g, self._kept)
+        write_smooth_units(g, self._kept, find_dependents(g, ["p." + s.name for s in self.parameters]))
         fresh = use_batch_statistics(g, biases, self.renorm) if self.momentum else {}
         if self.running or not fresh:
             return TrainingGraph(g, {k: (v, find_momentum(self.momentum, k)) for k, v in fresh.items()})
@@ -260,7 +271,8 @@ def finish(g: OnnxGraph, outputs: list[str], slots: list[Slot], samples: int) ->
     arrange(g, outputs)
     put_weights_first(g, samples)
     spread_numbers(g)
-    move_gradients_last(g)
+    if "grad" in outputs:
+        move_gradients_last(g)
     return Target(g, outputs, slots)
 
 
@@ -272,6 +284,18 @@ def write_vjp(source: Source) -> Target:
     grad = write_flat_gradient(g, {source.output: "cotangent"}, source.parameters)
     g.op("Identity", grad, shape=g.shape(grad), output="grad")
     return finish(g, [source.output, "grad", *more], source.parameters, source.samples)
+
+
+def write_front(front: Source, values: Mapping[str, str], trains: bool) -> Target:
+    """The values at a cut, as a graph for training computes them, or one that predicts.
+
+    Args:
+        values: name of a value -> that of the result.
+    """
+    g = front.copy_training_graph().graph if trains else front.copy_graph()
+    for value, name in values.items():
+        g.op("Identity", value, shape=g.shape(value), output=name)
+    return finish(g, [*values.values()], [], front.samples) if trains else Target(g, [*values.values()])
 
 
 def write_features(source: Source, layer: str) -> Target:

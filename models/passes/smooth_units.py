@@ -26,15 +26,18 @@ from edge_sdk.models.ir.proto import list_reads
 Makers = Mapping[str, OnnxNode]
 
 
-def write_smooth_units(g: OnnxGraph, keep: Collection[str]) -> None:
-    """Rewrite all GELUs, and give GELUs and SiLUs a backward pass of their own, in place.
+def write_smooth_units(g: OnnxGraph, keep: Collection[str], trained: Collection[str] | None = None) -> None:
+    """Rewrite GELUs, and give GELUs and SiLUs a backward pass of their own, in place.
 
     Args:
         keep: values that others refer to by name.
+        trained: values that parameters change; a GELU of others has no backward pass, and stays as it predicts. None:
+            all values.
     """
     nodes = g.take_nodes()
     makers, readers = {o: n for n in nodes for o in n.outputs}, count_readers(nodes, keep)
     gelus = {n.outputs[0]: found for n in nodes if (found := find_gelu(g, n, makers, readers))}
+    gelus = {y: found for y, found in gelus.items() if trained is None or found[1] in trained}
     gone = {id(n) for inner, _ in gelus.values() for n in inner}
     for n in nodes:
         if id(n) in gone:

@@ -74,7 +74,7 @@ class Standardise(nn.Module):
 class FeatureNetwork(nn.Module):
     """Network on features: a linear layer, and beside it one hidden layer of `width` units.
 
-    The linear part on its own is what a device's own expert is (edge_sdk/methods/settling): convex, and a part of theta.
+    With the hidden layer's output at zero it is a linear model of the features.
     """
 
     def __init__(self, input: tuple[int, ...] = (3, 64), classes: int = 14, width: int = 64) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_sdk.data.augment import Augment, augment, mixed, moved, rotations, shifted
+from edge_sdk.data.augment import Augment, augment, mixed, moved, rotations, shifted, with_copies
 from edge_sdk.errors import UsageError
 
 X = np.random.default_rng(0).normal(size=(40, 6, 32)).astype(np.float32)
@@ -116,11 +116,23 @@ def test_mixup_has_the_mean_gradient_of_the_papers_two_labels():
 
 
 @pytest.mark.parametrize(
-    "wrong", [dict(rotation=-1.0), dict(noise=float("nan")), dict(shift=1.0), dict(crop=1.0), dict(flip=1.1)]
+    "wrong",
+    [
+        *(dict(rotation=-1.0), dict(noise=float("nan")), dict(shift=1.0), dict(crop=1.0), dict(flip=1.1)),
+        *(dict(copies=-1), dict(copies=2.5), dict(copies=65)),
+    ],
 )
 def test_settings_say_what_is_wrong(wrong):
     with pytest.raises(UsageError, match=f"{next(iter(wrong))} = "):
         Augment(**wrong)
+
+
+def test_copies_are_changed_samples_behind_the_samples_themselves():
+    how = Augment(rotation=0.3, noise=0.1, copies=2)
+    found, random = with_copies(MANY[:9], how, generator()), generator()
+    wanted = [MANY[:9], augment(MANY[:9], how, random), augment(MANY[:9], how, random)]
+    assert found.tobytes() == np.concatenate(wanted).tobytes()
+    assert not Augment(copies=2).changes and how.changes
 
 
 def test_shapes_that_cannot_be_augmented_are_refused():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
 
 from edge_sdk.algebra.ensemble import Ensemble, log_probabilities, pooled, smoothed
 from edge_sdk.contract.run import Run
-from edge_sdk.data.augment import Augment, augment
+from edge_sdk.data.augment import Augment, augment, with_copies
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.live.directory import LATER, decode_run, encode_run
@@ -103,6 +104,27 @@ def test_an_augmented_gradient_is_that_of_augmented_samples(model):
     wanted = model.grad_fn(changed, Y[rows])(model.theta0, None)
     assert loss == wanted[0] and slope.tobytes() == wanted[1].tobytes()
     assert env_of(model, run_of(model)).augmented is None
+
+
+def test_kept_copies_are_drawn_from_for_each_sample_of_a_step(model):
+    run = run_of(model, augment={"rotation": 0.3, "noise": 0.1, "copies": 3}, seed=5)
+    env, how, rows = env_of(model, run), Augment(rotation=0.3, noise=0.1, copies=3), np.array([3, 0, 1, 1, 2])
+    loss, slope = env.augmented(model.theta0, rows, np.random.default_rng(4))
+    copies = with_copies(X[:4], how, np.random.default_rng([5, 0, crc32(b"d"), plain.COPIES]))
+    drawn = np.random.default_rng(4).integers(4, size=5) * 4 + rows
+    wanted = model.grad_fn(copies[drawn], Y[rows])(model.theta0, None)
+    assert loss == wanted[0] and slope.tobytes() == wanted[1].tobytes() and len({*(drawn // 4)}) > 1
+
+
+def test_kept_copies_are_the_same_after_a_device_has_died_and_others_on_another(model):
+    def losses(seed, whose):
+        run = run_of(model, augment={"noise": 0.2, "copies": 2}, seed=seed)
+        given = plain.for_device(replace(parts(model, run), whose=whose))
+        return [given["augmented"](model.theta0, None, np.random.default_rng(k))[0] for k in range(3)]
+
+    first = losses(5, "device d")
+    assert first == losses(5, "device d") == losses(5, "client d")  # of a simulation
+    assert not {*first} & {*losses(6, "device d"), *losses(5, "device e")}
 
 
 def test_what_is_drawn_is_decided_by_run_round_node_purpose_and_step(model):

@@ -65,6 +65,21 @@ def test_an_epoch_in_one_call_is_its_steps_to_the_bit(model, batch):
     assert (trained.epoch, trained.step, trained.why) == (4 * steps, 4 * steps, [])
 
 
+@pytest.mark.parametrize("limit", [1 << 20, 0])
+def test_an_epoch_begins_behind_the_front_where_that_is_kept(limit):
+    trained = TrainingCalls()
+    model = Model(compile_network("features", ["--input", "3,16", "--classes", "2"], 7, print))
+    model.kept_limit = limit
+    x = np.random.default_rng(5).standard_normal((SAMPLES, 3, 16)).astype(np.float32)
+    y, graphs = np.arange(SAMPLES) % 2, EpochGraphs(model, trained)
+    step, many = model.grad_fn(x, y), EpochGradient(model.grad_fn(x, y), graphs, x, y)
+    for terms in terms_of(model):
+        expected = after(model, step, 5, **terms)
+        assert [after(model, many, 5, **terms) for _ in range(2)] == [expected] * 2
+    assert {graph for _, graph in graphs.sessions} == {"loss_grad^front" if limit else "loss_grad"}
+    assert trained.epoch == trained.step == 40 and not trained.why
+
+
 def test_steps_take_each_parameter_by_itself_and_as_it_is_used(model):
     """And theta as a whole, where a gradient graph does more with it than to cut it."""
     graph = onnx.load_from_string(bytes(model.bundle.parts["loss_grad.onnx"]))

@@ -54,13 +54,14 @@ def own_windows(parts: DeviceParts, trains: Callable[[DeviceParts], Fields]) -> 
         return np.concatenate([plain(), *map(features_of, changed)])
 
     plain, unlabelled = cache(lambda: features_of(x)), cache(lambda: features_of(loose))
+    bound = cache(lambda: parts.model.predict_fn(parts.model.bind(loose)))
     return OwnWindows(
         labels=y,
         features=features,
         count=len(loose),
         recording=np.asarray(recording, np.int64),
         unlabelled=unlabelled,
-        logits=lambda theta: parts.model.predict(theta, loose),
+        logits=lambda theta: bound()(theta),
         taught=Taught(parts, loose, trains),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -10,14 +11,19 @@ from edge_sdk.algebra import classification
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Labelled
 from edge_sdk.contract.run import Run
-from edge_sdk.data.augment import augment
+from edge_sdk.data.augment import augment, with_copies
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.model import Model
+from edge_sdk.model.front import BoundSamples
+from edge_sdk.model.model import GradFn, Model
 from edge_sdk.model.whole_batches import check_step
 from edge_sdk.nodes.kernels.family import Array, DeviceParts, Family, Fields
 from edge_sdk.nodes.kernels.own_windows import feature_means, features_of, has_features, own_windows
 from edge_sdk.nodes.kernels.split import is_split
+
+COPIES = crc32(b"copies")
+"""What a generator is for that makes copies of windows: no number of a method's own."""
+Bound = tuple[BoundSamples, Array]
 
 
 def check(run: Run, settings: Any, bundle: Bundle) -> None:
@@ -45,13 +51,21 @@ def for_device(parts: DeviceParts) -> Fields:
         UsageError: its samples do not go into batches as its bundle needs them, or another part of it cannot be made.
     """
     check_steps(parts)
-    return {**trains(parts), **judges(parts), **settles(parts), **standardises(parts)}
+    validation, held_out = (bind(parts.model, some) for some in (parts.validation, parts.held_out))
+    judged, settling = judges(parts.model, validation, held_out), settles(parts, validation, held_out)
+    return {**trains(parts), **judged, **settling, **standardises(parts)}
 
 
 def trains(parts: DeviceParts) -> Fields:
     """The gradient of a device's training samples."""
-    grad_fn = parts.model.grad_fn(parts.x, parts.y, cancel=parts.cancel)
-    return {"grad_fn": grad_fn, "samples": len(parts.x), **augments(parts)}
+    train = parts.model.bind(parts.x)
+    grad_fn = parts.model.grad_fn(train, parts.y, cancel=parts.cancel)
+    return {"grad_fn": grad_fn, "samples": len(train), **augments(parts, train)}
+
+
+def bind(model: Model, samples: tuple[Array, Array] | None) -> Bound | None:
+    """Samples whose front all that judges by them shares; None: there are none."""
+    return None if samples is None else (model.bind(samples[0]), samples[1])
 
 
 def check_steps(parts: DeviceParts) -> None:
@@ -65,13 +79,13 @@ def check_steps(parts: DeviceParts) -> None:
         raise UsageError(f"{parts.whose} has {count} samples, batch = {batch}: {error}") from None
 
 
-def augments(parts: DeviceParts) -> Fields:
+def augments(parts: DeviceParts, train: BoundSamples) -> Fields:
     """The gradient whose calls draw at random: changes of samples, if the run wants them, and the bundle's dropout.
 
     Raises:
         UsageError: samples of this shape cannot be augmented so.
     """
-    model, x, y, how = parts.model, parts.model.samples(parts.x), parts.y, parts.augment
+    model, x, y, how = parts.model, train.rows, parts.y, parts.augment
     if how.changes and x.dtype != np.float32:
         names = ", ".join(i["name"] for i in model.bundle.manifest["inputs"])
         raise UsageError(
@@ -79,17 +93,38 @@ def augments(parts: DeviceParts) -> Fields:
         )
     how.check(x.shape[1:])
     if not how.changes:
-        return {"augmented": model.grad_fn(x, y, cancel=parts.cancel)} if model.drop_sites else {}
+        return {"augmented": model.grad_fn(train, y, cancel=parts.cancel)} if model.drop_sites else {}
+    if how.copies:
+        return {"augmented": from_copies(parts, x)}
 
     def augmented(theta: Vector, indices: Any, random: np.random.Generator) -> tuple[float, Vector]:
         chosen = np.arange(len(x)) if indices is None else indices
-        changed = augment(x[chosen], how, random)
+        changed = model.bind(augment(x[chosen], how, random), keep=False)
         return model.grad_fn(changed, y[chosen], cancel=parts.cancel)(theta, None, random)
 
     return {"augmented": augmented}
 
 
-def settles(parts: DeviceParts) -> Fields:
+def from_copies(parts: DeviceParts, x: Array) -> GradFn:
+    """The gradient of mini-batches of which each sample is itself or one of its changed copies.
+
+    Copies are made at the first call, by the run's seed and the node's name: the same ones after a device has died.
+    """
+    copies, name, made = int(parts.augment.copies), parts.whose.partition(" ")[2], list[GradFn]()
+
+    def augmented(theta: Vector, indices: Any, random: np.random.Generator) -> tuple[float, Vector]:
+        if not made:
+            own = np.random.default_rng([parts.run.seed, 0, crc32(name.encode()), COPIES])
+            rows, labels = with_copies(x, parts.augment, own), np.concatenate([parts.y] * (copies + 1))
+            made.append(parts.model.grad_fn(rows, labels, cancel=parts.cancel))
+        chosen = np.arange(len(x)) if indices is None else np.asarray(indices)
+        which = random.integers(copies + 1, size=len(chosen))
+        return made[0](theta, which * len(x) + chosen, random)
+
+    return augmented
+
+
+def settles(parts: DeviceParts, validation: Bound | None, held_out: Bound | None) -> Fields:
     """What settling needs, in a run that has it.
 
     Raises:
@@ -100,18 +135,18 @@ def settles(parts: DeviceParts) -> Fields:
     model, whose = parts.model, parts.whose
     if model.loss != "cross_entropy":
         raise UsageError(f"run.settle: {whose} has {model.name}, which is no classifier (its loss is {model.loss})")
-    if parts.validation is None:
+    if validation is None:
         raise UsageError(f"run.settle: {whose} has no validation samples, and settling chooses on them: split some off")
-    found: Fields = {"validation": labelled(model, *parts.validation), "own": own_windows(parts, trains)}
-    if parts.held_out is not None and len(parts.held_out[0]):
-        found["held_out"] = labelled(model, *parts.held_out)
-    own = np.unique(np.concatenate([parts.y, parts.validation[1]]))
+    found: Fields = {"validation": labelled(model, *validation), "own": own_windows(parts, trains)}
+    if held_out is not None and len(held_out[0]):
+        found["held_out"] = labelled(model, *held_out)
+    own = np.unique(np.concatenate([parts.y, validation[1]]))
     return {**found, "own_classes": tuple(int(code) for code in own)}
 
 
-def labelled(model: Model, x: Array, y: Array) -> Labelled:
-    features = (lambda: features_of(x)) if has_features(x) else None
-    return Labelled(np.asarray(y, np.int64), lambda theta: model.predict(theta, x), features)
+def labelled(model: Model, x: BoundSamples, y: Array) -> Labelled:
+    features = (lambda: features_of(x.rows)) if has_features(x.rows) else None
+    return Labelled(np.asarray(y, np.int64), model.predict_fn(x), features)
 
 
 def standardises(parts: DeviceParts) -> Fields:
@@ -119,30 +154,28 @@ def standardises(parts: DeviceParts) -> Fields:
     if not parts.run.settle.get("statistics"):
         return {}
     parts_of = [parts.x] if parts.unlabelled is None else [parts.x, parts.unlabelled[0]]
-    return {"feature_means": lambda: feature_means(parts_of)}
+    return {"feature_means": lambda: feature_means([parts.model.samples(x) for x in parts_of])}
 
 
-def judges(parts: DeviceParts) -> Fields:
+def judges(model: Model, validation: Bound | None, held_out: Bound | None) -> Fields:
     """What judges a model: rounds by the validation samples where the device has such a part, the end by the test part.
 
     Without a validation part there is only the test part, and rounds are judged by it, too.
     """
-    if parts.validation is None:
-        return judge_by(parts.model, parts.held_out, "score", "judge")
-    return {
-        **judge_by(parts.model, parts.validation, "score", "judge"),
-        **judge_by(parts.model, parts.held_out, "test", "test"),
-    }
+    if validation is None:
+        return judge_by(model, held_out, "score", "judge")
+    return {**judge_by(model, validation, "score", "judge"), **judge_by(model, held_out, "test", "test")}
 
 
-def judge_by(model: Model, samples: tuple[Array, Array] | None, score: str, judge: str) -> Fields:
+def judge_by(model: Model, samples: Bound | None, score: str, judge: str) -> Fields:
     """The fields of these names, by some samples; evaluations also tell how a classifier's scores are distributed."""
     if samples is None or not len(samples[0]):
         return {}
     x, y = samples
     found: Fields = {score: model.score(x, y)}
     if model.loss == "cross_entropy":
-        found[judge] = lambda theta: classification.sums(y, model.predict(theta, x))
+        outputs = model.predict_fn(x)
+        found[judge] = lambda theta: classification.sums(y, outputs(theta))
     return found
 
 
