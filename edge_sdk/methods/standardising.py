@@ -4,7 +4,7 @@
       AskFeatures               ──>     all its devices        ──>    means and means of squares of its own features
       m = sum / devices         <──     adds them up           <──    FeatureSums, fixed-point integers
       s = sqrt(squares / devices - m^2)
-      its questions; before the first to each child: Statistics  ──>  from then on standardises with m, log s
+      WithStatistics around a question  ──>  around the first one to each device  ──>  from then on standardises so
 
 A model that standardises has two slots for them in theta (`slots`). No step changes them and what they hold does not
 count: whatever a method, its integers or its noise make of these entries, a device writes m and log s there whenever it
@@ -32,9 +32,10 @@ import numpy.typing as npt
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Layout, Slot, Vector
-from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
+from edge_sdk.contract.method import DOWN, ME, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.shared.gather import HIGH, LARGEST, LOW, Integers, expected, split, with_name
+from edge_sdk.methods.shared.gather import HIGH, LARGEST, LOW, Integers, expected, split
+from edge_sdk.methods.shared.riders import Rider, tell_all, tell_new
 
 LAYER = "standardise"
 """Name of the layer that standardises; its two parameters are `mean` and `log_scale`, one number for each feature."""
@@ -68,9 +69,14 @@ class FeatureSums:
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """Down: what features are standardised by from here on: their means (F,), then logarithms of their scales (F,)."""
+class WithStatistics(Rider):
+    """Down: a question, and what features are standardised by from here on.
 
+    Attributes:
+        values: means of the features (F,), then logarithms of their scales (F,).
+    """
+
+    message: Any
     values: Values
 
 
@@ -114,6 +120,14 @@ def statistics_of(layout: Layout, high: Integers, low: Integers, devices: int) -
     mean, square = np.split((high * 2.0**-HIGH + low * 2.0**-LOW) / devices, 2)
     scale = np.sqrt(np.maximum(square - mean**2, 0))
     return np.concatenate([mean, np.log(np.maximum(scale, SMALLEST))]).astype(np.float32)
+
+
+def checked(layout: Layout, values: Vector) -> Vector:
+    """The statistics, if they are of as many features as the model standardises. Raises PeerError."""
+    where = slots(layout)
+    if values.size != (2 * where[0].size if where else 0) or not np.isfinite(values).all():
+        raise PeerError(f"statistics of {values.size // 2} features: expected finite numbers of those of the model")
+    return values
 
 
 def own_sums(env: NodeEnv) -> FeatureSums:
@@ -178,7 +192,7 @@ class StandardState:
 
     Attributes:
         inner: the method's.
-        statistics: as in `Statistics`; empty: they are not known yet.
+        statistics: as in `WithStatistics`; empty: they are not known yet.
         sums: what has been gathered of them; None: nothing is asked for.
         told: hospital: children that know them.
     """
@@ -240,7 +254,7 @@ def standardised(method: Method) -> Method:
         device=device(method),
         hospital=hospital(method),
         aggregator=aggregator(method),
-        messages=(*method.messages, AskFeatures, FeatureSums, Statistics, NeedStatistics, Standardised),
+        messages=(*method.messages, AskFeatures, FeatureSums, WithStatistics, NeedStatistics, Standardised),
         show=show,
         models=models,
         predicts=None if method.predicts is None else predicts,
@@ -282,11 +296,8 @@ def device(method: Method) -> Role:
     def receive(env: NodeEnv, s: StandardState, sender: str, m: Any) -> Step:
         if isinstance(m, AskFeatures):
             return s, [Send(UP, own_sums(env))]
-        if isinstance(m, Statistics):
-            where = slots(env.layout)
-            if m.values.size != (2 * where[0].size if where else 0) or not np.isfinite(m.values).all():
-                raise PeerError(f"statistics of {m.values.size // 2} features, finite numbers of those of the model")
-            return replace(s, statistics=m.values), []
+        if isinstance(m, WithStatistics):
+            s, m = replace(s, statistics=checked(env.layout, m.values)), m.message
         if not s.statistics.size and slots(env.layout) is not None:
             return s, [Send(UP, NeedStatistics())]
         return inside(inner, fitted(env, s.statistics), s, sender, m)
@@ -303,8 +314,8 @@ def hospital(method: Method) -> Role:
     def receive(env: NodeEnv, s: StandardState, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, AskFeatures):
             return replace(s, sums=nothing(env.layout)), [Send(DOWN, m, all=True)]
-        if sender == UP and isinstance(m, Statistics):
-            return replace(s, statistics=m.values, told=()), []
+        if sender == UP and isinstance(m, WithStatistics):
+            s, m = replace(s, statistics=checked(env.layout, m.values)), m.message
         if isinstance(m, NeedStatistics):
             return replace(s, told=tuple(name for name in s.told if name != sender)), []
         if sender not in (UP, ME) and s.sums is not None:
@@ -320,22 +331,11 @@ def hospital(method: Method) -> Role:
 
 
 def told_before(env: NodeEnv, s: StandardState, sends: Sequence[Send]) -> Step:
-    """What a hospital sends, with the statistics before a child's first question."""
-    asked = {name for send in sends if send.answer for name in receivers(env, send)}
-    new = tuple(sorted(asked - {*s.told}))
-    if not new or not s.statistics.size:
+    """What a hospital sends, with the statistics around a child's first question."""
+    if not s.statistics.size:
         return s, sends
-    told = s.told
-    for name in new:
-        told = with_name(told, name)
-    return replace(s, told=told), [Send(new, Statistics(s.statistics), answer=False), *sends]
-
-
-def receivers(env: NodeEnv, send: Send) -> Sequence[str]:
-    """Names of the children that a message goes to."""
-    if send.to == DOWN:
-        return env.here
-    return send.to if isinstance(send.to, tuple) else () if send.to in (UP, OUT, ME) else (send.to,)
+    told, sends = tell_new(env, s.told, sends, lambda message: WithStatistics(message, s.statistics))
+    return replace(s, told=told), sends
 
 
 def aggregator(method: Method) -> Role:
@@ -353,11 +353,11 @@ def aggregator(method: Method) -> Role:
 
     def close(env: NodeEnv, s: StandardState) -> Step:
         if s.sums is None:
-            return closed(inner, env, s)
-        found = statistics_of(env.layout, s.sums.high, s.sums.low, s.sums.devices)
-        state, sends = inner.start(env)
-        everybody = tuple(sorted({*env.here, *env.sizes}))
-        s = replace(s, inner=state, statistics=found, sums=None)
-        return s, [Send(everybody, Statistics(found), answer=False), *sends]
+            s, sends = closed(inner, env, s)
+        else:
+            state, sends = inner.start(env)
+            found = statistics_of(env.layout, s.sums.high, s.sums.low, s.sums.devices)
+            s = replace(s, inner=state, statistics=found, sums=None)
+        return s, tell_all(sends, lambda message: WithStatistics(message, s.statistics)) if s.statistics.size else sends
 
     return Role(start, receive, close, kind, inner.refuse)

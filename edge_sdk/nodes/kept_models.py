@@ -8,18 +8,18 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra.ensemble import Ensemble
+from edge_sdk.algebra.ensemble import NO_FOREST, Ensemble
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file
 
 log = logging.getLogger("auscult.kept_models")
-SCORES = "scores.json"  # an array of bytes beside those of the models; no model's name has a dot
+SCORES, TREES = "scores.json", "forest.trees"  # arrays beside those of the models; no model's name has a dot
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ def save(path: Path, kept: KeptModels) -> None:
     )
     with replace_file(path) as file:
         arrays: dict[str, Any] = {**kept.models, SCORES: np.frombuffer(told.encode(), np.uint8)}
+        if kept.ensemble is not None and len(kept.ensemble.forest):
+            arrays[TREES] = kept.ensemble.forest
         np.savez(file, **arrays)
 
 
@@ -79,13 +81,14 @@ def load(path: Path) -> KeptModels:
 def read(path: Path) -> KeptModels:
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         told = json.loads(arrays[SCORES].tobytes())
-        models = {name: arrays[name] for name in arrays.files if name != SCORES}
+        models = {name: arrays[name] for name in arrays.files if name not in (SCORES, TREES)}
+        forest = arrays[TREES] if TREES in arrays.files else NO_FOREST
     note = told.get("ensemble")
-    ensemble = None if note is None else Ensemble(note["weight"], tuple(note["classes"]))
+    ensemble = None if note is None else Ensemble(note["weight"], tuple(note["classes"]), forest)
     classes, bundle = tuple(told.get("classes", ())), told.get("bundle", "")
     return KeptModels(models, told["scores"], told["finished"], ensemble, classes, bundle)
 
 
 def ensemble_note(ensemble: Ensemble | None) -> dict[str, Any]:
     """The entry of a kept file for an ensemble; none where there is no ensemble."""
-    return {} if ensemble is None else {"ensemble": asdict(ensemble)}
+    return {} if ensemble is None else {"ensemble": {"weight": ensemble.weight, "classes": ensemble.classes}}

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.ensemble import log_probabilities, pooled, probabilities, smoothed
+from edge_sdk.algebra.ensemble import combined, log_probabilities, probabilities, smoothed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file, write_text
 from edge_sdk.contract.run import ID
@@ -34,6 +34,7 @@ from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes import kept_models
 from edge_sdk.nodes.kept_models import KeptModels
+from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.predictions import INITIAL, Predictions
 
 NOTE, PREVIOUS = "working", "previous"
@@ -81,10 +82,14 @@ class WorkingModel:
         name, _ = self.find_model(which)
         found = self.kept.ensemble if name in ENSEMBLE else None
         classes = () if found is None else found.classes
-        own = log_probabilities(self.outputs(name, x), classes)
-        if found is None or name == "local" or found.weight == 0:
-            return own
-        return pooled(own, log_probabilities(self.outputs("local", x), classes), found.weight)
+        own = self.outputs(name, x)
+        if found is None or name == "local":
+            return log_probabilities(own, classes)
+        return combined(found, own, lambda: self.outputs("local", x), lambda: self.features(x))
+
+    def features(self, x: Data) -> npt.NDArray[np.floating]:
+        """What the forest of this device sees of samples, (N, F)."""
+        return features_of(self.model.samples(self.with_first_axis(x)))
 
     def outputs(self, name: str, x: Data) -> npt.NDArray[np.float32]:
         """Outputs, of those that have a name, (N, classes); one sample may come without its first axis.

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.classification import confusion
-from edge_sdk.algebra.ensemble import Ensemble, log_probabilities, pooled
+from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.shared.evaluation import Scores
 from edge_sdk.methods.shared.reports import Models, sums_on_test, sums_on_validation
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.device_service import compute_accuracies, measure_density
+from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.working_model import ENSEMBLE
 from edge_sdk.simulate.clients import Worked
 from edge_sdk.simulate.envs import Envs
@@ -83,8 +84,11 @@ def predicted(
     model: Model, models: Mapping[str, Vector], ensemble: Ensemble | None, which: str, x: npt.NDArray[Any], classes: int
 ) -> npt.NDArray[np.int64]:
     """Classes (N,) that a device would predict with a model; see `nodes.device.Device.log_probabilities`."""
-    known = () if ensemble is None else ensemble.classes
-    own = log_probabilities(model.predict(models[which], x)[:, :classes], known)
-    if ensemble is not None and which != "local" and ensemble.weight:
-        own = pooled(own, log_probabilities(model.predict(models["local"], x)[:, :classes], known), ensemble.weight)
+    own = model.predict(models[which], x)[:, :classes]
+    if ensemble is not None and which == "local":
+        own = log_probabilities(own, ensemble.classes)
+    elif ensemble is not None:
+        own = combined(
+            ensemble, own, lambda: model.predict(models["local"], x)[:, :classes], lambda: features_of(model.samples(x))
+        )
     return np.asarray(own.argmax(1), np.int64)

@@ -34,6 +34,7 @@ from edge_sdk.methods.settling.labelling import NO_LABELS
 from edge_sdk.methods.settling.method import Chosen, Counts, Settle, noted
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.gather import expected
+from edge_sdk.methods.shared.riders import Rider, tell_all, tell_new
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -45,9 +46,14 @@ class Examine:
 
 
 @dataclass(frozen=True)
-class Label:
-    """Down: label your own windows with the model of the latest `Examine`; choice: of `labelling.options`, -1: none."""
+class WithLabels(Rider):
+    """Down: a question, before which devices label their windows with the model of the latest `Examine`.
 
+    Attributes:
+        choice: index into `labelling.options`; -1: they label none.
+    """
+
+    message: Any
     choice: OrNone = -1
 
 
@@ -101,7 +107,7 @@ class SelfTrainingState:
         inner: the method's.
         examining: counts are being gathered; device: it has been asked for its own.
         counts: what has been gathered. heard: from whom.
-        choice: as in `Label`.
+        choice: as in `WithLabels`. chosen: aggregator, hospital: the fleet has made one. told: hospital: who knows it.
         examined: aggregator: rounds at which the fleet has chosen.
         shown: device: the model of the latest `Examine`.
         labels: device: those that it trains with.
@@ -112,6 +118,8 @@ class SelfTrainingState:
     counts: Counts = field(default_factory=lambda: Counts(np.zeros(0, np.int64)))
     heard: tuple[str, ...] = ()
     choice: int = -1
+    chosen: bool = False
+    told: tuple[str, ...] = ()
     examined: int = 0
     shown: Any = None
     labels: SelfLabels = NO_LABELS
@@ -160,7 +168,7 @@ def self_trained(method: Method, settings: Settling) -> Method:
         device=device(method, settings),
         hospital=hospital(method, settings),
         aggregator=aggregator(method, settings, rounds_over),
-        messages=(*method.messages, Examine, Label, LabelledModel),
+        messages=(*method.messages, Examine, WithLabels, LabelledModel),
         show=show,
         models=models,
         predicts=predicts,
@@ -200,18 +208,23 @@ def inside(inner: Role, env: NodeEnv, s: SelfTrainingState, sender: str, message
 def device(method: Method, settings: Settling) -> Role:
     inner, kind = method.device, get_type_hints(method.show)["return"]
 
+    def labelled(env: NodeEnv, s: SelfTrainingState, choice: int) -> SelfTrainingState:
+        s = replace(s, choice=check_choice(settings, choice))
+        if s.shown is None:
+            return s
+        w = shared_model(method, env, s.inner, s.shown)
+        labels = labelling.label(labelling.taught(env, s.labels), settings, w, choice)
+        return replace(s, shown=None, labels=labels, examining=False)
+
     def receive(env: NodeEnv, s: SelfTrainingState, sender: str, m: Any) -> Step:
         known = labelling.taught(env, s.labels)
         if isinstance(m, Examine):
             w = shared_model(method, env, s.inner, expected(UP, m.shown, kind))
             counts = labelling.labelling_counts(known, settings, w)
             return replace(s, shown=m.shown, examining=True), [Send(UP, Counts(*counts, 1))]
-        if isinstance(m, Label):
-            if s.shown is None:
-                return replace(s, choice=check_choice(settings, m.choice)), []
-            w = shared_model(method, env, s.inner, s.shown)
-            labels = labelling.label(known, settings, w, check_choice(settings, m.choice))
-            return replace(s, choice=m.choice, shown=None, labels=labels, examining=False), []
+        if isinstance(m, WithLabels):
+            s, m = labelled(env, s, m.choice), m.message
+            known = labelling.taught(env, s.labels)
         if isinstance(m, Settle):
             w = shared_model(method, env, s.inner, Chosen(m.shown))
             known = labelling.taught_by(env, settings, w, s.choice)
@@ -229,25 +242,28 @@ def hospital(method: Method, settings: Settling) -> Role:
 
     def receive(env: NodeEnv, s: SelfTrainingState, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, Examine):
-            return replace(s, examining=True, counts=nothing(settings), heard=()), [Send(DOWN, m, all=True)]
-        if sender == UP and isinstance(m, Label):
-            return s, [Send(everybody(env), m, answer=False)]
+            return replace(s, examining=True, counts=nothing(settings), heard=(), told=()), [Send(DOWN, m, all=True)]
+        if sender == UP and isinstance(m, WithLabels):
+            s, m = replace(s, choice=m.choice, chosen=True), m.message
         if sender not in (UP, ME) and s.examining:
             return noted(env, s, sender, m), []
-        return inside(inner, env, replace(s, examining=s.examining and sender != UP), sender, m)
+        return told_before(env, *inside(inner, env, replace(s, examining=s.examining and sender != UP), sender, m))
 
     def close(env: NodeEnv, s: SelfTrainingState) -> Step:
         if s.examining:
             return replace(s, examining=False), [Send(UP, s.counts)]
         state, sends = inner.close(env, s.inner)
-        return replace(s, inner=state), sends
+        return told_before(env, replace(s, inner=state), sends)
 
     return around(inner, receive, close)
 
 
-def everybody(env: NodeEnv) -> tuple[str, ...]:
-    """Children that are here, and those that there are besides."""
-    return tuple(sorted({*env.here, *env.sizes}))
+def told_before(env: NodeEnv, s: SelfTrainingState, sends: Sequence[Send]) -> Step:
+    """What a hospital sends, with the fleet's choice around a child's first question after it."""
+    if not s.chosen:
+        return s, sends
+    told, sends = tell_new(env, s.told, sends, lambda message: WithLabels(message, s.choice))
+    return replace(s, told=told), sends
 
 
 def aggregator(method: Method, settings: Settling, rounds_over: Any) -> Role:
@@ -265,7 +281,7 @@ def aggregator(method: Method, settings: Settling, rounds_over: Any) -> Role:
             return chosen(settings, after, rounds_over(after), questions(sends))
         round = rounds_over(after)
         if round == s.examined or round not in turns(settings, env.rounds):
-            return after, sends
+            return after, tell_all(sends, lambda m: WithLabels(m, s.choice)) if s.chosen else sends
         told = [send for send in sends if send.to == OUT]
         asked = replace(s, examining=True, counts=nothing(settings), heard=(), examined=round)
         return asked, [*told, Send(DOWN, Examine(method.show(env, state)), all=True)]
@@ -286,6 +302,5 @@ def chosen(settings: Settling, s: SelfTrainingState, round: int, rest: list[Send
         at = len(settings.label_weights) + 2 * choice
         sure, right = (int(n) for n in s.counts.correct[at : at + 2])
     told = LabelChoice(round, weight, threshold, sure, right, s.counts.samples, s.counts.devices)
-    return replace(s, examining=False, choice=choice), [
-        Send(OUT, told), Send(DOWN, Label(choice), answer=False), *rest
-    ]  # fmt: skip
+    rest = tell_all(rest, lambda message: WithLabels(message, choice))
+    return replace(s, examining=False, choice=choice, chosen=True), [Send(OUT, told), *rest]

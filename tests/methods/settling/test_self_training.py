@@ -1,0 +1,163 @@
+"""Devices that label their own windows, around methods that settle, over the loopback."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edge_sdk.contract.method import UP, OwnWindows
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.fedavg import FEDAVG
+from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.settling import labelling
+from edge_sdk.methods.settling.method import Choice, Chosen, settled
+from edge_sdk.methods.settling.self_training import LabelChoice, LabelledModel, WithLabels, self_trained, turns
+from edge_sdk.methods.settling.settings import Settling
+from edge_sdk.methods.shared.evaluation import Finished, Models, Progress, evaluated
+from tests.methods import contract
+from tests.methods.problems import DEVICES, play, told
+from tests.methods.settling.problems import PARTS, Network, envs_of, logits, network
+from tests.methods.test_contract import settings_of
+
+TREES = Settling(
+    rate=0.02, batch=8, steps=(0, 5), local_steps=(10,), local_weights=(0.0, 0.5, 1.0), trees=5, copies=0,
+    label_times=2, label_every=2, label_weights=(0.25, 0.75), label_thresholds=(0.6, 0.9), label_precision=0.6,
+)  # fmt: skip
+ROUNDS = 6
+LOOSE = {d: network(np.random.default_rng([9, i]), np.unique(PARTS[d][0].y), 40) for i, d in enumerate(DEVICES)}
+
+
+def own(d, lies=False):
+    train, loose = PARTS[d][0], LOOSE[d]
+
+    def taught(rows, labels):
+        labels = (labels + 1) % 3 if lies else labels
+        both = Network(np.concatenate([train.x, loose.x[rows]]), np.concatenate([train.y, labels]))
+        return {"grad_fn": both, "samples": len(both.y)}
+
+    recording = np.repeat(np.arange(4), 10)
+    features = lambda copies, random: np.concatenate([train.x] * (copies + 1))  # noqa: E731
+    return OwnWindows(train.y, features, 40, recording, lambda: loose.x, lambda w: logits(w, loose.x), taught)
+
+
+def envs(method, settings, rounds, **kinds):
+    found = envs_of(method, settings, rounds)
+    for d in DEVICES:
+        env = found[d]
+        with_features = {
+            name: replace(getattr(env, name), features=lambda x=PARTS[d][i].x: x)
+            for i, name in ((1, "validation"), (2, "held_out"))
+        }
+        found[d] = replace(env, own=own(d, **kinds), **with_features)
+    return found
+
+
+def run(method=FEDAVG, s=TREES, **more):
+    settings = method.settings(eta_l=0.05, batch=8)
+    wrapped = evaluated(self_trained(settled(method, s), s))
+    return play(wrapped, settings, ROUNDS, envs=envs(method, settings, ROUNDS), **more)
+
+
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("method", [FEDAVG, pytest.param(FEDSLR, marks=pytest.mark.long)], ids=lambda m: m.name)
+def test_contract(method, check):
+    check(evaluated(self_trained(settled(method, TREES), TREES), every=3), settings_of(method))
+
+
+def test_devices_label_at_their_turns_and_settle_on_labels_of_the_final_model():
+    net, trace = run()
+    assert turns(TREES, ROUNDS) == {2, 4}
+    first, second = told(trace, LabelChoice)
+    assert (first.round, second.round) == (2, 4) and first.devices == 6 and first.threshold > 0
+    assert [p.round for p in told(trace, Progress)] == [1, 2, 3, 4, 5, 6]
+    assert len(told(trace, Choice)) == 1
+    state = net.nodes["aggregator"].record.state.inner
+    for d in DEVICES[:-1]:
+        env = replace(net.nodes[d].env, me=d)
+        (models,) = told(trace, Models, d)
+        taught = labelling.taught_by(env, TREES, models.models["global"], state.choice)
+        assert taught.samples > env.samples and taught.untaught is env
+        shown = Chosen(
+            FEDAVG.show(net.nodes["aggregator"].env, state.inner.inner), state.inner.candidate, state.inner.alone,
+            state.inner.network,
+        )  # fmt: skip
+        again = settled(FEDAVG, TREES).models(taught, net.nodes[d].record.state.inner.inner, shown)
+        assert again["personal"].tobytes() == models.models["personal"].tobytes()
+        assert net.nodes[d].record.state.inner.labels.rows.size > 0
+
+
+def test_a_device_that_knows_one_class_labels_nothing():
+    net, _ = run()
+    assert net.nodes[DEVICES[-1]].record.state.inner.labels.rows.size == 0
+
+
+def test_where_no_threshold_is_precise_enough_nobody_labels():
+    net, trace = run(s=replace(TREES, label_precision=1.0, label_thresholds=(0.0001,)))
+    assert {c.threshold for c in told(trace, LabelChoice)} == {0.0}
+    assert all(net.nodes[d].record.state.inner.labels.rows.size == 0 for d in DEVICES)
+
+
+def test_a_newcomer_labels_by_the_last_words():
+    net, trace = run()
+    d, method = DEVICES[0], evaluated(self_trained(settled(FEDAVG, TREES), TREES))
+    root = net.nodes["aggregator"]
+    env = replace(net.nodes[d].env, me=d)
+    state, _ = method.device.start(env)
+    _, sends = method.device.receive(env, state, UP, Finished(ROUNDS, method.show(root.env, root.record.state)))
+    found = next(s.message for s in sends if isinstance(s.message, Models))
+    (models,) = told(trace, Models, d)
+    assert found.models["personal"].tobytes() == models.models["personal"].tobytes()
+    assert found.ensemble.forest.tobytes() == models.ensemble.forest.tobytes()
+
+
+def test_wrong_early_labels_are_not_kept():
+    """Labels are made anew at each turn from the shared model and the device's own: wrong ones of before wear off."""
+    net, _ = run()
+    d = DEVICES[0]
+    env, w = replace(net.nodes[d].env, me=d), net.nodes["aggregator"].record.state.inner.inner.inner.model.values
+    loose = LOOSE[d]
+    wrong = labelling.SelfLabels(np.arange(20), (loose.y[:20] + 1) % 3)
+    bad = labelling.taught(env, wrong)
+    share = lambda labels: np.mean(loose.y[labels.rows] == labels.labels)  # noqa: E731
+    first = labelling.label(bad, TREES, w, 0)
+    assert share(labelling.label(labelling.taught(env, first), TREES, w, 0)) > share(wrong) + 0.5
+
+
+def test_choices_that_are_none_are_refused():
+    net, _ = run()
+    method = self_trained(settled(FEDAVG, TREES), TREES)
+    env = replace(net.nodes[DEVICES[0]].env, me=DEVICES[0])
+    state, _ = method.device.start(env)
+    with pytest.raises(PeerError, match="way 99"):
+        method.device.receive(env, state, UP, WithLabels(None, 99))
+    root = net.nodes["aggregator"]
+    final = settled(FEDAVG, TREES).show(root.env, root.record.state.inner.inner)
+    with pytest.raises(PeerError, match="way 99"):
+        method.models(env, state, LabelledModel(final, 99))
+
+
+def test_probabilities_are_smoothed_within_a_recording():
+    p = np.log(np.array([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8], [0.2, 0.8]]))
+    apart = labelling.smoothed(p, np.array([0, 0, 1, 1]), 3)
+    assert np.allclose(apart, p)
+    together = np.exp(labelling.smoothed(p, np.zeros(4, np.int64), 3))
+    middle = np.exp((p[0] + p[1] + p[2]) / 3)
+    assert np.allclose(together[1], middle / middle.sum())
+    ruled_out = np.array([[0.0, -np.inf], [0.0, -np.inf]])
+    assert labelling.smoothed(ruled_out, np.zeros(2, np.int64), 3)[:, 1].tolist() == [-np.inf, -np.inf]
+
+
+def test_one_class_does_not_take_over():
+    p = np.array([[0.99, 0.01]] * 50 + [[0.02, 0.98]] * 2)
+    found = labelling.confident(p, 0.9, share=1.0, classes=2)
+    assert np.bincount(found.labels).tolist() == [26, 2]
+
+
+def test_the_choice_takes_the_weight_with_most_right_and_its_lowest_precise_threshold():
+    weights, thresholds = 2, 2
+    counts = np.zeros(weights + 2 * weights * thresholds, np.int64)
+    counts[:2] = 5, 9
+    counts[2:].reshape(2, 2, 2)[1] = (10, 5), (6, 6)
+    assert labelling.choose_labelling(TREES, counts) == 3
+    counts[2:].reshape(2, 2, 2)[1] = (10, 5), (6, 3)
+    assert labelling.choose_labelling(TREES, counts) == -1
