@@ -14,14 +14,14 @@ from edge_sdk.replay.reports.boards import boards_section
 from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.reports.tables import TITLES
 from edge_sdk.replay.reports.terminal import NEWCOMERS_NOTE, Result, format_percent, format_size, mark_newcomer
-from edge_sdk.replay.scores import MIXED
+from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_NETWORK, ALONE_TREES, MIXED, POOLED
 from edge_sdk.replay.statistics import wilson
 
 STYLE = """
 :root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63;
---c3:#8e5bb5;--c4:#b5485d;--c5:#66788a;--bad:#c0392b}
+--c3:#8e5bb5;--c4:#b5485d;--c5:#66788a;--c6:#0f8b8d;--bad:#c0392b}
 @media(prefers-color-scheme:dark){:root{--fg:#e6edf3;--bg:#11161c;--soft:#93a4b5;--rule:#2b3641;
---c0:#5aa9e6;--c1:#f0a45d;--c2:#5cc994;--c3:#b795d6;--c4:#de8a9a;--c5:#93a4b5;--bad:#ef7b6c}}
+--c0:#5aa9e6;--c1:#f0a45d;--c2:#5cc994;--c3:#b795d6;--c4:#de8a9a;--c5:#93a4b5;--c6:#4fc4c6;--bad:#ef7b6c}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:1080px;margin:2rem auto;
 padding:0 1rem}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .4rem}p.lead{color:var(--soft);margin:.2rem 0 1.2rem}
@@ -37,6 +37,7 @@ svg text{font-size:13px;fill:var(--soft)}.grid{stroke:var(--rule)}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.92rem}
 th,td{text-align:right;padding:.28rem .6rem;border-bottom:1px solid var(--rule)}th{color:var(--soft);font-weight:500}
 th:first-child,td:first-child,.text{text-align:left}tr.mean td{font-weight:600;border-top:2px solid var(--rule)}
+.verdict{margin:0 0 1rem}
 .note{border-left:3px solid var(--c1);padding:.3rem .8rem;margin:1rem 0}.none{color:var(--soft)}
 details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--soft)}
 .facts{table-layout:fixed}.facts td{text-align:left;overflow-wrap:anywhere}.facts td:first-child{width:6.5em}
@@ -45,11 +46,22 @@ details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--sof
 .plot svg text{font-size:20px}}
 """
 
-RARE = {"companion": "companion", "unseen": "never trained", MIXED: TITLES[MIXED]}
-"""Models that few methods have: of a device with another architecture; of one that did not train and only adapts;
-of settling, which mixes it into the personalised one."""
-KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", **RARE}
-COLOURS = {name: f"var(--c{i})" for i, name in enumerate(KINDS.values())}
+RARE = {
+    "companion": "companion",
+    "unseen": "never trained",
+    MIXED: TITLES[MIXED],
+    ALONE_LINEAR: TITLES[ALONE_LINEAR],
+    ALONE_TREES: TITLES[ALONE_TREES],
+    ALONE_NETWORK: TITLES[ALONE_NETWORK],
+    POOLED: TITLES[POOLED],
+}
+"""Models that not all results have: of a device with another architecture; of one that did not train and only adapts;
+of settling, which mixes it into the personalised one; and the kinds of neighbours."""
+DRAWN = ("local", ALONE, "global", "personalised", "companion", "unseen", MIXED)
+"""Models that have tiles and a dot in the chart of devices; the others stand in tables."""
+PLAIN = {"local": "local only", ALONE: "alone, at best", "global": "global model", "personalised": "personalised"}
+KINDS = PLAIN | RARE
+COLOURS = {KINDS[name]: f"var(--c{i})" for i, name in enumerate(DRAWN)}
 """One colour for each model on the whole page."""
 DEVICES = "<h2>Accuracy per device</h2><p class='lead'>On test samples, with 95 % intervals for so few of them.</p>"
 HOPS = {
@@ -66,6 +78,7 @@ def make_page(result: Result) -> str:
     counts = ", ".join(count_of(size, noun) for noun, size in sizes.items())
     title = escape(f"{result['method']}: {counts}")
     parts = [
+        sections.verdict_section(result),
         f"<h1>{title}</h1><p class='lead'>{escape(circumstances(result))}</p>",
         generated_note(result),
         tiles(result),
@@ -75,7 +88,7 @@ def make_page(result: Result) -> str:
         DEVICES + per_device_chart(result) + html_table(result),
         sections.differences_section(result),
         boards_section(result),
-        sections.recall_section(result, KINDS),
+        sections.recall_section(result, {kind: KINDS[kind] for kind in DRAWN}),
         layers(result),
         sections.circumstances_section(result),
         as_json(result),
@@ -109,7 +122,7 @@ def generated_note(result: Result) -> str:
 
 def tiles(result: Result) -> str:
     accuracy, count = result["accuracy"], result["bytes"]
-    found = [(format_percent(accuracy[kind]), name) for kind, name in KINDS.items() if kind in accuracy]
+    found = [(format_percent(accuracy[kind]), KINDS[kind]) for kind in DRAWN if kind in accuracy]
     found += [(f"{area:.3f}", f"AUC, {KINDS.get(kind, kind)}") for kind, area in result["auc"].items()]
     if spent := result.get("privacy", {}).get("spent"):
         found.append((f"{spent['epsilon']:.3g}", f"epsilon, at delta {spent['delta']:g}"))
@@ -187,7 +200,7 @@ def hops(result: Result) -> str:
 
 def per_device_chart(result: Result) -> str:
     """A row for each device: the accuracy of each of its models, with the interval that its test samples leave."""
-    devices, kinds = result["devices"], [kind for kind in KINDS if kind in result["accuracy"]]
+    devices, kinds = result["devices"], [kind for kind in DRAWN if kind in result["accuracy"]]
     values = {KINDS[kind]: [device_interval(d, kind) for d in devices] for kind in kinds}
     return rows.intervals([mark_newcomer(d) for d in devices], values, "accuracy", percent=True, colours=COLOURS)
 
@@ -198,7 +211,8 @@ def device_interval(d: Mapping[str, Any], kind: str) -> Whisker:
 
 
 def html_table(result: Result) -> str:
-    kinds = {kind: name for kind, name in KINDS.items() if kind in result["accuracy"] or kind not in RARE}
+    plain = ("local", "global", "personalised")
+    kinds = {kind: name for kind, name in KINDS.items() if kind in result["accuracy"] or kind in plain}
     head = ["device", "hospital", "samples", "held out", "classes", *kinds.values(), "density of p", "peak MB", "CPU s"]
     lines = [device_row(d, kinds) for d in result["devices"]]
     mean = row(
