@@ -27,7 +27,7 @@ PUBLIC, PUBLIC_WINDOWS = 1000, 256
 """Number of public inputs for a method that needs some and was told none. Of a data set: as many as FedAL's paper has,
 but at most a fifth of the samples. Of traces: so many windows."""
 
-NEIGHBOURS = 100
+NEIGHBOURS = 40
 """Devices whose strongest neighbour is computed, at most."""
 
 

@@ -15,7 +15,7 @@ from edge_sdk.methods.shared.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.assembly import augmentation_of
 from edge_sdk.replay.cohorts.cohort import Cohort
-from edge_sdk.replay.neighbours.look import Source, look_round, read_parts
+from edge_sdk.replay.neighbours.look import NeighbourSource, look_round, read_parts
 from edge_sdk.replay.neighbours.rows import add_rows
 from edge_sdk.replay.node_files import NodeFiles
 from edge_sdk.replay.plan import Replay, is_split
@@ -85,7 +85,7 @@ def find_neighbours(
     job: Replay, run: Run, files: NodeFiles, written: Sequence[Mapping[str, Any]], say: Say
 ) -> Mapping[str, Any]:
     """What devices would reach alone with their best model, and all data in one place."""
-    source = Source(
+    source = NeighbourSource(
         parts=lambda name: read_parts(files, run, name),
         written=written,
         fleet=[d["device"] for d in written if not d["newcomer"]],

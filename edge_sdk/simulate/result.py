@@ -16,7 +16,7 @@ from edge_sdk.atomic import replace_file
 from edge_sdk.hardware.probe import cpu_seconds
 from edge_sdk.methods.shared.reports import mean_accuracies
 from edge_sdk.nodes.assembly import augmentation_of
-from edge_sdk.replay.neighbours.look import Parts, Seen, Source, look_round
+from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, Seen, look_round
 from edge_sdk.replay.neighbours.rows import add_rows
 from edge_sdk.replay.plan import is_split
 from edge_sdk.replay.result import describe_origin, describe_privacy, find_areas, find_choice, mean, natural
@@ -111,7 +111,7 @@ def find_neighbours(job: Simulation, prepared: Prepared, written: Mapping[str, d
         x, y = data.train
         return data.train, (x[:0], y[:0]) if data.validation is None else data.validation, data.held_out
 
-    source = Source(
+    source = NeighbourSource(
         parts=parts,
         written=[written[name] for name in sorted(written, key=natural)],
         fleet=[name for names in population.tree.values() for name in names],

@@ -3,7 +3,7 @@
 kind      grid
 trees     300 trees, at least 1 or 3 samples in a leaf; without and with augmented copies
 linear    C = 0.02, 0.2 or 2; without and with augmented copies
-network   the run's own, from its initial model, by Adam with batches of 32; 100 to 800 steps alone, 400 to 3200 pooled
+network   the run's own, from its initial model, by Adam with batches of 32; 100 to 400 steps alone, 400 to 1600 pooled
 
 Copies are drawn as the run draws its augmentation, and there are none where it has no augmentation.
 """
@@ -24,14 +24,14 @@ TREES, LINEAR, NETWORK = "trees", "linear", "network"
 KINDS = (TREES, LINEAR, NETWORK)
 """In the order in which equally good ones are preferred; without validation samples it is the first."""
 LEAVES, PENALTIES = (1, 3), (0.02, 0.2, 2.0)
-STEPS, POOLED_STEPS = (100, 200, 400, 800), (400, 800, 1600, 3200)
+STEPS, POOLED_STEPS = (100, 200, 400), (400, 800, 1600)
 FEW, MANY = 100, 2000
 COPIES = {FEW: 8, MANY: 2}
 """Samples up to which -> copies of each; of more there are none, for they are many without."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Contender:
     """One kind of model with one setting.
 
     Attributes:
@@ -54,18 +54,18 @@ class Candidate:
 
 
 def copying(how: Augment, count: int) -> Augment | None:
-    """How copies of so many samples are changed; None: there are none. Mixed samples have no label of their own."""
+    """Changes of the copies of so many samples; None: there are none. Mixed samples have no label of their own."""
     plain = replace(how, mixup=0.0)
     return plain if plain.changes and 0 < count <= MANY else None
 
 
-def list_candidates(x: Array, how: Augment, count: int = 1) -> list[Candidate]:
+def list_candidates(x: Array, how: Augment, count: int = 1) -> list[Contender]:
     """Candidates of the kinds that look at features, of so many training samples like these."""
     if not kind_of_features(x):
         return []
     ways = (False, True) if copying(how, count) else (False,)
     grid = [(TREES, float(leaf)) for leaf in LEAVES] + [(LINEAR, c) for c in PENALTIES]
-    return [Candidate(kind, value, copies) for kind, value in grid for copies in ways]
+    return [Contender(kind, value, copies) for kind, value in grid for copies in ways]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def make_lesson(train: Part, how: Augment, random: np.random.Generator) -> Lesso
     return Lesson(own, (np.concatenate([own[0], *more]), np.tile(y, 1 + count)))
 
 
-def fit(candidate: Candidate, lesson: Lesson, classes: int, seed: int) -> Scores:
+def fit(candidate: Contender, lesson: Lesson, classes: int, seed: int) -> Scores:
     """The candidate, trained."""
     x, y = lesson.copied if candidate.copies else lesson.own
     if candidate.kind == LINEAR:

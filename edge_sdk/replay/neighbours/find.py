@@ -14,19 +14,19 @@ import numpy as np
 from edge_sdk.data.augment import Augment
 from edge_sdk.model.model import Model
 from edge_sdk.replay.neighbours import candidates, fitted
-from edge_sdk.replay.neighbours.candidates import KINDS, NETWORK, Candidate, fit, labels_of, make_lesson, most_likely
+from edge_sdk.replay.neighbours.candidates import KINDS, NETWORK, Contender, fit, labels_of, make_lesson, most_likely
 from edge_sdk.replay.neighbours.features import Floats, features_of, kind_of_features
 from edge_sdk.replay.neighbours.holders import Array, Codes, Holder, Part, number_of, within_limits
 from edge_sdk.replay.neighbours.network import is_classifier, network_scores, train_network
 
 ALONE, TOGETHER = 21, 22
 """Purposes of the random streams."""
-Said = Mapping[Candidate, Codes]
-"""Candidate -> the classes that it takes a device's samples for: those of validation, then those of the test."""
+Said = Mapping[Contender, Codes]
+"""Contender -> the classes that it takes a device's samples for: those of validation, then those of the test."""
 
 
 @dataclass(frozen=True)
-class Chosen:
+class BestOfKind:
     """The candidate of one kind that the fleet has chosen.
 
     Attributes:
@@ -34,13 +34,13 @@ class Chosen:
         test: device -> classes that it takes the test samples for.
     """
 
-    candidate: Candidate
+    candidate: Contender
     right: int
     test: Mapping[str, Codes] = field(repr=False)
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class FoundNeighbours:
     """What was found.
 
     Attributes:
@@ -52,8 +52,8 @@ class Neighbours:
     """
 
     holders: Sequence[Holder]
-    alone: Mapping[str, Chosen]
-    pooled: Mapping[str, Chosen]
+    alone: Mapping[str, BestOfKind]
+    pooled: Mapping[str, BestOfKind]
     on: str
     samples: int
     pool: int
@@ -81,14 +81,14 @@ class Question:
     alone: bool = False
 
 
-def find_neighbours(asked: Question) -> Neighbours:
+def find_neighbours(asked: Question) -> FoundNeighbours:
     """Trains all candidates, and chooses those of each kind."""
     holders = [within_limits(h, asked.seed) for h in asked.holders]
     features = {h.name: inputs_of(h) for h in holders}
     alone = {h.name: say_alone(asked, h, features[h.name]) for h in holders}
     pooled = say_pooled(asked, holders, features)
     fleet = [h for h in holders if not h.newcomer]
-    return Neighbours(
+    return FoundNeighbours(
         holders=asked.holders,
         alone=choose_each(alone, holders),
         pooled=choose_each(pooled, holders),
@@ -112,7 +112,7 @@ def judged_inputs(holder: Holder) -> Array:
 # What candidates say --------------------------------------------------------------------------------------------
 def say_alone(asked: Question, holder: Holder, features: Floats | None) -> Said:
     """What each candidate says that has learned from one device's samples."""
-    seed, found = [asked.seed, ALONE, number_of(holder.name)], dict[Candidate, Codes]()
+    seed, found = [asked.seed, ALONE, number_of(holder.name)], dict[Contender, Codes]()
     if features is not None:
         lesson = make_lesson(holder.train, asked.how, np.random.default_rng(seed))
         for one in candidates.list_candidates(holder.train[0], asked.how):
@@ -129,10 +129,10 @@ def say_alone(asked: Question, holder: Holder, features: Floats | None) -> Said:
 def say_pooled(asked: Question, holders: Sequence[Holder], features: Mapping[str, Floats | None]) -> Mapping[str, Said]:
     """What each candidate says that has learned from all samples in one place; once among all classes, and once among
     those that the device has labels of."""
-    found: dict[str, dict[Candidate, Codes]] = {h.name: {} for h in holders}
+    found: dict[str, dict[Contender, Codes]] = {h.name: {} for h in holders}
     seed = [asked.seed, TOGETHER]
 
-    def keep(one: Candidate, scores: Mapping[str, Floats]) -> None:
+    def keep(one: Contender, scores: Mapping[str, Floats]) -> None:
         for h in holders:
             own = replace(one, own=True)
             found[h.name][one] = most_likely(scores[h.name])
@@ -152,14 +152,14 @@ def say_pooled(asked: Question, holders: Sequence[Holder], features: Mapping[str
 
 def say_network(
     asked: Question, train: Part, steps: Sequence[int], holders: Sequence[Holder], seed: Sequence[int]
-) -> list[tuple[Candidate, dict[str, Floats]]]:
+) -> list[tuple[Contender, dict[str, Floats]]]:
     """For each number of steps the scores that the network gives to the samples of some devices."""
     assert asked.model is not None
     judged = {h.name: judged_inputs(h) for h in holders}
     models = train_network(asked.model, train, steps, asked.how, np.random.default_rng(seed))
     return [
         (
-            Candidate(NETWORK, n),
+            Contender(NETWORK, n),
             {name: network_scores(asked.model, theta, x, asked.classes) for name, x in judged.items()},
         )
         for n, theta in zip(steps, models, strict=True)
@@ -172,7 +172,7 @@ def state_of(seed: Sequence[int]) -> int:
 
 
 # Choices --------------------------------------------------------------------------------------------------------
-def choose_each(said: Mapping[str, Said], holders: Sequence[Holder]) -> dict[str, Chosen]:
+def choose_each(said: Mapping[str, Said], holders: Sequence[Holder]) -> dict[str, BestOfKind]:
     """For each kind the first of the candidates with which the fleet gets most validation samples right."""
     every, found = list(said[holders[0].name]), {}
     fleet = [h for h in holders if not h.newcomer]
@@ -181,10 +181,10 @@ def choose_each(said: Mapping[str, Said], holders: Sequence[Holder]) -> dict[str
             counts = [count_right(one, said, fleet) for one in some]
             best = some[counts.index(max(counts))]
             test = {h.name: said[h.name][best][len(h.validation[1]) :] for h in holders}
-            found[kind] = Chosen(best, max(counts), test)
+            found[kind] = BestOfKind(best, max(counts), test)
     return found
 
 
-def count_right(one: Candidate, said: Mapping[str, Said], fleet: Sequence[Holder]) -> int:
+def count_right(one: Contender, said: Mapping[str, Said], fleet: Sequence[Holder]) -> int:
     """Validation samples of the fleet that a candidate gets right."""
     return sum(int((said[h.name][one][: len(h.validation[1])] == h.validation[1]).sum()) for h in fleet)

@@ -35,7 +35,7 @@ WHOLE = "no neighbour is defined here: "
 
 
 @dataclass(frozen=True)
-class Source:
+class NeighbourSource:
     """What neighbours are given of a run.
 
     Attributes:
@@ -63,7 +63,7 @@ Seen = Mapping[str, Any]
 """In JSON's types: "told", see told.py, and "rows", device -> model -> confusion matrix on its test samples."""
 
 
-def look_round(source: Source, most: int, seed: int, say: Say) -> Seen:
+def look_round(source: NeighbourSource, most: int, seed: int, say: Say) -> Seen:
     """The neighbours of a run, or why there are none.
 
     Args:
@@ -82,9 +82,8 @@ def look_round(source: Source, most: int, seed: int, say: Say) -> Seen:
     model = load_model(source.bundle)
     if why := find_reason(model, holders, source.classes):
         return undefined(why)
-    say(
-        f"the strongest neighbour: what {len(holders)} devices reach alone, and all data in one place (--no-neighbours)"
-    )
+    what = "by their best model, and all data in one place (--no-neighbours: not)"
+    say(f"the strongest neighbour: what {len(holders)} devices reach alone {what}")
     began = time.monotonic()
     own = [d for d in source.written if d["device"] in drawn and d["device"] in {*trained}]
     network = find_own_network(own)
@@ -106,7 +105,7 @@ def undefined(why: str) -> Seen:
     return {"told": {"state": UNDEFINED, "why": why}, "rows": {}}
 
 
-def hold(source: Source, name: str, newcomer: bool) -> Holder:
+def hold(source: NeighbourSource, name: str, newcomer: bool) -> Holder:
     return Holder(name, *source.parts(name), newcomer=newcomer)
 
 
@@ -126,7 +125,7 @@ def find_reason(model: Model, holders: Sequence[Holder], classes: int) -> str:
     return ""
 
 
-def pool_of(source: Source, seed: int) -> Part:
+def pool_of(source: NeighbourSource, seed: int) -> Part:
     """The training samples of all devices that trained; where there are many, of some, drawn."""
     order = np.random.default_rng([seed, ORDER]).permutation(len(source.fleet))
     found, count = list[Part](), 0

@@ -1,4 +1,4 @@
-"""Neighbours as rows of a result: metrics on each device's test part, and what was chosen, in JSON's types."""
+"""FoundNeighbours as rows of a result: metrics on each device's test part, and what was chosen, in JSON's types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from edge_sdk.algebra.classification import confusion
 from edge_sdk.replay.neighbours.candidates import KINDS, LINEAR, NETWORK, TREES
-from edge_sdk.replay.neighbours.find import Chosen, Neighbours
+from edge_sdk.replay.neighbours.find import BestOfKind, FoundNeighbours
 from edge_sdk.replay.neighbours.holders import Holder
 from edge_sdk.replay.scores import (
     ALONE,
@@ -36,6 +36,8 @@ def find_own_network(written: Sequence[Device]) -> tuple[str, int] | None:
         The name of its row: `FLEET` where they have trained in all ways, one of which counts for all; `MIXED` where
         they have settled, which trains a local model. None: neither.
     """
+    if not written:
+        return None
     if all(d["alone"] for d in written) and (choice := choose_for_fleet([d["alone"] for d in written])):
         return FLEET, sum(find_trial(d["alone"], *choice)["validation_correct"] for d in written)
     judged = [d["confusion"] for d in written]
@@ -45,7 +47,7 @@ def find_own_network(written: Sequence[Device]) -> tuple[str, int] | None:
     return None
 
 
-def choose_alone(found: Neighbours, network: tuple[str, int] | None) -> tuple[str, dict[str, int]]:
+def choose_alone(found: FoundNeighbours, network: tuple[str, int] | None) -> tuple[str, dict[str, int]]:
     """The kind of model by which a device does best alone, of equals the first; and what each kind gets right."""
     right = {kind: one.right for kind, one in found.alone.items()}
     if network is not None:
@@ -54,7 +56,7 @@ def choose_alone(found: Neighbours, network: tuple[str, int] | None) -> tuple[st
 
 
 def rows_of(
-    found: Neighbours, network: tuple[str, int] | None, written: Sequence[Device], classes: int
+    found: FoundNeighbours, network: tuple[str, int] | None, written: Sequence[Device], classes: int
 ) -> dict[str, dict[str, Any]]:
     """Device -> row -> confusion matrix on its test samples. `network`: as `find_own_network` returns it."""
     if not found.alone and network is None:
@@ -69,7 +71,7 @@ def rows_of(
     return rows
 
 
-def matrices_of(found: Neighbours, holder: Holder, classes: int) -> dict[str, Any]:
+def matrices_of(found: FoundNeighbours, holder: Holder, classes: int) -> dict[str, Any]:
     """The rows of one device."""
     guesses = {ROWS[k]: one.test[holder.name] for k, one in found.alone.items()}
     if (together := best_of(found.pooled)) is not None:
@@ -91,12 +93,14 @@ def add_rows(devices: Sequence[Device], rows: Mapping[str, Mapping[str, Any]], c
     return [with_models(d, more, classes) if more else d for d, more in zip(devices, found, strict=True)]
 
 
-def best_of(chosen: Mapping[str, Chosen]) -> str | None:
+def best_of(chosen: Mapping[str, BestOfKind]) -> str | None:
     """The kind that gets most validation samples right, of equals the first; None: there is none."""
     return max((k for k in KINDS if k in chosen), key=lambda k: chosen[k].right, default=None)
 
 
-def describe_neighbours(found: Neighbours, network: tuple[str, int] | None, of: int, seconds: float) -> dict[str, Any]:
+def describe_neighbours(
+    found: FoundNeighbours, network: tuple[str, int] | None, of: int, seconds: float
+) -> dict[str, Any]:
     """What was found, for the result. `of`: devices that there are."""
     kind, right = choose_alone(found, network)
     rows = {k: ROWS[k] for k in found.alone} | ({} if network is None else {NETWORK: network[0]})

@@ -11,7 +11,7 @@ COMPUTED, LEFT_OUT, MISSING, UNDEFINED = "computed", "left out", "missing", "und
 
 
 def merge_neighbours(every: Sequence[Told]) -> dict[str, Any]:
-    """Those of several seeds as one: of each seed what it has chosen, and the sum of the validation samples.
+    """The neighbours of several seeds as one: all kinds that a seed has chosen, and the sum of validation samples.
 
     Where one seed has no neighbours, there are none together.
     """

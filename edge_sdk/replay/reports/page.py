@@ -46,22 +46,13 @@ details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--sof
 .plot svg text{font-size:20px}}
 """
 
-RARE = {
-    "companion": "companion",
-    "unseen": "never trained",
-    MIXED: TITLES[MIXED],
-    ALONE_LINEAR: TITLES[ALONE_LINEAR],
-    ALONE_TREES: TITLES[ALONE_TREES],
-    ALONE_NETWORK: TITLES[ALONE_NETWORK],
-    POOLED: TITLES[POOLED],
-}
+RARE = {"companion": "companion", "unseen": "never trained", MIXED: TITLES[MIXED], ALONE: "alone, at best"}
 """Models that not all results have: of a device with another architecture; of one that did not train and only adapts;
-of settling, which mixes it into the personalised one; and the kinds of neighbours."""
-DRAWN = ("local", ALONE, "global", "personalised", "companion", "unseen", MIXED)
-"""Models that have tiles and a dot in the chart of devices; the others stand in tables."""
-PLAIN = {"local": "local only", ALONE: "alone, at best", "global": "global model", "personalised": "personalised"}
-KINDS = PLAIN | RARE
-COLOURS = {KINDS[name]: f"var(--c{i})" for i, name in enumerate(DRAWN)}
+of settling, which mixes it into the personalised one; the strongest neighbour."""
+KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", **RARE}
+TABLED = {name: TITLES[name] for name in (ALONE_NETWORK, ALONE_LINEAR, ALONE_TREES, POOLED)}
+"""Neighbours that stand in tables only."""
+COLOURS = {name: f"var(--c{i})" for i, name in enumerate(KINDS.values())}
 """One colour for each model on the whole page."""
 DEVICES = "<h2>Accuracy per device</h2><p class='lead'>On test samples, with 95 % intervals for so few of them.</p>"
 HOPS = {
@@ -88,7 +79,7 @@ def make_page(result: Result) -> str:
         DEVICES + per_device_chart(result) + html_table(result),
         sections.differences_section(result),
         boards_section(result),
-        sections.recall_section(result, {kind: KINDS[kind] for kind in DRAWN}),
+        sections.recall_section(result, KINDS),
         layers(result),
         sections.circumstances_section(result),
         as_json(result),
@@ -122,7 +113,7 @@ def generated_note(result: Result) -> str:
 
 def tiles(result: Result) -> str:
     accuracy, count = result["accuracy"], result["bytes"]
-    found = [(format_percent(accuracy[kind]), KINDS[kind]) for kind in DRAWN if kind in accuracy]
+    found = [(format_percent(accuracy[kind]), name) for kind, name in KINDS.items() if kind in accuracy]
     found += [(f"{area:.3f}", f"AUC, {KINDS.get(kind, kind)}") for kind, area in result["auc"].items()]
     if spent := result.get("privacy", {}).get("spent"):
         found.append((f"{spent['epsilon']:.3g}", f"epsilon, at delta {spent['delta']:g}"))
@@ -200,7 +191,7 @@ def hops(result: Result) -> str:
 
 def per_device_chart(result: Result) -> str:
     """A row for each device: the accuracy of each of its models, with the interval that its test samples leave."""
-    devices, kinds = result["devices"], [kind for kind in DRAWN if kind in result["accuracy"]]
+    devices, kinds = result["devices"], [kind for kind in KINDS if kind in result["accuracy"]]
     values = {KINDS[kind]: [device_interval(d, kind) for d in devices] for kind in kinds}
     return rows.intervals([mark_newcomer(d) for d in devices], values, "accuracy", percent=True, colours=COLOURS)
 
@@ -211,8 +202,8 @@ def device_interval(d: Mapping[str, Any], kind: str) -> Whisker:
 
 
 def html_table(result: Result) -> str:
-    plain = ("local", "global", "personalised")
-    kinds = {kind: name for kind, name in KINDS.items() if kind in result["accuracy"] or kind in plain}
+    always = {*KINDS} - {*RARE}
+    kinds = {k: name for k, name in (KINDS | TABLED).items() if k in result["accuracy"] or k in always}
     head = ["device", "hospital", "samples", "held out", "classes", *kinds.values(), "density of p", "peak MB", "CPU s"]
     lines = [device_row(d, kinds) for d in result["devices"]]
     mean = row(

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from edge_sdk.replay.reports import charts, rows, sections
-from edge_sdk.replay.reports.page import COLOURS, DRAWN, KINDS, accuracy_curves, as_json, part_of_rounds, wrap
+from edge_sdk.replay.reports.page import COLOURS, KINDS, accuracy_curves, as_json, part_of_rounds, wrap
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.terminal import Result
 from edge_sdk.replay.scores import ALONE
@@ -79,8 +79,7 @@ def per_device_chart(runs: Sequence[Result]) -> str:
     names = list(dict.fromkeys(d["device"] for run in runs for d in run["devices"]))
     nothing = Whisker(float("nan"), 0.0, 0.0)
     series: dict[str, list[Whisker]] = {}
-    for kind in DRAWN:
-        title = KINDS[kind]
+    for kind, title in KINDS.items():
         if having := by_device(runs, kind):
             series[title] = [spread([a[kind] for a in having[n]]) if n in having else nothing for n in names]
     return rows.intervals(names, series, "accuracy", percent=True, colours=COLOURS)

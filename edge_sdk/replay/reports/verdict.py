@@ -11,8 +11,8 @@ from edge_sdk.replay.neighbours.told import COMPUTED, LEFT_OUT, MISSING
 from edge_sdk.replay.reports.tables import TITLES, interval
 from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_TREES, POOLED
 
-OURS = {"personalised": "the personal models", "companion": "the companions", "global": "the global model"}
-"""Models by which devices predict, the first that there is, and what they are called in a sentence."""
+OURS = {"personalised": "the personal models", "companion": "the companions", "global": "the shared models"}
+"""Models by which devices predict, the first that there is, and what they are called in a sentence: in the plural."""
 FEWEST = 3
 """Devices from which on an interval over devices says who wins."""
 NO_WIN = "so nothing is said of whether joining pays"
@@ -68,26 +68,21 @@ def why_not(told: Mapping[str, Any]) -> str:
 
 def sentence(told: Mapping[str, Any], d: Mapping[str, Any], ours: str, where: str = "") -> str:
     """Who wins, by a difference with its interval over devices. `where`: on which samples, if not the test's."""
-    kind, on = told["chosen"], told["on"]
-    alone = kinds_in_words(kind, on)
-    theirs = f"{alone} {'reach' if alone.startswith('trees') else 'reaches'} {share(d['than'])}{where}"
-    reach = "reach" if ours.endswith("s") else "reaches"
+    alone = kinds_in_words(told["chosen"], told["on"])
+    several = alone.startswith("trees")
+    alone = f"{alone} reach {share(d['than'])}" if several else f"a {alone} reaches {share(d['than'])}"
+    own = f"{ours} {'reach ' if d['low'] > 0 else ''}{share(d['accuracy'])}"
     if d["devices"] < FEWEST:
-        begin = f"{d['devices']} devices are too few to tell who wins"
+        said = f"{d['devices']} devices are too few to tell who wins: {alone}{where}, {own}"
     elif d["high"] < 0:
-        begin = "Training alone is better here"
+        said = f"Training alone is better here: {alone}{where}, {own}"
     elif d["low"] > 0:
-        begin = "Joining pays"
+        said = f"Joining pays: {own}{where}, alone {alone}"
     else:
-        begin = "Nobody clearly wins here"
-    if begin == "Joining pays":
-        both = f"{ours} {reach} {share(d['accuracy'])}, alone {theirs}"
-    else:
-        article = "" if alone.startswith("trees") else "a "
-        both = f"{article}{theirs}, {ours} {share(d['accuracy'])}"
+        said = f"Nobody clearly wins here: {alone}{where}, {own}"
     more = f"; {harmed} of {d['devices']} devices worse by more than a point" if (harmed := count_harmed(d)) else ""
     chosen = "" if told["samples"] else "; without validation samples there was nothing to choose by"
-    return f"{begin}: {both} ({interval(d)} points{more}{chosen})."
+    return f"{said} ({interval(d)} points{more}{chosen})."
 
 
 def count_harmed(d: Mapping[str, Any]) -> int:

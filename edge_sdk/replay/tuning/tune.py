@@ -91,7 +91,7 @@ class Found:
             "file": str(self.search.file) if self.best else None,
             "validation_accuracy": None if self.best is None else self.best.accuracy,
             "settings": None if self.best is None else complete_settings(self.search, self.best.values),
-            "trials": [asdict(trial) for trial in self.trials],
+            "trials": [{key: value for key, value in asdict(t).items() if key != "devices"} for t in self.trials],
         }
 
 
