@@ -73,7 +73,7 @@ def sentence(told: Mapping[str, Any], d: Mapping[str, Any], ours: str, where: st
     alone = f"{alone} reach {share(d['than'])}" if several else f"a {alone} reaches {share(d['than'])}"
     own = f"{ours} {'reach ' if d['low'] > 0 else ''}{share(d['accuracy'])}"
     if d["devices"] < FEWEST:
-        said = f"{d['devices']} devices are too few to tell who wins: {alone}{where}, {own}"
+        said = f"{FEWEST - 1} devices or fewer are too few to tell who wins: {alone}{where}, {own}"
     elif d["high"] < 0:
         said = f"Training alone is better here: {alone}{where}, {own}"
     elif d["low"] > 0:
