@@ -46,7 +46,8 @@ def result(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
 
 def test_the_json_tells_everything(result: tuple[dict[str, Any], Path]) -> None:
     found, out = result
-    assert set(found["accuracy"]) == {"local", "global", "personalised"}
+    rows = {"alone", "alone_trees", "alone_linear", "pooled"}
+    assert set(found["accuracy"]) == {"local", "global", "personalised"} | rows
     assert set(found["auc"]) == {"global", "personalised"}
     assert all(0 <= value <= 1 for value in found["accuracy"].values())
     assert [d["device"] for d in found["devices"]] == ["synth-01", "synth-02", "synth-03", "synth-04"]
