@@ -15,7 +15,7 @@ class Outcome:
     accuracy: device -> model -> share of test windows; newcomers' names end in "*".
     validation: device of the fleet -> model -> share of its validation windows. windows: device -> how many these are.
     choice: of the fleet, as it is told. density: mean share of entries of the personal component that are not zero.
-    bytes: of all messages, encoded.
+    bytes: of all messages, encoded. alone: which kind of model is best alone, and pooled, as alone.py tells it.
     """
 
     accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -25,6 +25,7 @@ class Outcome:
     density: float = 0.0
     bytes: int = 0
     seconds: float = 0.0
+    alone: dict[str, Any] = field(default_factory=dict)
 
 
 def interval(differences: Any, draws: int = 10_000) -> tuple[float, float, float]:
@@ -41,11 +42,18 @@ def by_device(outcomes: Sequence[Outcome], model: str, new: bool) -> dict[str, f
     for o in outcomes:
         for name, accuracy in o.accuracy.items():
             if name.endswith("*") == new:
-                found.setdefault(name, []).append(accuracy[model])
-    return {name: 100 * float(np.mean(values)) for name, values in sorted(found.items())}
+                found.setdefault(name, []).extend([accuracy[model]] if model in accuracy else [])
+    return {name: 100 * float(np.mean(values)) for name, values in sorted(found.items()) if values}
 
 
 MODELS = ("global", "masked", "single", "alone", "personal", "alone smoothed", "personal smoothed")
+NEIGHBOURS = ("alone, linear", "alone, trees", "best alone", "all data in one place")
+TITLES = {
+    "alone": "alone, network",
+    "alone, linear": "alone, linear on features",
+    "alone, trees": "alone, trees on features",
+    "best alone": "best alone (chosen on validation)",
+}
 
 
 def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = print) -> None:
@@ -61,8 +69,10 @@ def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = p
             against = by_device(outcomes, "alone smoothed" if "smoothed" in model else "alone", new)
             gain, low, high = interval([values[d] - against[d] for d in values])
             worse = sum(values[d] < against[d] - 1 for d in values)
-            line = f"    {model:18s} {np.mean(list(values.values())):5.1f}"
+            line = f"    {TITLES.get(model, model):33s} {np.mean(list(values.values())):5.1f}"
             say(line + ("" if "alone" in model else f"   {gain:+5.1f} [{low:+.1f}, {high:+.1f}]   {worse} worse by 1"))
+        for text in neighbours(outcomes, new):
+            say(f"    {text}")
         for text in harmed(outcomes, new):
             say(f"    {text}")
     say(f"  density {np.mean([o.density for o in outcomes]):.3f}, MB {np.mean([o.bytes for o in outcomes]) / 1e6:.1f}")
@@ -70,6 +80,22 @@ def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = p
     say(f"  steps/local steps/local weight: {', '.join(chosen)}")
     right, alone_right, samples = (sum(o.choice[k] for o in outcomes) for k in ("correct", "local_correct", "samples"))
     say(f"  on validation samples: chosen {right / samples:.1%}, alone {alone_right / samples:.1%}")
+
+
+def neighbours(outcomes: Sequence[Outcome], new: bool) -> list[str]:
+    """The rows of alone.py, and a line with what the personal models gain over the best of them."""
+    best, personal = by_device(outcomes, "best alone", new), by_device(outcomes, "personal", new)
+    if not best:
+        return []
+    rows = {model: by_device(outcomes, model, new) for model in NEIGHBOURS}
+    lines = [f"{TITLES.get(model, model):33s} {np.mean(list(values.values())):5.1f}" for model, values in rows.items()]
+    gain, low, high = interval([personal[d] - best[d] for d in best])
+    worse = sum(personal[d] < best[d] - 1 for d in best)
+    kinds = ", ".join(str(o.alone["alone"]) for o in outcomes if o.alone)
+    line = (
+        f"personal to best alone {gain:+5.1f} [{low:+.1f}, {high:+.1f}]   {worse} of {len(best)} worse by 1   ({kinds})"
+    )
+    return [*lines, line]
 
 
 def harmed(outcomes: Sequence[Outcome], new: bool = False) -> list[str]:

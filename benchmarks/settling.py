@@ -6,8 +6,10 @@
 
 The roles are those of the product, over the network in memory, with the kernels of the bundle. Windows are split in
 three by whole recordings: training, validation, test. Every choice (steps, weight of the local model) is made by the
-fleet on validation; the test part is judged once, with the final models. "Alone" is the local model that settling has
-beside the personal one: the same optimiser, batches, augmentation and classes, and its steps chosen on validation.
+fleet on validation; the test part is judged once, with the final models. "Alone, network" is the local model that
+settling has beside the personal one: the same optimiser, batches, augmentation and classes, and its steps chosen on
+validation.
+"Best alone" is the best of that, a linear model and trees on features, chosen on validation by the fleet (alone.py).
 
 wrist: the volunteers with two classes or more. `--labels`: the share of each class's training and validation windows
 that has labels, drawn anew with each seed. Newcomers: two folds, half of the smaller volunteers each, which the fleet
@@ -36,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
+from benchmarks.alone import reach_alone, right_of
 from benchmarks.holders import Holder, Part, one_recording, patient, watch, wrist
 from benchmarks.outcomes import Outcome, show
 from edge_sdk.algebra.ensemble import combined, log_probabilities, smoothed
@@ -148,6 +151,10 @@ def run(job: Job) -> Outcome:
     for holder in job.newcomers:
         models = newcomer(job, method, holder, shown)
         out.accuracy[holder.name + "*"] = judged(job.model, models, holder.test)
+    right = right_of(out.validation, out.windows)
+    rows, out.alone = reach_alone(job.fleet, job.newcomers, job.run, job.model, out.accuracy, right)
+    for name, found in rows.items():
+        out.accuracy[name] |= found
     out.density = float(np.mean([np.mean(m.models["personal"] != m.models["global"]) for m in told.values()]))
     out.bytes, out.seconds = net.sizes, time.monotonic() - began
     return out

@@ -24,6 +24,7 @@ WORKSTATION = {
     "amqtt": "edge_sdk.replay.broker",
     "tomli_w": "edge_sdk.replay.toml_files",
     "optuna": "edge_sdk.replay.tuning.study",
+    "sklearn": "edge_sdk.replay.neighbours.fitted",
     "tensorboard": "edge_sdk.replay.reports.tensorboard",
     "mlflow": "edge_sdk.replay.reports.mlflow_runs",
     "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key "

@@ -114,6 +114,7 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
     from edge_sdk.nodes.ledgers import write_json
     from edge_sdk.replay.reports import seeds_page, tables, terminal
     from edge_sdk.replay.reports.choices import choice_lines
+    from edge_sdk.replay.reports.verdict import titles_of, verdict
     from edge_sdk.replay.seeds import replay_seeds
 
     began = time.time()
@@ -129,8 +130,9 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
     if as_json:
         print(json.dumps(found))
         return found
+    print(f"\n{verdict(found)}")
     print(f"\nseeds {', '.join(map(str, found['seeds']))}: mean ± standard deviation over seeds\n")
-    print(f"{tables.statistics_table(found['statistics'])}\n")
+    print(f"{tables.statistics_table(found['statistics'], titles_of(found))}\n")
     for line in choice_lines(found["runs"]):
         print(f"settled  {line}")
     print(f"result   {job.out / 'result.json'}\nreport   {job.out / 'report.html'}")
@@ -192,10 +194,12 @@ def print_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Prints the tables."""
     from edge_sdk.replay.reports import tables, terminal
     from edge_sdk.replay.reports.boards import board_lines
+    from edge_sdk.replay.reports.verdict import titles_of, verdict
 
+    print(f"\n{verdict(result)}")
     print(f"\n{terminal.device_table(result)}\n")
     if result["statistics"]:
-        print(f"{tables.statistics_table(result['statistics'])}\n")
+        print(f"{tables.statistics_table(result['statistics'], titles_of(result))}\n")
     if job.confusion:
         print(f"{tables.confusion_tables(result['devices'], result['classes'])}\n")
     print(terminal.summary(result))

@@ -12,11 +12,12 @@ from edge_sdk.errors import UsageError
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.simulated import comparison_lines
 from edge_sdk.replay.reports.tables import METRICS, TITLES, difference_columns, spread_columns
-from edge_sdk.replay.scores import FLEET, LOCAL, MAJORITY, members
+from edge_sdk.replay.reports.verdict import titles_of, verdict
+from edge_sdk.replay.scores import ALONE, LOCAL, POOLED, REFERENCES, members
 from edge_sdk.replay.seeds import device_means, paired, summarise_seeds
 from edge_sdk.replay.statistics import compare
 
-SHARED = (MAJORITY, LOCAL, FLEET)
+SHARED = (*REFERENCES, POOLED)
 """Models that do not depend on the method, so that differences between runs say nothing of the methods."""
 
 
@@ -94,6 +95,9 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
                 "settled": choice_lines(run.results),
                 "models": s["statistics"].get(group, {}).get("models", {}),
                 "against_local": s["statistics"].get(group, {}).get("against_local", {}),
+                f"against_{ALONE}": s["statistics"].get(group, {}).get(f"against_{ALONE}", {}),
+                "titles": titles_of(s),
+                "verdict": verdict(s),
             }
             for run, s in summaries
         ],
@@ -123,17 +127,32 @@ def run_differences(run: FinishedRun, first: FinishedRun, group: str) -> dict[st
 def comparison_table(found: Mapping[str, Any]) -> str:
     """The comparison as text."""
     wide = max(len(run["name"]) for run in found["runs"])
+    title = max(26, *(len(run["titles"].get(m, m)) for run in found["runs"] for m in run["models"]))
     names = " ".join(f"{key.replace('_', ' ').replace('accuracy', 'acc.'):>14}" for key in METRICS)
-    compared = "against local, points [95 %], devices worse by > 1 point"
-    lines = [f"{'run':{wide}}  {'method':14} {'seeds':>5}  {'model':26} {names} {'MB':>8}   {compared}"]
+    compared = "against alone, points [95 %], devices worse by > 1 point"
+    lines = [
+        *verdict_lines(found),
+        f"{'run':{wide}}  {'method':14} {'seeds':>5}  {'model':{title}} {names} {'MB':>8}   {compared}",
+    ]
     for run in found["runs"]:
         total = sum(run["bytes"].values()) / 1e6
         for model, metrics in run["models"].items():
-            head = f"{run['name']:{wide}}  {run['method']:14} {len(run['seeds']):>5}  {TITLES.get(model, model):26}"
-            difference = difference_columns(run["against_local"].get(model))
+            head = f"{run['name']:{wide}}  {run['method']:14} {len(run['seeds']):>5}  "
+            head += f"{run['titles'].get(model, model):{title}}"
+            difference = difference_columns(against_of(run).get(model))
             lines.append(f"{head} {spread_columns(metrics, 14)} {total:>8.1f}   {difference}".rstrip())
     lines += [f"{run['name']:{wide}}  settled: {line}" for run in found["runs"] for line in run.get("settled", [])]
     return "\n".join([*lines, *difference_lines(found), *comparison_lines(found["runs"])])
+
+
+def against_of(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Differences of a run's models to a device alone: to the strongest neighbour where it is known, else to local."""
+    return dict(run[f"against_{ALONE}"] or run[f"against_{LOCAL}"])
+
+
+def verdict_lines(found: Mapping[str, Any]) -> list[str]:
+    """A sentence for each run: does joining pay?"""
+    return [f"{run['name']}: {run['verdict']}" for run in found["runs"] if run["verdict"]]
 
 
 def difference_lines(found: Mapping[str, Any]) -> list[str]:

@@ -82,4 +82,5 @@ def replay(
         if job.local_only and not is_split(job):
             say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")
         wait_for_end(nodes, notes, say)
-    return collect_result(job, run, cohort, lines, url, time.monotonic() - began) | fleet.report(job.out)
+    found = collect_result(job, run, cohort, files, lines, url, time.monotonic() - began, say)
+    return found | fleet.report(job.out)

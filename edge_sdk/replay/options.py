@@ -45,6 +45,10 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--privacy", action="append", default=[], metavar="KEY=VALUE", help=words)
     words = "devices that take no part in training and join when the run is over: names with commas between them"
     command.add_argument("--newcomers", metavar="NAMES", help=words)
+    words = "devices whose strongest neighbour is computed, at most; drawn where there are more (40)"
+    command.add_argument("--neighbours", type=int, metavar="N", help=words)
+    words = "leave it out: what a device reaches alone with its best model, and all data in one place"
+    command.add_argument("--no-neighbours", action="store_const", const=0, dest="neighbours", help=words)
     model = (
         "compiled model, or a name of the zoo (models/) that is compiled for these data; default: the one that fits; "
     )
@@ -148,5 +152,6 @@ def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[
         "uploads": completed.uploads,
         "privacy": completed.privacy,
         "newcomers": tuple(filter(None, (options.newcomers or "").split(","))),
+        **stated_of(options, "neighbours"),
         "command": shlex.join(["auscult", *options.given]),
     }

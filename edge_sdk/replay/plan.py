@@ -27,6 +27,9 @@ PUBLIC, PUBLIC_WINDOWS = 1000, 256
 """Number of public inputs for a method that needs some and was told none. Of a data set: as many as FedAL's paper has,
 but at most a fifth of the samples. Of traces: so many windows."""
 
+NEIGHBOURS = 40
+"""Devices whose strongest neighbour is computed, at most."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
@@ -45,6 +48,7 @@ class Replay:
         options: of the data: fields of `cohorts.traces.Cutting`, or of `cohorts.datasets.Dealing`.
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         local_only: devices also train alone, after the run.
+        neighbours: devices whose strongest neighbour is computed, at most; drawn where there are more. 0: none.
         bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
         preset: where settings come from that are not stated here: "recommended", "paper", or "stated" (the method's
             defaults); see `edge_sdk.nodes.presets`.
@@ -71,6 +75,7 @@ class Replay:
     options: Mapping[str, Any] = field(default_factory=dict)
     evaluate_every: int = 0
     local_only: bool = True
+    neighbours: int = NEIGHBOURS
     bundle: tuple[Path, ...] = ()
     preset: str = RECOMMENDED
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -92,6 +97,8 @@ class Replay:
             raise UsageError(f"preset = {self.preset!r}: {PAPER}, {RECOMMENDED} or {STATED}")
         if strange := next((key for key in self.link if key not in LINK), None):
             raise UsageError(f"--link {strange}: there are {', '.join(LINK)}")
+        if self.neighbours < 0:
+            raise UsageError(f"--neighbours {self.neighbours}: devices, or 0 (or --no-neighbours) for none")
         if self.hospitals < 1:
             raise UsageError(f"--hospitals {self.hospitals}: at least 1")
         if not self.resume and self.out.exists() and any(self.out.iterdir()):

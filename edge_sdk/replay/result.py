@@ -13,11 +13,15 @@ from edge_sdk.contract.run import Run
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.assembly import augmentation_of
 from edge_sdk.replay.cohorts.cohort import Cohort
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.neighbours.look import NeighbourSource, look_round, read_parts
+from edge_sdk.replay.neighbours.rows import add_rows
+from edge_sdk.replay.node_files import NodeFiles
+from edge_sdk.replay.plan import Replay, is_split
 from edge_sdk.replay.resume import read_data_hash
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
-from edge_sdk.replay.watch import Line
+from edge_sdk.replay.watch import Line, Say
 from edge_sdk.version import find_version
 from edge_sdk.wire.addresses import conceal
 
@@ -33,18 +37,19 @@ def describe_privacy(settings: Mapping[str, Any], lines: Sequence[Line]) -> dict
 
 
 def collect_result(
-    job: Replay, run: Run, cohort: Cohort, lines: Sequence[Line], url: str, seconds: float
+    job: Replay, run: Run, cohort: Cohort, files: NodeFiles, lines: Sequence[Line], url: str, seconds: float, say: Say
 ) -> dict[str, Any]:
-    """Everything that the nodes have written, as one object; the aggregator's files are copied into DIR."""
+    """Everything that the nodes have written, and their neighbours; the aggregator's files are copied into DIR."""
     written = [
         json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices, key=natural)
     ]
     written = [d | {"newcomer": d["device"] in job.newcomers} for d in written]
-    devices = score_devices(written, cohort.classes)
+    seen = find_neighbours(job, run, files, written, say)
+    devices = add_rows(score_devices(written, cohort.classes), seen["rows"], cohort.classes)
     fleet = [d for d in devices if not d["newcomer"]]
     hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in cohort.tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
-    files = copy_files(job)
+    copied = copy_files(job)
     return {
         "method": job.method,
         "rounds": job.rounds,
@@ -57,12 +62,13 @@ def collect_result(
         "auc": find_areas(lines),
         "chosen": find_choice(lines),
         "statistics": summarise(devices, job.seed),
+        "neighbours": seen["told"],
         "devices": devices if job.confusion else [without(d, "confusion") for d in devices],
         "bytes": sum_bytes(devices, hospitals),
         "seconds": round(seconds, 1),
         "memory": {"device_peak_mb": max(d["peak_memory_mb"] for d in devices)},
         "density": mean([d["density"] for d in devices if d["density"] is not None]),
-        "model": {"file": str(job.out / "model.npz") if "model.npz" in files else "", **top["model"]},
+        "model": {"file": str(job.out / "model.npz") if "model.npz" in copied else "", **top["model"]},
         "settings": dict(job.all_settings),
         "settle": dict(job.settle),
         "augment": dict(run.augment),
@@ -73,6 +79,22 @@ def collect_result(
         "broker": "embedded" if job.broker == "embedded" else conceal(url),
         "curve": list(lines),
     }
+
+
+def find_neighbours(
+    job: Replay, run: Run, files: NodeFiles, written: Sequence[Mapping[str, Any]], say: Say
+) -> Mapping[str, Any]:
+    """What devices would reach alone with their best model, and all data in one place."""
+    source = NeighbourSource(
+        parts=lambda name: read_parts(files, run, name),
+        written=written,
+        fleet=[d["device"] for d in written if not d["newcomer"]],
+        bundle=files.bundles[written[0]["hospital"]],
+        classes=len(run.classes),
+        how=augmentation_of(run),
+        split=is_split(job),
+    )
+    return look_round(source, job.neighbours, job.seed, say)
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

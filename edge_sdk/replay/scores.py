@@ -4,6 +4,8 @@ Models: "majority" (always the most frequent training label), "local" (trained a
 optimiser and steps on its validation samples), "local_fleet" (the same with one choice for all devices, from sums of
 correct validation samples), and those of the run: "global", "personalised" and what else its method has. Where devices
 have settled, "mixed_in" is the local model of that: one number of steps for all, mixed into the personalised model.
+"alone" is the best of what a device can do by itself, "alone_linear", "alone_trees" and "alone_network" are its kinds,
+and "pooled" is what all data in one place reach; see the folder neighbours/.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ MIXED = "mixed_in"
 NAMES = {"personal": "personalised", "local": MIXED}
 """Name of a model among the nodes -> its name in the result."""
 LOCAL, FLEET, MAJORITY = "local", "local_fleet", "majority"
+ALONE, POOLED = "alone", "pooled"
+ALONE_NETWORK, ALONE_LINEAR, ALONE_TREES = "alone_network", "alone_linear", "alone_trees"
+REFERENCES = (MAJORITY, LOCAL, FLEET, ALONE_NETWORK, ALONE_LINEAR, ALONE_TREES, ALONE)
+"""Models of a device by itself, in the order of tables: others are compared with them, and they with nobody."""
 NEWCOMERS = "newcomers"
 GROUPS = {"all": 1, "two_classes": 2, NEWCOMERS: 1}
 """Group of devices -> how many classes its devices have at least in training. Newcomers are in no other group."""
@@ -72,6 +78,17 @@ def score_device(d: Device, choice: tuple[str, int] | None, classes: Sequence[st
     }
 
 
+def with_models(d: Device, matrices: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Any]:
+    """A device's results with further models. `matrices`: model -> confusion matrix on its test samples."""
+    metrics = {name: asdict(measure(m)) for name, m in matrices.items()}
+    return dict(d) | {
+        "accuracy": {**d["accuracy"], **{name: m["accuracy"] for name, m in metrics.items()}},
+        "metrics": {**d["metrics"], **metrics},
+        "recall": {**d["recall"], **{name: recall_by_class(m, classes) for name, m in matrices.items()}},
+        "confusion": {**d["confusion"], **{name: m.tolist() for name, m in matrices.items()}},
+    }
+
+
 # Training alone -------------------------------------------------------------------------------------------------
 def choose_own(trials: Sequence[Trial]) -> Trial:
     """The first of the trials with the most correct validation samples."""
@@ -119,7 +136,7 @@ def summarise(devices: Sequence[Device], seed: int = 0) -> dict[str, Any]:
             found[group] = {
                 "devices": len(some),
                 "models": {name: mean_metrics(some, name) for name in list_models(some)},
-                **{f"against_{other}": differences(some, other, seed) for other in (LOCAL, FLEET)},
+                **{f"against_{other}": differences(some, other, seed) for other in (LOCAL, FLEET, ALONE)},
             }
     return found
 
@@ -133,8 +150,9 @@ def members(devices: Iterable[Device], group: str) -> list[Device]:
 def list_models(devices: Iterable[Device]) -> list[str]:
     """Names of the models that any device has: references first, then those of the run."""
     every = {name for d in devices for name in d["metrics"]}
-    first = [name for name in (MAJORITY, LOCAL, FLEET, "global") if name in every]
-    return [*first, *sorted(every - {*first})]
+    first = [name for name in (*REFERENCES, "global") if name in every]
+    last = [name for name in (POOLED,) if name in every]
+    return [*first, *sorted(every - {*first, *last}), *last]
 
 
 def mean_metrics(devices: Sequence[Device], model: str) -> dict[str, float]:
@@ -148,7 +166,13 @@ def differences(devices: Sequence[Device], other: str, seed: int) -> dict[str, A
     found = {}
     for name in list_models(devices):
         both = [d["metrics"] for d in devices if name in d["metrics"] and other in d["metrics"]]
-        if both and name not in (LOCAL, FLEET, MAJORITY):
-            pairs = [m[name]["accuracy"] for m in both], [m[other]["accuracy"] for m in both]
-            found[name] = asdict(compare(*pairs, seed=seed))
+        if both and name not in REFERENCES:
+            values, others = ([m[one]["accuracy"] for m in both] for one in (name, other))
+            found[name] = describe_pairs(values, others, seed)
     return found
+
+
+def describe_pairs(values: Sequence[float], others: Sequence[float], seed: int) -> dict[str, Any]:
+    """The paired difference of two models' accuracies, and the means of both over these devices."""
+    found = asdict(compare(values, others, seed=seed))
+    return {**found, "accuracy": sum(values) / len(values), "than": sum(others) / len(others)}

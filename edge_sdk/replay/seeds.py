@@ -5,16 +5,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.replay.job import replay
+from edge_sdk.replay.neighbours.told import merge_neighbours
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.resume import NOTE
-from edge_sdk.replay.scores import FLEET, GROUPS, LOCAL, MAJORITY, list_models, mean_metrics, members
-from edge_sdk.replay.statistics import compare, spread
+from edge_sdk.replay.scores import (
+    ALONE,
+    FLEET,
+    GROUPS,
+    LOCAL,
+    REFERENCES,
+    describe_pairs,
+    list_models,
+    mean_metrics,
+    members,
+)
+from edge_sdk.replay.statistics import spread
 from edge_sdk.replay.watch import Line, Say
 
 Result = Mapping[str, Any]
@@ -85,6 +96,7 @@ def summarise_seeds(results: Sequence[Result]) -> dict[str, Any]:
             for group in GROUPS
             if (found := summarise_group([members(r["devices"], group) for r in results], first["seed"]))
         },
+        "neighbours": merge_neighbours([r.get("neighbours", {}) for r in results]),
     }
 
 
@@ -105,11 +117,11 @@ def summarise_group(runs: Sequence[Sequence[Mapping[str, Any]]], seed: int) -> d
         means = [mean_metrics(devices, name) for devices in runs]
         found["models"][name] = {key: describe_spread([m[key] for m in means]) for key in means[0]}
     accuracies = {name: device_means(runs, name) for name in models}
-    for other in (LOCAL, FLEET):
+    for other in (LOCAL, FLEET, ALONE):
         found[f"against_{other}"] = {
-            name: asdict(compare(*paired(accuracies[name], accuracies[other]), seed=seed))
+            name: describe_pairs(*paired(accuracies[name], accuracies[other]), seed)
             for name in models
-            if name not in (LOCAL, FLEET, MAJORITY) and other in accuracies
+            if name not in REFERENCES and other in accuracies
         }
     return found
 

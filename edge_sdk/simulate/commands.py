@@ -203,6 +203,7 @@ def print_results(found: Sequence[tuple[Simulation, Mapping[str, Any]]], as_json
     """Prints what a simulation has come to, or a comparison of several."""
     from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
     from edge_sdk.replay.reports import simulated, tables, terminal
+    from edge_sdk.replay.reports.verdict import titles_of, verdict
 
     results = [result for _, result in found]
     if as_json:
@@ -211,9 +212,10 @@ def print_results(found: Sequence[tuple[Simulation, Mapping[str, Any]]], as_json
         print(f"\n{comparison_table(compare_runs([read_run(job.replay.out) for job, _ in found]))}")
     else:
         job, result = found[0]
+        print(f"\n{verdict(result)}")
         if len(result["devices"]) <= terminal.MOST_DEVICES:
             print(f"\n{terminal.device_table(result)}")
         if result["statistics"]:
-            print(f"\n{tables.statistics_table(result['statistics'])}")
+            print(f"\n{tables.statistics_table(result['statistics'], titles_of(result))}")
         print(f"\n{simulated.reached_table(result)}\n{terminal.summary(result)}")
         print(f"report   {job.replay.out / 'report.html'}")

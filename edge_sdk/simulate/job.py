@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from edge_sdk.atomic import write_text
+from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.methods.shared.reports import Complaint, Event
 from edge_sdk.nodes.assembly import make_assembly, method_of
 from edge_sdk.replay.node_files import CLOUD
@@ -26,7 +27,7 @@ from edge_sdk.simulate.memory import keep_freed_memory, searching_rarely
 from edge_sdk.simulate.pace import SavingPace
 from edge_sdk.simulate.plan import Prepared, Say, Simulation, describe, judges_of, origin, prepare
 from edge_sdk.simulate.ranks import Ranks
-from edge_sdk.simulate.result import Spent, count_numbers, describe_model, make_result, write_model
+from edge_sdk.simulate.result import Spent, count_numbers, describe_model, find_neighbours, make_result, write_model
 from edge_sdk.simulate.saved import Checkpoints, places_of
 
 Line = Mapping[str, Any]
@@ -59,7 +60,7 @@ def simulate(
     course = Course(own, prepared, ranks, Envs(prepared, kernels, job.calls), progress)
     course.begin(say)
     course.play()
-    result = course.finish()
+    result = course.finish(say)
     say(describe_training(result["simulation"]["training"]))
     return result
 
@@ -189,7 +190,7 @@ class Course:
             write_text(self.job.replay.out / METRICS, text)
             self.metrics = (self.job.replay.out / METRICS).open("a", encoding="utf-8")
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self, say: Say) -> dict[str, Any]:
         """The result, of what all ranks have; rank 0 writes the model."""
         every = [json.loads(data) for data in self.ranks.gather(json.dumps(self.judges.written).encode())]
         written = {name: found for one in every for name, found in one.items()}
@@ -201,6 +202,7 @@ class Course:
             clock=self.network.now,
             records=records,
             ranks=self.ranks.count,
+            memory=peak_memory_mb(),
             bytes=dict(self.network.traffic.bytes),
             trained=all_trained(self.ranks, self.envs.trained),
         )
@@ -210,4 +212,8 @@ class Course:
         if theta is not None and self.ranks.number == 0:
             write_model(self.job.replay.out / "model.npz", root.env.layout, theta)
         model = describe_model(root.env.layout, shown, theta is not None)
-        return make_result(self.job, self.prepared, self.lines, written, spent, model)
+        seen = b""  # rank 0 computes it for all
+        if self.ranks.number == 0:
+            seen = json.dumps(find_neighbours(self.job, self.prepared, written, say)).encode()
+        neighbours = json.loads(self.ranks.tell(seen))
+        return make_result(self.job, self.prepared, self.lines, written, spent, model, neighbours)

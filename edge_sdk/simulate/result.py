@@ -13,13 +13,17 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.atomic import replace_file
-from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
+from edge_sdk.hardware.probe import cpu_seconds
 from edge_sdk.methods.shared.reports import mean_accuracies
+from edge_sdk.nodes.assembly import augmentation_of
+from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, Seen, look_round
+from edge_sdk.replay.neighbours.rows import add_rows
+from edge_sdk.replay.plan import is_split
 from edge_sdk.replay.result import describe_origin, describe_privacy, find_areas, find_choice, mean, natural
 from edge_sdk.replay.result import mean_accuracies as mean_over_devices
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.simulate.epochs import TrainingCalls
-from edge_sdk.simulate.plan import Prepared, Simulation, describe, origin
+from edge_sdk.simulate.plan import Prepared, Say, Simulation, describe, origin
 from edge_sdk.simulate.traffic import HOPS
 
 Line = Mapping[str, Any]
@@ -36,6 +40,7 @@ class Spent:
         clock: seconds of the virtual clock.
         records: clients that remember something.
         ranks: processes.
+        memory: of this process, its peak in MB.
         bytes: hop -> bytes.
         trained: in which calls of onnxruntime, on all ranks.
     """
@@ -46,6 +51,7 @@ class Spent:
     clock: float
     records: int
     ranks: int
+    memory: float
     bytes: Mapping[str, int]
     trained: TrainingCalls
 
@@ -57,11 +63,12 @@ def make_result(
     written: Mapping[str, dict[str, Any]],
     spent: Spent,
     model: Mapping[str, Any],
+    seen: Seen,
 ) -> dict[str, Any]:
     """Everything, as one object with the keys that the result of a replay has, and "simulation"."""
     replay, cohort = job.replay, prepared.cohort
     judged = [{**written[name], "newcomer": False, **NOT_MEASURED} for name in sorted(written, key=natural)]
-    devices = score_devices(judged, cohort.classes)
+    devices = add_rows(score_devices(judged, cohort.classes), seen["rows"], cohort.classes)
     validation = [{"accuracy": d["validation_accuracy"]} for d in devices]
     return {
         "method": replay.method,
@@ -75,10 +82,11 @@ def make_result(
         "auc": find_areas(lines),
         "chosen": find_choice(lines),
         "statistics": summarise(devices, replay.seed),
+        "neighbours": seen["told"],
         "devices": [{key: value for key, value in d.items() if key != "confusion"} for d in devices],
         "bytes": {hop: spent.bytes[hop] for hop in HOPS},
         "seconds": round(spent.seconds, 1),
-        "memory": {"device_peak_mb": round(peak_memory_mb(), 1)},
+        "memory": {"device_peak_mb": round(spent.memory, 1)},
         "density": mean([d["density"] for d in devices if d["density"] is not None]),
         "model": {"file": str(replay.out / "model.npz") if model["parameters"] else "", **model},
         "settings": dict(prepared.run.settings),
@@ -92,6 +100,28 @@ def make_result(
         "simulation": describe_simulation(job, prepared, lines, spent),
         "curve": list(lines),
     }
+
+
+def find_neighbours(job: Simulation, prepared: Prepared, written: Mapping[str, dict[str, Any]], say: Say) -> Seen:
+    """What clients would reach alone with their best model, and all data in one place."""
+    population = prepared.population
+
+    def parts(name: str) -> Parts:
+        data = population.data(name)
+        x, y = data.train
+        return data.train, (x[:0], y[:0]) if data.validation is None else data.validation, data.held_out
+
+    source = NeighbourSource(
+        parts=parts,
+        written=[written[name] for name in sorted(written, key=natural)],
+        fleet=[name for names in population.tree.values() for name in names],
+        bundle=population.bundle(next(iter(population.tree))),
+        classes=len(prepared.run.classes),
+        how=augmentation_of(prepared.run),
+        split=is_split(job.replay),
+        alone=True,
+    )
+    return look_round(source, job.replay.neighbours, job.replay.seed, say)
 
 
 NOT_MEASURED = {"peak_memory_mb": 0.0, "cpu_seconds": 0.0, "seconds": 0.0, "bytes": {"sent": 0, "received": 0}}
@@ -111,7 +141,7 @@ def describe_simulation(job: Simulation, prepared: Prepared, lines: Sequence[Lin
         "records": spent.records,
         "ranks": spent.ranks,
         "clock": spent.clock,
-        "peak_memory_mb": round(peak_memory_mb(), 1),
+        "peak_memory_mb": round(spent.memory, 1),
         "cpu_seconds": round(cpu_seconds(), 1),
         "training": asdict(spent.trained),
         "reached": find_reached(lines, job.targets),

@@ -14,7 +14,15 @@ from edge_sdk.simulate.job import simulate
 from edge_sdk.simulate.plan import Simulation
 from edge_sdk.simulate.ranks import OneRank
 
-SMALL = {"data": "breast-cancer", "hospitals": 2, "rounds": 6, "seed": 3, "preset": "stated", "local_only": False}
+SMALL = {
+    "data": "breast-cancer",
+    "hospitals": 2,
+    "rounds": 6,
+    "seed": 3,
+    "preset": "stated",
+    "local_only": False,
+    "neighbours": 0,
+}
 
 
 def no_kernels(env):

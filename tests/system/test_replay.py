@@ -46,7 +46,8 @@ def result(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
 
 def test_the_json_tells_everything(result: tuple[dict[str, Any], Path]) -> None:
     found, out = result
-    assert set(found["accuracy"]) == {"local", "global", "personalised"}
+    rows = {"alone", "alone_trees", "alone_linear", "pooled"}
+    assert set(found["accuracy"]) == {"local", "global", "personalised"} | rows
     assert set(found["auc"]) == {"global", "personalised"}
     assert all(0 <= value <= 1 for value in found["accuracy"].values())
     assert [d["device"] for d in found["devices"]] == ["synth-01", "synth-02", "synth-03", "synth-04"]
@@ -75,7 +76,10 @@ def test_the_test_part_is_judged_once_and_rounds_by_validation(result: tuple[dic
 def test_statistics_are_those_of_the_devices(result: tuple[dict[str, Any], Path]) -> None:
     found, out = result
     models = found["statistics"]["all"]["models"]
-    assert [*models] == ["majority", "local", "local_fleet", "global", "personalised"]
+    neighbours = ["alone_linear", "alone_trees", "alone"]
+    assert [*models] == ["majority", "local", "local_fleet", *neighbours, "global", "personalised", "pooled"]
+    kinds = found["neighbours"]["kinds"]
+    assert models["alone"] == models[kinds[found["neighbours"]["chosen"]]["row"]] and "local_fleet" in str(kinds)
     for name in ("local", "global", "personalised"):
         assert models[name]["accuracy"] == pytest.approx(found["accuracy"][name])
     for d in found["devices"]:

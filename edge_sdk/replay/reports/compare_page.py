@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from edge_sdk.replay.comparison import FinishedRun, compare_runs
+from edge_sdk.replay.comparison import FinishedRun, against_of, compare_runs, verdict_lines
 from edge_sdk.replay.reports import charts, rows, sections, seeds_page
 from edge_sdk.replay.reports.page import KINDS, wrap
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.tables import METRICS, TITLES, interval, with_spread
-from edge_sdk.replay.scores import LOCAL, members
+from edge_sdk.replay.scores import POOLED, REFERENCES, members
 from edge_sdk.replay.seeds import device_means, paired
 
 COLOUR_COUNT = 6
-SHARED = (LOCAL,)
+SHARED = (*REFERENCES, POOLED)
 """Models that do not depend on the method, so that their devices are drawn for no run."""
 
 
@@ -25,6 +25,7 @@ def make_compare_page(runs: Sequence[FinishedRun], group: str = "all") -> str:
     title = escape(f"{len(runs)} runs: {', '.join(run.name for run in runs)}")
     lead = "Means over devices and, where a run has several, over seeds (± deviation)."
     parts = [
+        *(f"<p class='verdict'><b>{escape(line)}</b></p>" for line in verdict_lines(found)),
         f"<h1>{title}</h1><p class='lead'>{lead}</p>",
         metrics_table(found),
         differences_table(found),
@@ -41,17 +42,17 @@ def run_colours(runs: Sequence[FinishedRun]) -> dict[str, str]:
 
 # Tables ---------------------------------------------------------------------------------------------------------
 def metrics_table(found: Mapping[str, Any]) -> str:
-    head = ["run", "model", "accuracy", "against local, points [95 %]", "worse by > 1 point", "macro-F1"]
+    head = ["run", "model", "accuracy", "against alone, points [95 %]", "worse by > 1 point", "macro-F1"]
     head += ["balanced accuracy", "MB", "method", "seeds"]  # what matters first: a phone shows three columns
     lines = [metrics_row(run, model) for run in found["runs"] for model in run["models"]]
     return f"<h2>Test samples</h2>{sections.table(head, lines)}"
 
 
 def metrics_row(run: Mapping[str, Any], model: str) -> list[object]:
-    metrics, gain = run["models"][model], run["against_local"].get(model)
+    metrics, gain = run["models"][model], against_of(run).get(model)
     harmed = "" if gain is None else f"{round(gain['worse_by_a_point'] * gain['devices'])} of {gain['devices']}"
     accuracy, *others = (with_spread(metrics.get(key)) for key in METRICS)
-    head: list[object] = [run["name"], TITLES.get(model, model), accuracy, interval(gain), harmed]
+    head: list[object] = [run["name"], run["titles"].get(model, model), accuracy, interval(gain), harmed]
     total = sum(run["bytes"].values()) / 1e6
     return [*head, *others, f"{total:.1f}", run["method"], len(run["seeds"])]
 

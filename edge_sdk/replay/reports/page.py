@@ -14,14 +14,14 @@ from edge_sdk.replay.reports.boards import boards_section
 from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.reports.tables import TITLES
 from edge_sdk.replay.reports.terminal import NEWCOMERS_NOTE, Result, format_percent, format_size, mark_newcomer
-from edge_sdk.replay.scores import MIXED
+from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_NETWORK, ALONE_TREES, MIXED, POOLED
 from edge_sdk.replay.statistics import wilson
 
 STYLE = """
 :root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63;
---c3:#8e5bb5;--c4:#b5485d;--c5:#66788a;--bad:#c0392b}
+--c3:#8e5bb5;--c4:#b5485d;--c5:#66788a;--c6:#0f8b8d;--bad:#c0392b}
 @media(prefers-color-scheme:dark){:root{--fg:#e6edf3;--bg:#11161c;--soft:#93a4b5;--rule:#2b3641;
---c0:#5aa9e6;--c1:#f0a45d;--c2:#5cc994;--c3:#b795d6;--c4:#de8a9a;--c5:#93a4b5;--bad:#ef7b6c}}
+--c0:#5aa9e6;--c1:#f0a45d;--c2:#5cc994;--c3:#b795d6;--c4:#de8a9a;--c5:#93a4b5;--c6:#4fc4c6;--bad:#ef7b6c}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:1080px;margin:2rem auto;
 padding:0 1rem}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .4rem}p.lead{color:var(--soft);margin:.2rem 0 1.2rem}
@@ -37,6 +37,7 @@ svg text{font-size:13px;fill:var(--soft)}.grid{stroke:var(--rule)}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.92rem}
 th,td{text-align:right;padding:.28rem .6rem;border-bottom:1px solid var(--rule)}th{color:var(--soft);font-weight:500}
 th:first-child,td:first-child,.text{text-align:left}tr.mean td{font-weight:600;border-top:2px solid var(--rule)}
+.verdict{margin:0 0 1rem}
 .note{border-left:3px solid var(--c1);padding:.3rem .8rem;margin:1rem 0}.none{color:var(--soft)}
 details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--soft)}
 .facts{table-layout:fixed}.facts td{text-align:left;overflow-wrap:anywhere}.facts td:first-child{width:6.5em}
@@ -45,10 +46,12 @@ details{margin-top:2rem}pre{white-space:pre-wrap;font-size:.8rem;color:var(--sof
 .plot svg text{font-size:20px}}
 """
 
-RARE = {"companion": "companion", "unseen": "never trained", MIXED: TITLES[MIXED]}
-"""Models that few methods have: of a device with another architecture; of one that did not train and only adapts;
-of settling, which mixes it into the personalised one."""
+RARE = {"companion": "companion", "unseen": "never trained", MIXED: TITLES[MIXED], ALONE: "alone, at best"}
+"""Models that not all results have: of a device with another architecture; of one that did not train and only adapts;
+of settling, which mixes it into the personalised one; the strongest neighbour."""
 KINDS = {"local": "local only", "global": "global model", "personalised": "personalised", **RARE}
+TABLED = {name: TITLES[name] for name in (ALONE_NETWORK, ALONE_LINEAR, ALONE_TREES, POOLED)}
+"""Neighbours that stand in tables only."""
 COLOURS = {name: f"var(--c{i})" for i, name in enumerate(KINDS.values())}
 """One colour for each model on the whole page."""
 DEVICES = "<h2>Accuracy per device</h2><p class='lead'>On test samples, with 95 % intervals for so few of them.</p>"
@@ -66,6 +69,7 @@ def make_page(result: Result) -> str:
     counts = ", ".join(count_of(size, noun) for noun, size in sizes.items())
     title = escape(f"{result['method']}: {counts}")
     parts = [
+        sections.verdict_section(result),
         f"<h1>{title}</h1><p class='lead'>{escape(circumstances(result))}</p>",
         generated_note(result),
         tiles(result),
@@ -198,7 +202,8 @@ def device_interval(d: Mapping[str, Any], kind: str) -> Whisker:
 
 
 def html_table(result: Result) -> str:
-    kinds = {kind: name for kind, name in KINDS.items() if kind in result["accuracy"] or kind not in RARE}
+    always = {*KINDS} - {*RARE}
+    kinds = {k: name for k, name in (KINDS | TABLED).items() if k in result["accuracy"] or k in always}
     head = ["device", "hospital", "samples", "held out", "classes", *kinds.values(), "density of p", "peak MB", "CPU s"]
     lines = [device_row(d, kinds) for d in result["devices"]]
     mean = row(

@@ -10,9 +10,10 @@ from typing import Any
 from edge_sdk.replay.reports import rows
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.rows import Whisker
-from edge_sdk.replay.reports.tables import METRICS, PHRASES, TITLES, interval, shown_groups, with_spread
+from edge_sdk.replay.reports.tables import METRICS, PHRASES, interval, shown_groups, with_spread, yardsticks
 from edge_sdk.replay.reports.terminal import Result, format_percent, mark_newcomer
-from edge_sdk.replay.scores import FLEET, LOCAL
+from edge_sdk.replay.reports.verdict import titles_of, verdict
+from edge_sdk.replay.scores import ALONE, FLEET, LOCAL
 from edge_sdk.replay.statistics import difference_interval
 
 BETTER, WORSE = "var(--c2)", "var(--bad)"
@@ -37,35 +38,51 @@ def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
     return f"<div class='wide'><table><tr>{heads}</tr>{body}</table></div>"
 
 
+def verdict_section(result: Result) -> str:
+    """The first line of a page: who wins."""
+    said = verdict(result)
+    return f"<p class='verdict'><b>{escape(said)}</b></p>" if said else ""
+
+
 def statistics_section(result: Result) -> str:
     """For each group of devices, mean metrics on test samples, and paired differences to training alone."""
     parts = []
-    head = ["", "accuracy", "macro-F1", "balanced accuracy", "against local, points [95 %]", "worse by > 1 point"]
+    titles = titles_of(result)
     for name, group in shown_groups(result.get("statistics", {})).items():
-        lines = [statistics_row(group, model, metrics) for model, metrics in group["models"].items()]
+        than = f"against {yardsticks(group)[0][1]}, points [95 %]"
+        head = ["", "accuracy", "macro-F1", "balanced accuracy", than, "worse by > 1 point"]
+        lines = [[titles.get(m, m), *statistics_row(group, m, metrics)] for m, metrics in group["models"].items()]
         parts.append(f"<h2>Test samples, {escape(PHRASES[name].format(group['devices']))}</h2>{table(head, lines)}")
     return "".join(parts)
 
 
 def statistics_row(group: Mapping[str, Any], model: str, metrics: Mapping[str, Any]) -> list[str]:
-    found = group[f"against_{LOCAL}"].get(model)
+    """The cells of one model but its name."""
+    found = group[f"against_{yardsticks(group)[0][0]}"].get(model)
     harmed = "" if found is None else f"{round(found['worse_by_a_point'] * found['devices'])} of {found['devices']}"
-    return [TITLES.get(model, model), *(with_spread(metrics.get(key)) for key in METRICS), interval(found), harmed]
+    return [*(with_spread(metrics.get(key)) for key in METRICS), interval(found), harmed]
 
 
 def differences_section(result: Result) -> str:
     """Section with the gain of each device's personalised model over the one that it trains alone."""
-    both = [d for d in result["devices"] if {LOCAL, "personalised"} <= {*d["accuracy"]}]
+    other = yardstick_of([d["accuracy"] for d in result["devices"]])
+    both = [d for d in result["devices"] if {other, "personalised"} <= {*d["accuracy"]}]
     if not both:
         return ""
-    found = {mark_newcomer(d): device_difference(d) for d in both}
-    how = "Personalised minus local on test samples, percentage points, with 95 % intervals for so few samples"
+    found = {mark_newcomer(d): device_difference(d, other) for d in both}
+    than = titles_of(result)[other]
+    how = f"Personalised minus {than} on test samples, percentage points, with 95 % intervals for so few samples"
     return differences_part(found, how)
 
 
-def device_difference(d: Mapping[str, Any]) -> Whisker:
+def yardstick_of(accuracies: Iterable[Mapping[str, float]]) -> str:
+    """The model of a device alone that its personal one is compared with: the strongest neighbour where it is known."""
+    return ALONE if any(ALONE in found for found in accuracies) else LOCAL
+
+
+def device_difference(d: Mapping[str, Any], other: str) -> Whisker:
     """The gain of one device in percentage points, with the interval that its number of test samples leaves."""
-    own, alone = d["accuracy"]["personalised"], d["accuracy"][LOCAL]
+    own, alone = d["accuracy"]["personalised"], d["accuracy"][other]
     low, high = difference_interval(own, d["held_out"], alone, d["held_out"]) if d["held_out"] else (own - alone,) * 2
     return Whisker(100 * (own - alone), 100 * low, 100 * high)
 

@@ -10,7 +10,7 @@ from edge_sdk.replay.reports import charts, rows, sections
 from edge_sdk.replay.reports.page import COLOURS, KINDS, accuracy_curves, as_json, part_of_rounds, wrap
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.terminal import Result
-from edge_sdk.replay.scores import LOCAL
+from edge_sdk.replay.scores import ALONE
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -26,6 +26,7 @@ def make_seeds_page(found: Result) -> str:
     title = escape(f"{found['method']}: {len(runs)} seeds, {len(runs[0]['devices'])} devices, {found['rounds']} rounds")
     lead = f"seeds {seeds}, data {found['data']['name']}, {found['seconds']:.0f} s each; ± is the deviation over seeds"
     parts = [
+        sections.verdict_section(found),
         f"<h1>{title}</h1><p class='lead'>{escape(lead)}</p>",
         sections.statistics_section(found),
         f"<h2>Accuracy on {part_of_rounds(runs[0])} samples, mean and range over seeds</h2>{curves(runs)}",
@@ -86,11 +87,13 @@ def per_device_chart(runs: Sequence[Result]) -> str:
 
 def differences(runs: Sequence[Result]) -> str:
     """What each device gains over training alone, in each seed by the same samples."""
-    having = by_device(runs, LOCAL, "personalised")
+    other = sections.yardstick_of(d["accuracy"] for run in runs for d in run["devices"])
+    having = by_device(runs, other, "personalised")
     if not having:
         return ""
-    found = {name: spread([100 * (a["personalised"] - a[LOCAL]) for a in some]) for name, some in having.items()}
-    how = "Personalised minus local on test samples, percentage points, mean and range over seeds"
+    found = {name: spread([100 * (a["personalised"] - a[other]) for a in some]) for name, some in having.items()}
+    than = "alone, at best" if other == ALONE else "local"
+    how = f"Personalised minus {than} on test samples, percentage points, mean and range over seeds"
     return sections.differences_part(found, how)
 
 

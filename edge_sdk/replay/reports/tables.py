@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edge_sdk.replay.scores import FLEET, GROUPS, LOCAL, MAJORITY, MIXED
+from edge_sdk.replay.scores import (
+    ALONE,
+    ALONE_LINEAR,
+    ALONE_NETWORK,
+    ALONE_TREES,
+    FLEET,
+    GROUPS,
+    LOCAL,
+    MAJORITY,
+    MIXED,
+    POOLED,
+)
 
 Group = Mapping[str, Any]
 
@@ -14,21 +25,38 @@ TITLES = {
     LOCAL: "local",
     FLEET: "local, one choice for all",
     MIXED: "local part of settling",
+    ALONE: "alone, the best kind",
+    ALONE_NETWORK: "alone, network",
+    ALONE_LINEAR: "alone, linear model",
+    ALONE_TREES: "alone, trees",
+    POOLED: "all data in one place",
 }
 """Model -> what it is called where its name does not say it."""
 PHRASES = dict(zip(GROUPS, ("all {} devices", "{} devices with two classes or more", "{} newcomers"), strict=True))
 METRICS = ("accuracy", "macro_f1", "balanced_accuracy")
 WIDTH = 14
 COLUMNS = " ".join(f"{name:>{WIDTH}}" for name in ("accuracy", "macro-F1", "balanced"))
-HEAD = f"{COLUMNS}   {'against local, points [95 %]':<30}{'> 1 point worse':>15}   against one choice for all"
 
 
-def statistics_table(statistics: Mapping[str, Group]) -> str:
+def statistics_table(statistics: Mapping[str, Group], titles: Mapping[str, str] = TITLES) -> str:
     """Metrics on test samples, means over devices, and the paired differences to training alone.
 
     Devices with two classes or more are left out where that is all of them.
+
+    Args:
+        titles: what models are called, as `verdict.titles_of` has it.
     """
-    return "\n\n".join(group_table(name, group) for name, group in shown_groups(statistics).items())
+    return "\n\n".join(group_table(name, group, titles) for name, group in shown_groups(statistics).items())
+
+
+def yardsticks(group: Group) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The two models of a device alone that others are compared with, and their names.
+
+    They are the strongest neighbour and the network, or the network twice where no neighbour is known.
+    """
+    if group.get(f"against_{ALONE}"):
+        return (ALONE, "alone"), (LOCAL, "against local")
+    return (LOCAL, "local"), (FLEET, "against one choice for all")
 
 
 def shown_groups(statistics: Mapping[str, Group]) -> dict[str, Group]:
@@ -37,16 +65,18 @@ def shown_groups(statistics: Mapping[str, Group]) -> dict[str, Group]:
     return {n: group for n, group in statistics.items() if n != "two_classes" or sizes[n] != sizes.get("all")}
 
 
-def group_table(name: str, group: Group) -> str:
-    title = PHRASES[name].format(group["devices"])
-    rows = [model_row(group, model, metrics) for model, metrics in group["models"].items()]
-    return "\n".join([f"{title:36}{HEAD}", *rows])
+def group_table(name: str, group: Group, titles: Mapping[str, str]) -> str:
+    title, ((_, first), (_, second)) = PHRASES[name].format(group["devices"]), yardsticks(group)
+    wide = max(34, *(len(titles.get(model, model)) for model in group["models"]))
+    head = f"{COLUMNS}   {f'against {first}, points [95 %]':<30}{'> 1 point worse':>15}   {second}"
+    rows = [model_row(group, titles.get(m, m), wide, m, metrics) for m, metrics in group["models"].items()]
+    return "\n".join([f"{title:{wide + 2}}{head}", *rows])
 
 
-def model_row(group: Group, model: str, metrics: Mapping[str, Any]) -> str:
-    own, fleet = (group[f"against_{other}"].get(model) for other in (LOCAL, FLEET))
-    compared = f"{difference_columns(own)}   {interval(fleet)}"
-    return f"  {TITLES.get(model, model):34}{spread_columns(metrics, WIDTH)}   {compared}".rstrip()
+def model_row(group: Group, title: str, wide: int, model: str, metrics: Mapping[str, Any]) -> str:
+    own, other = (group[f"against_{name}"].get(model) for name, _ in yardsticks(group))
+    compared = f"{difference_columns(own)}   {interval(other)}"
+    return f"  {title:{wide}}{spread_columns(metrics, WIDTH)}   {compared}".rstrip()
 
 
 def spread_columns(metrics: Mapping[str, Any], width: int) -> str:
@@ -88,7 +118,7 @@ def confusion_tables(devices: Sequence[Mapping[str, Any]], classes: Sequence[str
         confusion_table(d["device"], model, matrix, classes)
         for d in devices
         for model, matrix in d["confusion"].items()
-        if model not in (MAJORITY, FLEET)
+        if model not in (MAJORITY, FLEET, ALONE)
     )
 
 

@@ -9,12 +9,14 @@ from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
 from edge_sdk.methods.shared.spent import PrivacySpent, to_words
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.tables import TITLES
+from edge_sdk.replay.scores import ALONE
 
 Result = Mapping[str, Any]
 
 HEADER = f"{'round':>6} {'devices':>8} {'loss':>8} {'global':>8} {'personal':>9} {'MB':>8} {'seconds':>8}"
 
 
+PERSONAL = "personalised"
 MOST_DEVICES = 40
 """Devices of a simulation that are shown in a table; a replay shows all."""
 
@@ -47,18 +49,23 @@ def device_table(result: Result) -> str:
     """The table of accuracies, a row for each device, and their mean. Columns are as wide as the longest name."""
     devices = result["devices"]
     wide = max([14, *(len(mark_newcomer(d)) for d in devices)]), max([12, *(len(d["hospital"]) for d in devices)])
-    kinds = f"{'local':>8} {'global':>8} {'personal':>9}"
+    kinds = " ".join(f"{name.replace(PERSONAL, 'personal'):>{width}}" for name, width in columns_of(result).items())
     head = format_row(wide, "device", "hospital", "samples", "held out", "classes", kinds)
-    rows = [device_row(wide, d) for d in devices]
+    rows = [device_row(wide, d, columns_of(result)) for d in devices]
     rule = "-" * len(head)
     note = [NEWCOMERS_NOTE] * any(d.get("newcomer") for d in devices)
-    mean = format_row(wide, "mean", "", "", "", "", format_accuracies(result["accuracy"]))
+    mean = format_row(wide, "mean", "", "", "", "", format_accuracies(result["accuracy"], columns_of(result)))
     return "\n".join([head, rule, *rows, rule, mean, *note])
 
 
-def device_row(wide: tuple[int, int], d: Mapping[str, Any]) -> str:
-    """The row of one device. `wide`: of the columns of names."""
-    accuracies = format_accuracies(d["accuracy"])
+def columns_of(result: Result) -> dict[str, int]:
+    """The models in the table of devices, and how wide their columns are."""
+    return {"local": 8, **({ALONE: 8} if ALONE in result["accuracy"] else {}), "global": 8, PERSONAL: 9}
+
+
+def device_row(wide: tuple[int, int], d: Mapping[str, Any], widths: Mapping[str, int]) -> str:
+    """The row of one device. `wide`: of the columns of names. `widths`: of those of models."""
+    accuracies = format_accuracies(d["accuracy"], widths)
     return format_row(wide, mark_newcomer(d), d["hospital"], d["samples"], d["held_out"], d["classes"], accuracies)
 
 
@@ -72,8 +79,7 @@ def format_row(
     return f"{device:{wide[0]}} {hospital:{wide[1]}} {samples!s:>8} {held_out!s:>9} {classes!s:>8} {rest}"
 
 
-def format_accuracies(accuracy: Mapping[str, float]) -> str:
-    widths = {"local": 8, "global": 8, "personalised": 9}
+def format_accuracies(accuracy: Mapping[str, float], widths: Mapping[str, int]) -> str:
     own = {"personalised": accuracy["companion"], **accuracy} if "companion" in accuracy else accuracy
     return " ".join(format_percent(own.get(kind), width) for kind, width in widths.items())
 

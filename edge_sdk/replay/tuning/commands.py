@@ -35,6 +35,7 @@ def add_tune(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
 
 def do_tune(options: argparse.Namespace) -> int:
     """Tunes, with a line for each trial, and prints what was found."""
+    from edge_sdk.replay.tuning.alone import look_alone, verdict_line
     from edge_sdk.replay.tuning.tune import tune
 
     searches = read_searches(options)
@@ -46,11 +47,20 @@ def do_tune(options: argparse.Namespace) -> int:
     say(f"{'method':<14} {'trial':>7} {'validation':>10} {'best':>7} {'seconds':>8}  settings that were tried")
     budgets = {search.method: search.budget for search in searches}
     found = tune(searches, lambda method, trial, best: say(trial_line(method, budgets[method], trial, best)), say)
+    interrupted = any(len(one.trials) < one.search.budget for one in found)
+    seen = {} if interrupted else look_alone(searches[0], say)
+    said = {one.search.method: verdict_line(one, seen) for one in found}
     if options.json:
-        print(json.dumps({one.search.method: one.as_json() for one in found}))
+        print(json.dumps({name: {**one.as_json(), "verdict": said[name]} for name, one in named(found).items()}))
     else:
-        print("\n" + "\n".join(map(summary_line, found)))
-    return INTERRUPTED if sum(len(one.trials) < one.search.budget for one in found) else 0
+        lines = [f"{name}: {text}" for name, text in said.items() if text]
+        print("\n" + "\n".join([*lines, *map(summary_line, found)]))
+    return INTERRUPTED if interrupted else 0
+
+
+def named(found: Sequence[Found]) -> dict[str, Found]:
+    """What was found, by method."""
+    return {one.search.method: one for one in found}
 
 
 def read_searches(options: argparse.Namespace) -> list[Search]:

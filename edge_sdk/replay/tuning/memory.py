@@ -143,15 +143,16 @@ def play(fleet: Fleet, settings: Mapping[str, Any]) -> Judged:
 
 def mean_of_own(accuracies: Mapping[str, Mapping[str, float]]) -> float:
     """The mean over devices, each with the model that it predicts with, in the order in which a replay adds up."""
-    own = [
-        next(found[model] for model in PREFERRED if model in found)
-        for _, found in sorted(accuracies.items(), key=lambda item: natural(item[0]))
-        if found
-    ]
+    own = [own_accuracy(found) for _, found in sorted(accuracies.items(), key=lambda item: natural(item[0])) if found]
     total = mean(own)
     if total is None:
         raise UsageError("no device has judged a model: the run has ended without an evaluation")
     return total
+
+
+def own_accuracy(found: Mapping[str, float]) -> float:
+    """The accuracy of the model that a device predicts with. `found`: model -> accuracy, one or more."""
+    return next(found[model] for model in PREFERRED if model in found)
 
 
 class Network(Loopback):

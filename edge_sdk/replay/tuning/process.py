@@ -15,7 +15,7 @@ from typing import Any
 
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.tuning.worker import ONE_THREAD, as_job
+from edge_sdk.replay.tuning.worker import LOOK, ONE_THREAD, as_job
 
 Say = Callable[[str], None]
 
@@ -87,6 +87,12 @@ class TrialProcess:
         if found is not None or self.stopping.is_set():
             return found
         return {"error": f"its process ended with code {self.end()}"}
+
+    def look(self) -> dict[str, Any] | None:
+        """The neighbours of the fleet, see alone.py; None: the process has ended."""
+        self.start()
+        self.send({LOOK: True})
+        return self.hear()
 
     def send(self, line: Mapping[str, Any]) -> None:
         assert self.process is not None and self.process.stdin is not None

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 
-ASKED, ERROR, SECONDS = "asked", "error", "seconds"
+ASKED, ERROR, SECONDS, DEVICES = "asked", "error", "seconds", "devices"
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Trial:
         accuracy: on validation samples; None: it failed.
         error: why.
         seconds: that it took.
+        devices: device -> accuracy on validation samples of the model that it predicts with; empty in files of before.
     """
 
     number: int
@@ -36,6 +37,7 @@ class Trial:
     accuracy: float | None
     error: str = ""
     seconds: float = 0.0
+    devices: Mapping[str, float] = field(default_factory=dict)
 
 
 class Study:
@@ -98,8 +100,9 @@ class Study:
         found = list[Trial]()
         for trial in self.study.get_trials(deepcopy=False):
             error, seconds = trial.user_attrs.get(ERROR, ""), trial.user_attrs.get(SECONDS, 0.0)
+            devices = trial.user_attrs.get(DEVICES, {})
             if trial.value is not None or error:
-                found.append(Trial(len(found) + 1, trial.params, trial.value, error, seconds))
+                found.append(Trial(len(found) + 1, trial.params, trial.value, error, seconds, devices))
         return found
 
     def best(self) -> Trial | None:
@@ -123,6 +126,7 @@ class Study:
             self.study.tell(self.current, state=self.optuna.trial.TrialState.FAIL)
             return
         self.current.set_user_attr(SECONDS, outcome[SECONDS])
+        self.current.set_user_attr(DEVICES, outcome.get(DEVICES, {}))
         self.study.tell(self.current, outcome["accuracy"])
 
 

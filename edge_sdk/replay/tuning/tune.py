@@ -91,7 +91,7 @@ class Found:
             "file": str(self.search.file) if self.best else None,
             "validation_accuracy": None if self.best is None else self.best.accuracy,
             "settings": None if self.best is None else complete_settings(self.search, self.best.values),
-            "trials": [asdict(trial) for trial in self.trials],
+            "trials": [{key: value for key, value in asdict(t).items() if key != "devices"} for t in self.trials],
         }
 
 
@@ -137,7 +137,7 @@ def search_one(search: Search, progress: Progress, say: Say, stopping: threading
 
 def describe(search: Search) -> dict[str, Any]:
     """Everything that decides what a trial comes to. The budget does not: a search can be continued."""
-    job = {key: value for key, value in as_job(search.job).items() if key not in ("out", "command")}
+    job = {key: value for key, value in as_job(search.job).items() if key not in ("out", "command", "neighbours")}
     space = {key: repr(values) for key, values in search.space.items()}
     found: dict[str, Any] = json.loads(json.dumps({**job, "settings": search.job.settings, "space": space}))
     return found

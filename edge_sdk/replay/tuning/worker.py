@@ -1,6 +1,6 @@
 """Process that plays the trials of one method: `python -m edge_sdk.replay.tuning.worker`, one JSON object a line.
 
-In:  the job (`as_job` writes it), then for each trial its settings.
+In:  the job (`as_job` writes it), then for each trial its settings; or {"--neighbours": true}, see alone.py.
 Out: {"say": sentence} at any time; {"ready": true} or {"refused": why} once; for each trial {"accuracy", "models",
      "seconds"} or {"error": why}.
 
@@ -22,9 +22,11 @@ from typing import Any
 
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.tuning.memory import Fleet, Kernels, play, prepare
+from edge_sdk.replay.tuning.memory import Fleet, Kernels, own_accuracy, play, prepare
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+LOOK = "--neighbours"
+"""In place of settings: what is asked for are the neighbours."""
 PATHS = ("out", "bundle", "private", "boards", "link")
 """Fields of a job that JSON has no form for, or that no trial needs."""
 
@@ -68,7 +70,8 @@ def play_trial(fleet: Fleet, settings: Mapping[str, Any]) -> dict[str, Any]:
         judged = play(fleet, settings)
     except Exception as error:
         return {"error": str(error) if isinstance(error, AuscultError) else f"{type(error).__name__}: {error}"}
-    return {"accuracy": judged.accuracy, "devices": judged.devices, "seconds": round(time.monotonic() - began, 1)}
+    own = {name: own_accuracy(found) for name, found in judged.devices.items() if found}
+    return {"accuracy": judged.accuracy, "devices": own, "seconds": round(time.monotonic() - began, 1)}
 
 
 def main() -> int:
@@ -81,7 +84,12 @@ def main() -> int:
         return 2
     reply(ready=True)
     for line in sys.stdin:
-        reply(**play_trial(fleet, json.loads(line)))
+        asked = json.loads(line)
+        if LOOK in asked:
+            looked = importlib.import_module("edge_sdk.replay.tuning.alone").look_on_validation
+            reply(**looked(fleet, job.neighbours, job.seed, lambda text: reply(say=text)))
+        else:
+            reply(**play_trial(fleet, asked))
     return 0
 
 

@@ -1,0 +1,74 @@
+"""A linear model and extremely randomised trees, from scikit-learn; nothing else here imports it.
+
+Both give scores (N, classes) in which a class that was not among the training labels is below all others. A device that
+knows one class predicts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.replay.neighbours.features import Floats
+from edge_sdk.replay.neighbours.holders import Codes
+
+Scores = Callable[[Floats], Floats]
+TREES, MOST_STEPS = 300, 1000
+"""Trees of a forest; steps of L-BFGS at most."""
+FARTHEST = 8.0
+"""Standard deviations from the mean at which a standardised feature is cut: few windows make small deviations."""
+
+
+def is_installed() -> bool:
+    """Is scikit-learn there?"""
+    try:
+        return find_spec("sklearn") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def fit_linear(x: Floats, y: Codes, own: Floats, classes: int, c: float) -> Scores:
+    """Multinomial logistic regression with an L2 penalty.
+
+    Args:
+        x, y: to learn from, with augmented copies where there are any.
+        own: the same without copies: features are standardised by their means and deviations.
+        c: one over the penalty's weight.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    mean, scale = own.mean(0), own.std(0) + 1e-6
+
+    def standardised(rows: Floats) -> Floats:
+        return np.asarray(np.clip((rows - mean) / scale, -FARTHEST, FARTHEST))
+
+    scores = scores_of(lambda: LogisticRegression(C=c, max_iter=MOST_STEPS).fit(standardised(x), y), y, classes)
+    return lambda rows: scores(standardised(rows))
+
+
+def fit_trees(x: Floats, y: Codes, classes: int, leaf: int, seed: int) -> Scores:
+    """Extremely randomised trees (P. Geurts, D. Ernst and L. Wehenkel, 2006), one core.
+
+    Args:
+        leaf: samples in a leaf at least.
+    """
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    forest = ExtraTreesClassifier(TREES, min_samples_leaf=leaf, random_state=seed, n_jobs=1)
+    return scores_of(lambda: forest.fit(x, y), y, classes)
+
+
+def scores_of(fit: Callable[[], Any], y: Codes, classes: int) -> Scores:
+    """Probabilities of the classes of y, and -1 of all others; where y has one class there is nothing to fit."""
+    seen = np.unique(y)
+    model = fit() if len(seen) > 1 else None
+
+    def scores(rows: Floats) -> Floats:
+        found = np.full((len(rows), classes), -1.0)
+        found[:, seen] = model.predict_proba(rows) if model is not None and len(rows) else 1.0
+        return found
+
+    return scores

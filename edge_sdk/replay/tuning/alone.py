@@ -1,0 +1,73 @@
+"""The strongest neighbour beside a search: judged on validation samples as the trials are, for tuning has no others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.nodes.assembly import augmentation_of
+from edge_sdk.nodes.labels import class_codes
+from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, look_round
+from edge_sdk.replay.neighbours.told import COMPUTED
+from edge_sdk.replay.reports.verdict import sentence, why_not
+from edge_sdk.replay.scores import ALONE, POOLED, describe_pairs
+from edge_sdk.replay.tuning.memory import Fleet
+from edge_sdk.replay.tuning.process import TrialProcess
+from edge_sdk.replay.tuning.tune import Found, Search
+
+WHERE = " on the validation samples by which all was chosen"
+
+
+def look_on_validation(fleet: Fleet, most: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """The neighbours of a fleet, in the worker: "told", and in "rows" row -> device -> accuracy on validation."""
+
+    def parts(name: str) -> Parts:
+        train, chosen = (
+            (part.x, class_codes(part.labels, fleet.run.classes, f"device {name}")) for part in fleet.samples[name]
+        )
+        return train, chosen, chosen
+
+    source = NeighbourSource(
+        parts=parts,
+        written=[{"device": name, "alone": [], "confusion": {}} for name in fleet.samples],
+        fleet=list(fleet.samples),
+        bundle=fleet.files.bundles[next(iter(fleet.tree))],
+        classes=len(fleet.run.classes),
+        how=augmentation_of(fleet.run),
+        split=bool(fleet.patients),
+        alone=True,
+    )
+    seen = look_round(source, most, seed, say)
+    rows = {
+        row: {name: accuracy_of(found[row]) for name, found in seen["rows"].items() if row in found}
+        for row in (ALONE, POOLED)
+    }
+    return {"told": seen["told"], "rows": rows}
+
+
+def accuracy_of(matrix: Any) -> float:
+    """Share of right answers in a confusion matrix."""
+    return float(np.trace(matrix) / np.sum(matrix))
+
+
+def look_alone(search: Search, say: Callable[[str], None]) -> Mapping[str, Any]:
+    """What `look_on_validation` finds, from a process of its own: libraries have one thread there."""
+    with TrialProcess(search.job, say, threading.Event()) as worker:
+        return worker.look() or {}
+
+
+def verdict_line(found: Found, seen: Mapping[str, Any]) -> str:
+    """Who wins, the neighbour or the best trial of a search; "" where nothing can be said."""
+    if not seen or found.best is None:
+        return ""
+    if seen["told"]["state"] != COMPUTED:
+        return why_not(seen["told"])
+    alone, ours = seen["rows"][ALONE], found.best.devices
+    both = [name for name in alone if name in ours]
+    if not both:
+        return ""
+    pairs = describe_pairs([ours[n] for n in both], [alone[n] for n in both], found.search.job.seed)
+    return sentence(seen["told"], pairs, "the best trial's models", WHERE)
