@@ -22,16 +22,16 @@ from edge_sdk.data.public_inputs import read_public
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.assembly import with_bundle
-from edge_sdk.nodes.deadlines import parse_deadline
-from edge_sdk.nodes.ledgers import count_bytes, list_counters, write_json
-from edge_sdk.nodes.presets import SettingsTable, complete
-from edge_sdk.nodes.rereading import FileWatch, check_changes, find_changes
-from edge_sdk.nodes.serve import serve
-from edge_sdk.nodes.service_files import LEDGER, AggregatorFile
-from edge_sdk.nodes.settings import read_toml, text_without_passwords
-from edge_sdk.nodes.suspensions import SuspensionLog
-from edge_sdk.nodes.trust import signed_by
+from edge_sdk.nodes.configuration.assembly import with_bundle
+from edge_sdk.nodes.configuration.deadlines import parse_deadline
+from edge_sdk.nodes.configuration.presets import SettingsTable, complete
+from edge_sdk.nodes.configuration.settings import read_toml, text_without_passwords
+from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters, write_json
+from edge_sdk.nodes.daemon.serve import serve
+from edge_sdk.nodes.daemon.settings_files import LEDGER, AggregatorFile
+from edge_sdk.nodes.daemon.settings_reload import FileWatch, check_changes, find_changes
+from edge_sdk.nodes.hospital.suspensions import SuspensionLog
+from edge_sdk.nodes.policy.trust import signed_by
 from edge_sdk.simulate.ranks import Ranks, find_ranks
 
 

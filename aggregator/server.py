@@ -42,8 +42,7 @@ from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Complaint, Event, Report, mean_accuracies, mean_loss
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes import mask_giving
-from edge_sdk.nodes.assembly import (
+from edge_sdk.nodes.configuration.assembly import (
     check_bundle,
     family_of,
     fixes_hospitals,
@@ -52,11 +51,12 @@ from edge_sdk.nodes.assembly import (
     make_env,
     method_of,
 )
-from edge_sdk.nodes.deadlines import deadline_above, deadline_of
+from edge_sdk.nodes.configuration.deadlines import deadline_above, deadline_of
+from edge_sdk.nodes.configuration.private_table import Private
+from edge_sdk.nodes.hospital.suspensions import count_suspensions
 from edge_sdk.nodes.kernels.family import AggregatorParts
-from edge_sdk.nodes.mask_keys import AggregatorKeys
-from edge_sdk.nodes.private_table import Private
-from edge_sdk.nodes.suspensions import count_suspensions
+from edge_sdk.nodes.secrets import mask_assignment
+from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys
 from edge_sdk.simulate.ranks import Ranks
 from edge_sdk.wire.options import DEFAULTS, Wire
 
@@ -140,7 +140,7 @@ class Aggregator:
             model=model,
         )
         self.own = {**give_regulariser(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
-        self.own |= mask_giving.for_aggregator(run, masks, self.hospitals)
+        self.own |= mask_assignment.for_aggregator(run, masks, self.hospitals)
         self.check_settings(regulariser)
         self.metrics = Metrics(self.directory / "metrics.jsonl", run.id)
         self.finished, self.files_are_own = threading.Event(), False

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.holders import Holder, Part
 from edge_sdk.contract.run import Run
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.assembly import augmentation_of
+from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.replay.neighbours import holders
 from edge_sdk.replay.neighbours.candidates import LINEAR, NETWORK, TREES
 from edge_sdk.replay.neighbours.find import FoundNeighbours, Question, find_neighbours

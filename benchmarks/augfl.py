@@ -52,8 +52,8 @@ from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.models.zoo import ZOO
-from edge_sdk.nodes.private_table import Private
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.private_table import Private
+from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.replay import datasets
 from edge_sdk.wire.codec.codec import Codec
 

@@ -16,8 +16,8 @@ from benchmarks.fleet import Fleet
 from benchmarks.holders import Holder, drawn, part_of, three_parts
 from edge_sdk.data.traces import cut_windows, load_folder
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.private_table import Private
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.private_table import Private
+from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.replay.bundles import compile_network
 
 WRIST = Path(__file__).parents[1] / "models" / "shipped" / "wrist.bundle"

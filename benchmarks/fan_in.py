@@ -101,7 +101,7 @@ def serve(args: argparse.Namespace, name: str, place: str) -> None:
     elif name not in sizes:
         serve_device(args, name, given)
     else:
-        from edge_sdk.nodes.hospital import Hospital
+        from edge_sdk.nodes.hospital.hospital import Hospital
 
         devices = [name_of(name, i) for i in range(sizes[name])]
         hospital = Hospital(name, aggregator="cloud", devices=devices, **given)
@@ -113,7 +113,7 @@ def serve_device(args: argparse.Namespace, name: str, given: dict[str, Any]) -> 
     import numpy as np
 
     from edge_sdk.data.samples import label_samples
-    from edge_sdk.nodes.device import Device
+    from edge_sdk.nodes.device.device import Device
 
     manifest, run = read_bundle(args.bundle).manifest, run_of(args)
     random = np.random.default_rng(zlib.crc32(name.encode()))

@@ -30,9 +30,9 @@ from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.model.model import Model
+from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
-from edge_sdk.nodes.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
 
 HOSPITALS = 3

@@ -22,7 +22,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation import Evaluate, Scores
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.model.bundle import Bundle, read_bundle
-from edge_sdk.nodes.assembly import make_assembly, make_env
+from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Birth, Hello, Message, pack_frame, unpack_frame
 

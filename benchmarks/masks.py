@@ -54,9 +54,9 @@ from edge_sdk.methods.secret.masking import put_on, take_off
 from edge_sdk.methods.secret.messages import MaskedSum
 from edge_sdk.methods.secret.upload_form import UploadKind
 from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.masks import RunMasks
-from edge_sdk.nodes.sharing import DeviceSecrets, mask_reader
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.secrets.masks import RunMasks
+from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets, mask_reader
 from edge_sdk.wire.codec.codec import Codec
 
 BITS, SAMPLES, ROUNDS = 8, 160, 5

@@ -57,9 +57,9 @@ from edge_sdk.methods.integers.rounded import read_vector, upward
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.shared.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.nodes.allow import CLASSES as BY_CLASS
-from edge_sdk.nodes.allow import Allow
-from edge_sdk.nodes.leaving_scores import limited
+from edge_sdk.nodes.policy.allow import CLASSES as BY_CLASS
+from edge_sdk.nodes.policy.allow import Allow
+from edge_sdk.nodes.policy.score_filter import limited
 
 OPEN = Allow(scores=BY_CLASS, scores_of=1)
 CLASSES, FEATURES, SAMPLES, SHADOWS = 10, 32, 4, 24

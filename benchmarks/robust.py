@@ -40,7 +40,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import NONE, RULES, Robust
 from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.nodes.settings import assigned, from_mapping
+from edge_sdk.nodes.configuration.settings import assigned, from_mapping
 from edge_sdk.replay import datasets
 
 HOSPITALS, DEVICES, EACH, VALIDATION, TESTS = 5, 10, 100, 2000, 3000

@@ -49,11 +49,11 @@ from edge_sdk.methods.settling.method import Choice
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Models
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.assembly import augmentation_of, make_env, method_of, settings_of
+from edge_sdk.nodes.configuration.assembly import augmentation_of, make_env, method_of, settings_of
+from edge_sdk.nodes.configuration.settings import assigned
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
 from edge_sdk.nodes.kernels.own_windows import features_of
-from edge_sdk.nodes.settings import assigned
 from edge_sdk.replay.bundles import compile_network
 from edge_sdk.wire.codec.codec import Codec
 

@@ -35,7 +35,7 @@ from edge_sdk.methods.secret.messages import MaskedSum, SumForm
 from edge_sdk.methods.secret.plan import SecretPlan
 from edge_sdk.methods.secret.pool_hospital import masked
 from edge_sdk.methods.secret.pool_messages import PoolQuestion
-from edge_sdk.nodes.masks import RunMasks
+from edge_sdk.nodes.secrets.masks import RunMasks
 
 PASSES, HOSPITALS, ROUNDS = 5, 3, 40
 BETWEEN = f"masks between {HOSPITALS} hospitals"

@@ -21,34 +21,34 @@ if TYPE_CHECKING:
     from edge_sdk.methods import METHODS as METHODS
     from edge_sdk.model.model import Model as Model
     from edge_sdk.model.split_model import SplitModel as SplitModel
-    from edge_sdk.nodes.budget import TrainingBudget as TrainingBudget
-    from edge_sdk.nodes.device import Device as Device
-    from edge_sdk.nodes.hospital import Hospital as Hospital
-    from edge_sdk.nodes.live_samples import Recording as Recording
-    from edge_sdk.nodes.participant import RunRefused as RunRefused
-    from edge_sdk.nodes.predictions import Prediction as Prediction
-    from edge_sdk.nodes.predictions import Predictions as Predictions
+    from edge_sdk.nodes.device.device import Device as Device
+    from edge_sdk.nodes.device.live_samples import Recording as Recording
+    from edge_sdk.nodes.device.participant import RunRefused as RunRefused
+    from edge_sdk.nodes.hospital.hospital import Hospital as Hospital
+    from edge_sdk.nodes.models.predictions import Prediction as Prediction
+    from edge_sdk.nodes.models.predictions import Predictions as Predictions
+    from edge_sdk.nodes.policy.budget import TrainingBudget as TrainingBudget
     from edge_sdk.wire.options import Wire as Wire
 
 HOMES = {
     "Adam": "algebra.optim",
     "AuscultError": "errors",
-    "Device": "nodes.device",
-    "Hospital": "nodes.hospital",
+    "Device": "nodes.device.device",
+    "Hospital": "nodes.hospital.hospital",
     "METHODS": "methods",
     "Model": "model.model",
     "Patients": "data.patients",
     "PeerError": "errors",
-    "Prediction": "nodes.predictions",
-    "Predictions": "nodes.predictions",
-    "Recording": "nodes.live_samples",
+    "Prediction": "nodes.models.predictions",
+    "Predictions": "nodes.models.predictions",
+    "Recording": "nodes.device.live_samples",
     "Run": "contract.run",
-    "RunRefused": "nodes.participant",
+    "RunRefused": "nodes.device.participant",
     "SGD": "algebra.optim",
     "Samples": "data.samples",
     "StoreLimits": "data.store.sample_store",
     "SplitModel": "model.split_model",
-    "TrainingBudget": "nodes.budget",
+    "TrainingBudget": "nodes.policy.budget",
     "UsageError": "errors",
     "Wire": "wire.options",
 }

@@ -199,20 +199,20 @@ def add_services(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
 
 
 def do_device(options: argparse.Namespace) -> None:
-    from edge_sdk.nodes.serve import serve_devices
+    from edge_sdk.nodes.daemon.serve import serve_devices
 
     serve_devices(options.file, options.once)
 
 
 def do_hospital(options: argparse.Namespace) -> None:
-    from edge_sdk.nodes.serve import serve_hospital
+    from edge_sdk.nodes.daemon.serve import serve_hospital
 
     serve_hospital(options.file, options.once)
 
 
 def do_aggregator(options: argparse.Namespace) -> None:
-    from edge_sdk.nodes.service_files import AggregatorFile
-    from edge_sdk.nodes.settings import read_toml
+    from edge_sdk.nodes.configuration.settings import read_toml
+    from edge_sdk.nodes.daemon.settings_files import AggregatorFile
 
     if find_spec("aggregator") is not None:
         read_toml(options.file, AggregatorFile)  # what is wrong in it is said before torch loads

@@ -28,7 +28,7 @@ WORKSTATION = {
     "tensorboard": "edge_sdk.replay.reports.tensorboard",
     "mlflow": "edge_sdk.replay.reports.mlflow_runs",
     "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key "
-    "edge_sdk.nodes.mask_keys edge_sdk.nodes.sharing",
+    "edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
 }
 """Packages beside the budget, and the few modules that may import each of them, when it is asked for."""
 OF_HARDWARE = {
@@ -223,7 +223,7 @@ def test_the_contract_is_sans_io() -> None:
             assert not found, f"{module} imports {found}; it takes `now` and data and does no I/O"
 
 
-@pytest.mark.parametrize("module", ["nodes.device", "nodes.hospital"])
+@pytest.mark.parametrize("module", ["nodes.device.device", "nodes.hospital.hospital"])
 def test_a_node_loads_nothing_of_replay_or_tools(module: str) -> None:
     code = f"import edge_sdk.{module}, sys; print([m for m in sys.modules if m.startswith('edge_sdk.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -234,7 +234,7 @@ def test_a_node_loads_nothing_of_replay_or_tools(module: str) -> None:
 
 
 def test_importing_the_sdk_loads_no_torch_and_no_onnx() -> None:
-    code = "import edge_sdk.cli, edge_sdk.nodes.serve, sys; print(sorted(sys.modules))"
+    code = "import edge_sdk.cli, edge_sdk.nodes.daemon.serve, sys; print(sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     found = ast.literal_eval(done.stdout)
     loaded = {package_of(name) or name.partition(".")[0] for name in found}

@@ -20,7 +20,7 @@ from torch import nn
 
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.private_table import Private
+from edge_sdk.nodes.configuration.private_table import Private
 
 STATES = ("state", "state_dict", "model", "net")  # where checkpoints keep their tensors, if not at the top
 Tensor = torch.Tensor

@@ -25,7 +25,7 @@ from aggregator.private_model.checkpoint import build_module
 from edge_sdk.arguments import Parser
 from edge_sdk.data.traces import cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.settings import parse_assignment
+from edge_sdk.nodes.configuration.settings import parse_assignment
 from edge_sdk.replay import datasets
 from edge_sdk.replay.bundles import INPUTS
 from edge_sdk.replay.toml_files import write_toml

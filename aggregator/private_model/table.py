@@ -20,9 +20,9 @@ from edge_sdk.data.npz import read_npz
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.augfl.theory import largest_curvature
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.private_table import Private
-from edge_sdk.nodes.settings import from_mapping
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.configuration.private_table import Private
+from edge_sdk.nodes.configuration.settings import from_mapping
 
 HEADS = 33  # purpose of randomness
 

@@ -27,7 +27,7 @@ from aggregator.service.shapes import (
     WHOLE_RUN,
 )
 from edge_sdk.live.fleet_report import STATES
-from edge_sdk.nodes.settings import from_mapping
+from edge_sdk.nodes.configuration.settings import from_mapping
 
 
 @declare(Keys({"runs": ListOf(RUN), **NUMBERS}), query=QUERY)

@@ -26,7 +26,7 @@ from aggregator.service.service import read_connection
 from aggregator.service.view import duration, number, percent
 from edge_sdk.arguments import Parser
 from edge_sdk.errors import AuscultError, say_reason
-from edge_sdk.nodes.settings import assigned
+from edge_sdk.nodes.configuration.settings import assigned
 
 TIMEOUT = 30.0  # seconds
 PAGE = 2000  # rows that are asked for at once

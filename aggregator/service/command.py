@@ -31,9 +31,9 @@ from aggregator.service.watchdog import ServiceWatchdog
 from edge_sdk.arguments import Parser
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.serve import is_orphaned
-from edge_sdk.nodes.settings import read_toml
-from edge_sdk.nodes.watchdog import notify
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.serve import is_orphaned
+from edge_sdk.nodes.daemon.watchdog import notify
 
 log = logging.getLogger("auscult.service")
 LISTEN = "127.0.0.1:8080"

@@ -10,8 +10,8 @@ from aggregator.service.office import Enrolling
 from edge_sdk.contract.limits import check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.mask_keys import AggregatorKeys
-from edge_sdk.nodes.service_files import existing
+from edge_sdk.nodes.daemon.settings_files import existing
+from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.options import Wire
 

@@ -11,7 +11,7 @@ from typing import Any
 from aggregator.service.runs import Wanted
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.nodes.settings import from_mapping
+from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.replay.toml_files import as_toml
 
 TABLES = ("settings", "settle", "augment", "robust", "uploads", "privacy")

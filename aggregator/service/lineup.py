@@ -18,8 +18,8 @@ from aggregator.service.database import Row
 from aggregator.service.placing import PresentFleet, count_devices, describe_absent, find_rivals, has_room, list_lanes
 from aggregator.service.rollout_files import is_rollout
 from aggregator.service.runs import wanted_of
-from edge_sdk.nodes.assembly import fixes_hospitals, fixes_members
-from edge_sdk.nodes.lane_parts import ROLLOUTS
+from edge_sdk.nodes.configuration.assembly import fixes_hospitals, fixes_members
+from edge_sdk.nodes.policy.lanes import ROLLOUTS
 from edge_sdk.wire.topics import MOST_LANES
 
 Taken = dict[int, dict[str, str]]

@@ -16,7 +16,7 @@ from pathlib import Path
 from aggregator.service.database import Row
 from aggregator.service.fleet_file import FleetFile
 from edge_sdk.atomic import make_private_directory, write_text
-from edge_sdk.nodes.mask_keys import AggregatorKeys, make_key, read_private
+from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, make_key, read_private
 
 FOLDER, OWN, ENROLLED = "masks", "aggregator.key", "devices.pub"
 HEAD = (

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.mask_keys import KEY, is_public_key
+from edge_sdk.nodes.secrets.mask_keys import KEY, is_public_key
 from edge_sdk.tools.passphrase import read_passphrase
 from edge_sdk.tools.provision import Provisioner
 

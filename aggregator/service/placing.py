@@ -1,5 +1,6 @@
 """Which devices of a hospital a training is for, as far as the service knows, and whether two trainings have some in
-common. What it does not know it takes for common; the hospital looks again by itself (nodes/device_division.py)."""
+common. What it does not know it takes for common; the hospital looks again by itself
+(nodes/hospital/device_assignment.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from aggregator.service.database import Row
 from aggregator.service.rollout_files import is_rollout
 from aggregator.service.runs import wanted_of
-from edge_sdk.nodes.lane_parts import list_trainings
+from edge_sdk.nodes.policy.lanes import list_trainings
 
 
 @dataclass(frozen=True)

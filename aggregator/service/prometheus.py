@@ -1,6 +1,6 @@
 """GET /metrics: runs, hospitals, devices and the service itself, for Prometheus. It brings a token, as every program.
 
-The names are those of nodes' own metrics where both mean the same (edge_sdk/nodes/prometheus.py).
+The names are those of nodes' own metrics where both mean the same (edge_sdk/nodes/daemon/prometheus.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aggregator.service.runs import ACTIVE, FAILED, FINISHED, PAUSED, PROPOSED, 
 from aggregator.service.service import FleetService
 from aggregator.service.view import list_needs
 from edge_sdk.live.fleet_report import STATES as DEVICE_STATES
-from edge_sdk.nodes.prometheus import PREFIX, escaped
+from edge_sdk.nodes.daemon.prometheus import PREFIX, escaped
 
 Sample = tuple[str, dict[str, str], float]
 STATES = (PROPOSED, QUEUED, RUNNING, PAUSED, STOPPED, FINISHED, FAILED)

@@ -32,9 +32,9 @@ from aggregator.service.runs import (
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.rollout.method import ROLLOUT
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.configuration.presets import STATED
+from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.nodes.kernels.rollout import hash_model, read_model
-from edge_sdk.nodes.presets import STATED
-from edge_sdk.nodes.settings import from_mapping
 
 
 @dataclass(frozen=True, kw_only=True)

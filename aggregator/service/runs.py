@@ -27,8 +27,8 @@ from aggregator.service.database import Database, Row, runs, schedules
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.nodes.assembly import augmentation_of, method_of, settings_of
-from edge_sdk.nodes.presets import PAPER, RECOMMENDED, STATED, SettingsTable, complete
+from edge_sdk.nodes.configuration.assembly import augmentation_of, method_of, settings_of
+from edge_sdk.nodes.configuration.presets import PAPER, RECOMMENDED, STATED, SettingsTable, complete
 
 QUEUED, RUNNING, PAUSED, STOPPED, FINISHED, FAILED = "queued", "running", "paused", "stopped", "finished", "failed"
 PROPOSED = "proposed"

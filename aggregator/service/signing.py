@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge_sdk.atomic import close_to_others, replace_file
-from edge_sdk.nodes.trust import NUMBER_FILE, draw_number
+from edge_sdk.nodes.policy.trust import NUMBER_FILE, draw_number
 from edge_sdk.wire.signatures import Signer, make_private_key
 
 PRIVATE_FILE, PUBLIC_FILE = "signing.key", "trusted.pem"

@@ -43,7 +43,7 @@ from aggregator.service.schedules import look_at_schedules
 from aggregator.service.signing import PRIVATE_FILE
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import AuscultError
-from edge_sdk.nodes.presets import STATED
+from edge_sdk.nodes.configuration.presets import STATED
 from edge_sdk.replay.node_files import run_table
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.toml_files import write_toml

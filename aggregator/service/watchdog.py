@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from edge_sdk.nodes.watchdog import find_period, notify
+from edge_sdk.nodes.daemon.watchdog import find_period, notify
 
 STUCK = 60.0
 """Seconds after which a loop that has not gone round is stuck. The longest that one waits for is half a minute, for the

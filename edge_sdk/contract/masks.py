@@ -1,6 +1,6 @@
 """What a role is given to hide a value and to uncover a sum: keystreams that two nodes share (see methods/secret).
 
-The functions behind this are made of keys that a role never sees (nodes/masks.py).
+The functions behind this are made of keys that a role never sees (nodes/secrets/masks.py).
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ class Method:
         rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
         paper: settings of the paper's experiments, or of its authors' code, where `settings` has other defaults.
         recommended: settings of a run that says nothing of them, where the defaults do badly on small fleets; see
-            edge_sdk/nodes/presets.py.
+            edge_sdk/nodes/configuration/presets.py.
         search: between which values `auscult tune` looks for settings.
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.

@@ -84,8 +84,8 @@ def run_replay(options: argparse.Namespace, job: Replay) -> None:
 
 def do_days(options: argparse.Namespace, job: Replay) -> None:
     """Plays days in virtual time, and prints what they cost."""
-    from edge_sdk.nodes.budget import BudgetFile
-    from edge_sdk.nodes.settings import read_toml
+    from edge_sdk.nodes.configuration.settings import read_toml
+    from edge_sdk.nodes.policy.budget import BudgetFile
     from edge_sdk.replay.days import Days, days_lines, play_days
 
     show = sys.stderr if options.json else sys.stdout
@@ -111,7 +111,7 @@ def export(options: argparse.Namespace, job: Replay, results: Mapping[str, Any])
 
 def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[str, Any]:
     """Runs a replay with several seeds, writes their files and one about all of them, and prints a table."""
-    from edge_sdk.nodes.ledgers import write_json
+    from edge_sdk.nodes.daemon.counter_files import write_json
     from edge_sdk.replay.reports import seeds_page, tables, terminal
     from edge_sdk.replay.reports.choices import choice_lines
     from edge_sdk.replay.reports.verdict import titles_of, verdict
@@ -142,8 +142,8 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
 def read_job(options: argparse.Namespace) -> Replay:
     """The replay that a command line asks for."""
     from edge_sdk.hardware.boards.emulation import parse_boards
-    from edge_sdk.nodes.private_table import Private
-    from edge_sdk.nodes.settings import read_toml
+    from edge_sdk.nodes.configuration.private_table import Private
+    from edge_sdk.nodes.configuration.settings import read_toml
     from edge_sdk.replay.emulated import read_link
     from edge_sdk.replay.plan import Replay
 
@@ -183,7 +183,7 @@ class RoundPrinter:
 
 def write_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Writes result.json and report.html into DIR."""
-    from edge_sdk.nodes.ledgers import write_json
+    from edge_sdk.nodes.daemon.counter_files import write_json
     from edge_sdk.replay.reports import page
 
     write_json(job.out / "result.json", result)

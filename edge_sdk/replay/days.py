@@ -19,16 +19,16 @@ from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.emulation import Emulation
 from edge_sdk.methods.shared.reports import Progress, Report, mean_accuracies
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.allow import Allow
-from edge_sdk.nodes.assembly import family_of, make_assembly, make_env, with_bundle
-from edge_sdk.nodes.budget import TrainingBudget
-from edge_sdk.nodes.deadlines import parse_deadline
-from edge_sdk.nodes.device import Device
-from edge_sdk.nodes.device_service import DeviceService
-from edge_sdk.nodes.hospital import Hospital
-from edge_sdk.nodes.ledgers import write_json
-from edge_sdk.nodes.service_files import DeviceFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.assembly import family_of, make_assembly, make_env, with_bundle
+from edge_sdk.nodes.configuration.deadlines import parse_deadline
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.counter_files import write_json
+from edge_sdk.nodes.daemon.device_service import DeviceService
+from edge_sdk.nodes.daemon.settings_files import DeviceFile
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.policy.allow import Allow
+from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.form import form_cohort

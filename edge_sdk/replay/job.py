@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.assembly import family_of, with_bundle
+from edge_sdk.nodes.configuration.assembly import family_of, with_bundle
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edge_sdk.nodes.presets import Completed
+    from edge_sdk.nodes.configuration.presets import Completed
 
 TRACE_OPTIONS = ("held_out", "validation", "labelled", "label", "window", "stride", "gap")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
@@ -103,8 +103,8 @@ def add_data_options(command: argparse.ArgumentParser) -> None:
 
 def complete_settings(options: argparse.Namespace, method: str | None) -> Completed:
     """Method, rounds and settings that a command line comes to. `method`: the one that it names, if it does."""
-    from edge_sdk.nodes.presets import SettingsTable, complete
-    from edge_sdk.nodes.settings import assigned
+    from edge_sdk.nodes.configuration.presets import SettingsTable, complete
+    from edge_sdk.nodes.configuration.settings import assigned
 
     stated = SettingsTable(
         method=method,
@@ -123,7 +123,7 @@ def complete_settings(options: argparse.Namespace, method: str | None) -> Comple
 
 def read_uploads(options: argparse.Namespace) -> dict[str, Any]:
     """The table of uploads that --bits, --secret and --uploads come to."""
-    from edge_sdk.nodes.settings import assigned
+    from edge_sdk.nodes.configuration.settings import assigned
 
     bits = {} if options.bits is None else {"bits": options.bits}
     return assigned(options.uploads) | bits | ({"secret": True} if options.secret else {})

@@ -12,11 +12,11 @@ from edge_sdk.contract.search import overlaid
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.bad_link import LinkFaults
 from edge_sdk.hardware.boards.emulation import Emulation
-from edge_sdk.nodes.assembly import augmentation_of, family_of, method_of, settings_of
+from edge_sdk.nodes.configuration.assembly import augmentation_of, family_of, method_of, settings_of
+from edge_sdk.nodes.configuration.presets import METHOD, PAPER, RECOMMENDED, ROUNDS, STATED, preset_of
+from edge_sdk.nodes.configuration.private_table import Private, takes_private
 from edge_sdk.nodes.kernels.outputs import check_count
-from edge_sdk.nodes.mask_giving import check_hospitals
-from edge_sdk.nodes.presets import METHOD, PAPER, RECOMMENDED, ROUNDS, STATED, preset_of
-from edge_sdk.nodes.private_table import Private, takes_private
+from edge_sdk.nodes.secrets.mask_assignment import check_hospitals
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.ready import is_ready
@@ -51,7 +51,7 @@ class Replay:
         neighbours: devices whose strongest neighbour is computed, at most; drawn where there are more. 0: none.
         bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
         preset: where settings come from that are not stated here: "recommended", "paper", or "stated" (the method's
-            defaults); see `edge_sdk.nodes.presets`.
+            defaults); see `edge_sdk.nodes.configuration.presets`.
         settings: of the method.
         settle: settings of the settling phase; empty: there is none.
         augment: how devices change windows while they train; empty: not at all.

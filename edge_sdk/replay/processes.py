@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_sdk.errors import AuscultError
-from edge_sdk.nodes.serve import WITH_PARENT
+from edge_sdk.nodes.daemon.serve import WITH_PARENT
 
 
 class ProcessError(AuscultError):

@@ -13,7 +13,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.assembly import augmentation_of
+from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.neighbours.look import NeighbourSource, look_round, read_parts
 from edge_sdk.replay.neighbours.rows import add_rows

@@ -13,7 +13,7 @@ from typing import Any
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.ledgers import write_json
+from edge_sdk.nodes.daemon.counter_files import write_json
 from edge_sdk.replay.data_hash import hash_data
 from edge_sdk.replay.plan import Replay
 

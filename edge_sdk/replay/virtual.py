@@ -25,7 +25,7 @@ from edge_sdk.contract.willing import Reason
 from edge_sdk.data.availability import Availability, Moment
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Progress
-from edge_sdk.nodes.budget import Conditions, Decision, TrainingBudget, decide
+from edge_sdk.nodes.policy.budget import Conditions, Decision, TrainingBudget, decide
 
 TICK = 60.0  # seconds
 DAY = 86400.0

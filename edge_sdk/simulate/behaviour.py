@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.settings import from_mapping
+from edge_sdk.nodes.configuration.settings import from_mapping
 
 HOUR = 3600.0
 PATIENCE = 24 * 366

@@ -22,8 +22,8 @@ import numpy as np
 
 from edge_sdk.data.samples import Cut, cut_parts
 from edge_sdk.data.traces import Windows
-from edge_sdk.nodes.labels import class_codes
-from edge_sdk.nodes.normalise import find_normaliser
+from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.datasets.table import Rows
 from edge_sdk.replay.node_files import NodeFiles

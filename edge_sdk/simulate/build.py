@@ -18,7 +18,7 @@ from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.assembly import TOLD
+from edge_sdk.nodes.configuration.assembly import TOLD
 from edge_sdk.simulate.clients import Clients, RunAll
 from edge_sdk.simulate.crowd import Crowd
 from edge_sdk.simulate.exchange import ClientOutcome, Exchange, RankOutcomes

@@ -119,7 +119,7 @@ def check_place(options: argparse.Namespace) -> None:
 
 def play_one(job: Simulation, ranks: Any, kernels: Any, printer: ClockPrinter) -> dict[str, Any]:
     """Plays one simulation, and writes its result."""
-    from edge_sdk.nodes.ledgers import write_json
+    from edge_sdk.nodes.daemon.counter_files import write_json
     from edge_sdk.replay.reports import page
     from edge_sdk.simulate.job import simulate
 
@@ -142,7 +142,7 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
     """The simulation that a command line asks for."""
     from math import inf
 
-    from edge_sdk.nodes.settings import assigned
+    from edge_sdk.nodes.configuration.settings import assigned
     from edge_sdk.replay.plan import Replay
     from edge_sdk.simulate.behaviour import behaviour_of
     from edge_sdk.simulate.plan import TARGETS, Simulation, default_hospitals

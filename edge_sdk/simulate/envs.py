@@ -14,7 +14,14 @@ from edge_sdk.methods.shared.local import Gradient
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes.assembly import augmentation_of, check_bundle, family_of, make_env, method_of, settings_of
+from edge_sdk.nodes.configuration.assembly import (
+    augmentation_of,
+    check_bundle,
+    family_of,
+    make_env,
+    method_of,
+    settings_of,
+)
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, Family, HospitalParts
 from edge_sdk.nodes.kernels.split import load_model
 from edge_sdk.replay.node_files import CLOUD

@@ -15,9 +15,9 @@ from edge_sdk.methods.shared.evaluation import Scores
 from edge_sdk.methods.shared.reports import Models, sums_on_test, sums_on_validation
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes.device_service import compute_accuracies, measure_density
+from edge_sdk.nodes.daemon.device_service import compute_accuracies, measure_density
 from edge_sdk.nodes.kernels.own_windows import features_of
-from edge_sdk.nodes.working_model import ENSEMBLE
+from edge_sdk.nodes.models.working_model import ENSEMBLE
 from edge_sdk.simulate.clients import Worked
 from edge_sdk.simulate.envs import Envs
 from edge_sdk.simulate.population import ClientData, Part

@@ -12,7 +12,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import Public, read_public, store_public
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, read_bundle
-from edge_sdk.nodes.assembly import family_of, settings_of, with_bundle
+from edge_sdk.nodes.configuration.assembly import family_of, settings_of, with_bundle
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort

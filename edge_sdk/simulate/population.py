@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.samples import Cut, Samples, Stored, samples_of
-from edge_sdk.nodes.labels import class_codes
-from edge_sdk.nodes.normalise import find_normaliser
+from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.node_files import NodeFiles
 
 Part = tuple[npt.NDArray[Any], npt.NDArray[Any]]

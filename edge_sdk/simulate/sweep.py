@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.settings import assigned
+from edge_sdk.nodes.configuration.settings import assigned
 from edge_sdk.simulate.behaviour import Behaviour, behaviour_of
 from edge_sdk.simulate.plan import Simulation
 

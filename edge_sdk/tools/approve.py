@@ -22,7 +22,7 @@ def add_approve(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> No
 
 def do_approve(options: argparse.Namespace) -> None:
     from edge_sdk.errors import UsageError
-    from edge_sdk.nodes.approvals import decide, list_asked, list_folders
+    from edge_sdk.nodes.policy.approvals import decide, list_asked, list_folders
 
     if not options.folder.is_dir():
         raise UsageError(f"{options.folder}: there is no such folder; name that of a hospital or a device")
@@ -37,7 +37,7 @@ def do_approve(options: argparse.Namespace) -> None:
 
 def find_folder(folder: Path, run: str) -> Path:
     """Folder of the lane in which a node was offered a run of this name; its own, where it was offered none."""
-    from edge_sdk.nodes.approvals import list_asked, list_folders
+    from edge_sdk.nodes.policy.approvals import list_asked, list_folders
 
     lanes = reversed(list_folders(folder))
     return next((lane for lane in lanes if any(about["id"] == run for about in list_asked(lane))), folder)

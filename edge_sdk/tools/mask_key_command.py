@@ -18,7 +18,7 @@ def add_mask_key(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
 
 def do_mask_key(options: argparse.Namespace) -> None:
     from edge_sdk.errors import UsageError
-    from edge_sdk.nodes.mask_keys import make_key
+    from edge_sdk.nodes.secrets.mask_keys import make_key
 
     if options.file.exists():
         raise UsageError(f"{options.file}: is there already; what was masked with it could not be opened with another")

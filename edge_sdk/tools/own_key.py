@@ -122,7 +122,7 @@ class LibraryTool:
         return x509.load_pem_x509_certificate(certificate.encode()).fingerprint(hashes.SHA256()).hex()
 
     def make_mask_key(self, path: Path) -> str:
-        from edge_sdk.nodes.mask_keys import make_key
+        from edge_sdk.nodes.secrets.mask_keys import make_key
 
         return make_key(path)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.nodes.service_files import LEDGER
-from edge_sdk.nodes.suspensions import KEY, tell_remedy
+from edge_sdk.nodes.daemon.settings_files import LEDGER
+from edge_sdk.nodes.hospital.suspensions import KEY, tell_remedy
 from edge_sdk.tools.findings import Finding
 from edge_sdk.tools.node_files import is_running
 

@@ -13,7 +13,7 @@ from aggregator.private_model.checkpoint import compute_outputs
 from aggregator.private_model.crd import Crd, CrdOptions, heads_in
 from aggregator.private_model.regulariser import ComparedBatch, Distilled, KdOptions, Stateless, kd
 from aggregator.private_model.torch_graph import TorchGraph
-from edge_sdk.nodes.private_table import Private
+from edge_sdk.nodes.configuration.private_table import Private
 
 SAMPLES, INPUTS, CLASSES, TEACHER, STUDENT = 23, 5, 3, 6, 4
 RNG = np.random.default_rng(0)

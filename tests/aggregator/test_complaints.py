@@ -18,8 +18,8 @@ from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.registration import Overclaimed
 from edge_sdk.methods.shared.suspension import Suspended
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.service_files import AggregatorFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 BUNDLE = read_bundle(WRIST)

@@ -11,7 +11,7 @@ import torch
 from aggregator.private_model import table as private
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.nodes.private_table import Private
+from edge_sdk.nodes.configuration.private_table import Private
 from tests.aggregator import private_models
 from tests.aggregator.private_models import (
     LABELS,

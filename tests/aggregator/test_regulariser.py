@@ -12,7 +12,7 @@ from aggregator.private_model.crd import Crd, CrdOptions
 from aggregator.private_model.regulariser import Distilled, SquaredDistance
 from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.private_table import Private
+from edge_sdk.nodes.configuration.private_table import Private
 from tests.aggregator import private_models
 from tests.aggregator.private_models import (
     LOSSES,

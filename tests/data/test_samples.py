@@ -7,8 +7,8 @@ import pytest
 
 from edge_sdk.data.samples import Cut, Samples, Stored, samples_of, store_samples
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.service_files import DeviceFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.settings_files import DeviceFile
 from edge_sdk.replay.traces.synth import write_traces
 
 X, LABELS = np.arange(6, dtype=np.float32).reshape(3, 2), np.array(["a", "b", "a"])

@@ -19,8 +19,8 @@ from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import Store
 from edge_sdk.methods.integers.messages import Changes, Integers
-from edge_sdk.nodes.assembly import make_assembly, method_of, settings_of
-from edge_sdk.nodes.epsilon_ledger import EpsilonLedger, rho_of_answer
+from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of
+from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger, rho_of_answer
 from edge_sdk.wire.frames import Message
 from tests.methods.problems import DEVICES, envs_of, play
 

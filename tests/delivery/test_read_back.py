@@ -23,7 +23,7 @@ from edge_sdk.live.directory import as_decoded, decode_run, encode_run
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.nodes.assembly import record_codec
+from edge_sdk.nodes.configuration.assembly import record_codec
 from edge_sdk.wire.frames import LARGEST
 from tests.methods.problems import LAYOUT, envs_of, play
 from tests.methods.test_contract import settings_of

@@ -14,7 +14,7 @@ from unittest import mock
 
 from edge_sdk.cli import main, split_arguments
 from edge_sdk.methods import METHODS
-from edge_sdk.nodes.settings import assigned, from_mapping
+from edge_sdk.nodes.configuration.settings import assigned, from_mapping
 from tests.docs.pages import ROOT
 
 

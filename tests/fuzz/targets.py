@@ -25,9 +25,9 @@ from edge_sdk.data.traces import cut_windows, read_trace
 from edge_sdk.errors import AuscultError
 from edge_sdk.live.roster import Roster
 from edge_sdk.model import bundle
-from edge_sdk.nodes.presets import SettingsFile
-from edge_sdk.nodes.service_files import AggregatorFile, DeviceFile, HospitalFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.presets import SettingsFile
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile, HospitalFile
 from edge_sdk.wire import frames
 from tests.wire.test_codec_fuzz import CODEC, WRITTEN
 

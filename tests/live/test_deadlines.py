@@ -13,8 +13,8 @@ import pytest
 
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.deadlines import Deadline, deadline_above, parse_deadline
-from edge_sdk.nodes.prometheus import exposition
+from edge_sdk.nodes.configuration.deadlines import Deadline, deadline_above, parse_deadline
+from edge_sdk.nodes.daemon.prometheus import exposition
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually

@@ -17,7 +17,7 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.fleet_report import describe_child
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.willingness import Willingness
-from edge_sdk.nodes import telling_facts
+from edge_sdk.nodes.device import machine_facts
 from edge_sdk.wire.frames import Birth, pack_frame, unpack_frame
 from tests.live.test_willing import header_of
 
@@ -49,11 +49,11 @@ def test_only_what_its_owner_lets_it_is_told(monkeypatch: pytest.MonkeyPatch, tm
     supply.mkdir(parents=True)
     for name, text in (("type", "Battery"), ("capacity", "87"), ("status", "Discharging"), ("present", "1")):
         (supply / name).write_text(text)
-    monkeypatch.setattr(telling_facts, "ROOT", tmp_path)
-    monkeypatch.setattr(telling_facts, "read_board", lambda: "Board\0 of\n a " + 99 * "x")
-    assert telling_facts.facts_reader([BATTERY])() == DeviceFacts(battery=80)
-    assert telling_facts.facts_reader([VERSION])().version and not telling_facts.facts_reader([VERSION])().board
-    board = telling_facts.facts_reader([BOARD])()
+    monkeypatch.setattr(machine_facts, "ROOT", tmp_path)
+    monkeypatch.setattr(machine_facts, "read_board", lambda: "Board\0 of\n a " + 99 * "x")
+    assert machine_facts.facts_reader([BATTERY])() == DeviceFacts(battery=80)
+    assert machine_facts.facts_reader([VERSION])().version and not machine_facts.facts_reader([VERSION])().board
+    board = machine_facts.facts_reader([BOARD])()
     assert board.board.startswith("Board of a xxx") and len(board.board) == LONGEST and board.battery is None
     with pytest.raises(UsageError, match="tells = 'weight': expected some of version, board, battery"):
         check_told([VERSION, "weight"])

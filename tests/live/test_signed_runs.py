@@ -13,7 +13,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.live.directory import decode_run, encode_run, is_same_training
 from edge_sdk.live.runtime import Runtime
-from edge_sdk.nodes.trust import Trust, draw_number
+from edge_sdk.nodes.policy.trust import Trust, draw_number
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire.signatures import SignatureError, Signer, make_private_key, sign_run
 from tests.delivery import roles
@@ -129,5 +129,5 @@ def test_a_damaged_note_of_what_was_taken_lets_nothing_in(tmp_path: Path) -> Non
 def test_numbers_grow_also_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock: Callable[[], int] = lambda: 5_000_000  # noqa: E731
     first = draw_number(tmp_path / "signed")
-    monkeypatch.setattr("edge_sdk.nodes.trust.time.time_ns", clock)
+    monkeypatch.setattr("edge_sdk.nodes.policy.trust.time.time_ns", clock)
     assert draw_number(tmp_path / "signed") == first + 1

@@ -10,7 +10,7 @@ import pytest
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.prometheus import exposition
+from edge_sdk.nodes.daemon.prometheus import exposition
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing

@@ -24,7 +24,7 @@ from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.registration import Overclaimed
 from edge_sdk.methods.shared.reports import Diverged, Progress, Report
 from edge_sdk.methods.shared.suspension import Suspended
-from edge_sdk.nodes.assembly import record_codec
+from edge_sdk.nodes.configuration.assembly import record_codec
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, TREE, envs_of, play, state, told
 from tests.methods.test_bad_devices import BAD, GARBAGE, attacked, settings_of

@@ -10,7 +10,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.contract.search import OneOf, Range, flattened, nested, overlaid
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.nodes.assembly import settings_of
+from edge_sdk.nodes.configuration.assembly import settings_of
 
 
 def extremes(values: Range | OneOf) -> list[Any]:

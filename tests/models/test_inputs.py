@@ -14,7 +14,7 @@ from edge_sdk.models.cli import main
 from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.models.rules import RULES
-from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.device.device import Device
 from tests.simulate.jobs import job_of, play
 
 TEXT = """

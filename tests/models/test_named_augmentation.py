@@ -11,7 +11,7 @@ from edge_sdk.model.bundle import parse, read_bundle
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.spec import Spec
-from edge_sdk.nodes.assembly import with_bundle
+from edge_sdk.nodes.configuration.assembly import with_bundle
 from edge_sdk.tools.bundle_commands import describe
 from tests.simulate.jobs import job_of, play
 from tests.simulate.test_job import model_of, without_times

@@ -17,11 +17,11 @@ from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.model.bundle import Bundle, read_bundle
-from edge_sdk.nodes.allow import BY_HAND, Allow, RunFacts, find_objections
-from edge_sdk.nodes.approvals import decide, digest_of, list_asked
-from edge_sdk.nodes.assembly import make_assembly, make_env
-from edge_sdk.nodes.gate import Gate
-from edge_sdk.nodes.hospital import Hospital
+from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
+from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.policy.admission import Gate
+from edge_sdk.nodes.policy.allow import BY_HAND, Allow, RunFacts, find_objections
+from edge_sdk.nodes.policy.approvals import decide, digest_of, list_asked
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.replay.bundles import find_shipped_bundle
 from tests.delivery.fleet import eventually
@@ -56,7 +56,7 @@ def test_each_rule_objects(allow: Allow, facts: dict[str, int], says: str) -> No
 
 
 def test_rules_that_are_kept_let_a_run_in() -> None:
-    from edge_sdk.nodes.assembly import method_of
+    from edge_sdk.nodes.configuration.assembly import method_of
 
     names = tuple({kind.__name__ for kind in method_of(RUN).messages})
     allow = Allow(methods=("fedavg",), messages=names, hours=NIGHT, max_bytes=10, approval=BY_HAND)
@@ -207,7 +207,7 @@ def test_a_list_of_methods_says_of_rollouts_too_whether_they_may_come() -> None:
 
 
 def test_a_run_with_noise_or_secret_sums_keeps_the_devices_of_its_start() -> None:
-    from edge_sdk.nodes.assembly import fixes_members
+    from edge_sdk.nodes.configuration.assembly import fixes_members
 
     assert fixes_members(RUN) == ""
     assert "noise" in fixes_members(replace(RUN, privacy={"epsilon": 1.0}))

@@ -20,12 +20,12 @@ from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Models
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.device import Device
-from edge_sdk.nodes.device_service import DeviceService
-from edge_sdk.nodes.normalise import find_normaliser
-from edge_sdk.nodes.progress_log import ProgressLog
-from edge_sdk.nodes.service_files import DeviceFile
-from edge_sdk.nodes.warm_start import find_earlier
+from edge_sdk.nodes.daemon.device_service import DeviceService
+from edge_sdk.nodes.daemon.settings_files import DeviceFile
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.progress_log import ProgressLog
+from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+from edge_sdk.nodes.models.warm_start import find_earlier
 from edge_sdk.wire.link import Backoff
 from tests.model.bundle_files import repacked
 

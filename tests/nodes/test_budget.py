@@ -9,8 +9,8 @@ import pytest
 
 from edge_sdk.contract.willing import SENTENCES, Reason
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.budget import Conditions, Decision, TrainingBudget, decide, is_within
-from edge_sdk.nodes.settings import from_mapping
+from edge_sdk.nodes.configuration.settings import from_mapping
+from edge_sdk.nodes.policy.budget import Conditions, Decision, TrainingBudget, decide, is_within
 
 GOOD = Conditions(
     battery=0.9, charging=True, celsius=40.0, busy=0.05, metered=False, joules=10.0, minute=23 * 60, allowed=True

@@ -12,7 +12,7 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.reports import Models
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.device.device import Device
 from tests.model.bundle_files import repacked
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"

@@ -13,10 +13,10 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import Cancelled, PeerError, UsageError
 from edge_sdk.methods.integers.messages import Changes, Integers
-from edge_sdk.nodes.allow import Allow, RunFacts, find_objections
-from edge_sdk.nodes.approvals import digest_of
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.epsilon_ledger import EARLIER, FILE, EpsilonLedger, rho_of_answer, rho_of_run, shortened
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.policy.allow import Allow, RunFacts, find_objections
+from edge_sdk.nodes.policy.approvals import digest_of
+from edge_sdk.nodes.policy.epsilon_ledger import EARLIER, FILE, EpsilonLedger, rho_of_answer, rho_of_run, shortened
 from tests.methods.integers.test_noise import Seeded
 from tests.methods.problems import DEVICES, envs_of, play
 

@@ -14,10 +14,10 @@ from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.registration import Overclaimed
 from edge_sdk.methods.shared.reports import Diverged
 from edge_sdk.methods.shared.suspension import Suspended
-from edge_sdk.nodes.device import Device
-from edge_sdk.nodes.hospital import Hospital
-from edge_sdk.nodes.service_files import HospitalFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.settings_files import HospitalFile
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.hospital.hospital import Hospital
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 WHERE = {"broker": "mqtt://127.0.0.1:1", "bundle": WRIST}

@@ -16,8 +16,8 @@ from edge_sdk.methods.hsgd.settings import Plan
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Event, Models, Progress, Report
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.assembly import check_bundle, family_of
-from edge_sdk.nodes.kernels.table import FAMILIES
+from edge_sdk.nodes.configuration.assembly import check_bundle, family_of
+from edge_sdk.nodes.configuration.kernel_families import FAMILIES
 
 SHIPPED = Path(__file__).parents[2] / "models" / "shipped"
 

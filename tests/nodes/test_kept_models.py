@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.nodes.kept_models import KeptModels, load, save
+from edge_sdk.nodes.models.kept_models import KeptModels, load, save
 
 THETA = np.arange(500, dtype=np.float32)
 

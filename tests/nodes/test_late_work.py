@@ -17,7 +17,7 @@ from edge_sdk.delivery.calls import Calls
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.members import Members
 from edge_sdk.delivery.store import Store
-from edge_sdk.nodes.assembly import make_assembly, make_env
+from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 
 FIRST, ALONE, ALL = {"cloud": "first-b", "ready": 1}, {"cloud": "rigorous", "ready": 1}, {"cloud": "sync"}
 

@@ -23,8 +23,8 @@ from edge_sdk.methods.shared.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.gather import Sum
 from edge_sdk.methods.shared.reports import Progress, Report, mean_loss
 from edge_sdk.methods.shared.scores import check_scores
-from edge_sdk.nodes.allow import CLASSES, Allow, RunFacts, find_objections
-from edge_sdk.nodes.leaving_scores import allowed_message, allowed_scores, leaving, limited
+from edge_sdk.nodes.policy.allow import CLASSES, Allow, RunFacts, find_objections
+from edge_sdk.nodes.policy.score_filter import allowed_message, allowed_scores, leaving, limited
 from tests.methods.problems import DEVICES, TREE, envs_of, play, told
 from tests.methods.test_contract import settings_of
 

@@ -20,8 +20,8 @@ from edge_sdk.data.store.sample_store import StoreLimits
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Models
-from edge_sdk.nodes.device import Device
-from edge_sdk.nodes.live_samples import Recording
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.live_samples import Recording
 from tests.delivery.fleet import eventually
 
 ROOT = Path(__file__).parents[2]

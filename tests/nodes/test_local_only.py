@@ -9,7 +9,7 @@ import pytest
 
 from edge_sdk.methods import METHODS, fedavg
 from edge_sdk.methods.fedbcd import settings as fedbcd_settings
-from edge_sdk.nodes.local_only import train_alone
+from edge_sdk.nodes.evaluation.local_training import train_alone
 
 TARGET = np.array([1.0, -0.5])
 

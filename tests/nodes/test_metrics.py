@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.nodes.prometheus import Endpoint
+from edge_sdk.nodes.daemon.prometheus import Endpoint
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing

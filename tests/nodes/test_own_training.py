@@ -16,7 +16,7 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedavg import FEDAVG, DeviceState, FedavgModel
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.device.device import Device
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 NAMES = ("a", "b", "c")

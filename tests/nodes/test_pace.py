@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.hardware.boards.telemetry import read_telemetry
-from edge_sdk.nodes.budget import TrainingBudget
-from edge_sdk.nodes.conditions import DayLedger, OthersShare, day_of
-from edge_sdk.nodes.pace import LEDGER, TrainingPace
+from edge_sdk.nodes.device.conditions import DayLedger, OthersShare, day_of
+from edge_sdk.nodes.device.pace import LEDGER, TrainingPace
+from edge_sdk.nodes.policy.budget import TrainingBudget
 from tests.hardware.boards.fake_root import lay
 
 LOG = logging.getLogger("test")
@@ -136,7 +136,7 @@ def test_the_share_of_others_and_the_route_from_linux_files(tmp_path: Path, monk
     lines = ["wlan0 00000000 0101A8C0 0003 0 0 600 00000000", "wwan0 00000000 0101A8C0 0003 0 0 700 00000000"]
     lay(tmp_path, {"proc/net/route": "\n".join([header, *lines]), "proc/stat": "cpu 100 0 100 700 100 0 0 0 0 0"})
     telemetry, own, others = read_telemetry(tmp_path), [5.0], OthersShare()
-    monkeypatch.setattr("edge_sdk.nodes.conditions.cpu_seconds", lambda: own[0])
+    monkeypatch.setattr("edge_sdk.nodes.device.conditions.cpu_seconds", lambda: own[0])
     assert telemetry.route == "wlan0" and telemetry.cpu_seconds == (2.0, 10.0)
     assert others.measure(telemetry) is None
     lay(tmp_path, {"proc/stat": "cpu 400 0 200 900 100 0 0 0 0 0"})  # 6 s more, of which 4 s busy, 3 s by this process

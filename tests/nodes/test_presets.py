@@ -10,8 +10,8 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.nodes import presets
-from edge_sdk.nodes.presets import Completed, SettingsTable, complete
+from edge_sdk.nodes.configuration import presets
+from edge_sdk.nodes.configuration.presets import Completed, SettingsTable, complete
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,9 @@ import pytest
 from edge_sdk.delivery.store import Store
 from edge_sdk.errors import UsageError
 from edge_sdk.live.directory import NodeDirectory
-from edge_sdk.nodes import kept_models, ledgers
-from edge_sdk.nodes.settings import text_without_passwords
+from edge_sdk.nodes.configuration.settings import text_without_passwords
+from edge_sdk.nodes.daemon import counter_files
+from edge_sdk.nodes.models import kept_models
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.options import Wire
@@ -71,7 +72,7 @@ def test_a_nodes_directory_is_closed_but_never_somebody_elses(tmp_path: Path) ->
 
 def test_models_and_ledgers_are_private(tmp_path: Path) -> None:
     kept_models.save(tmp_path / "run.npz", kept_models.KeptModels({"personal": np.ones(3, np.float32)}))
-    ledgers.write_json(tmp_path / "ledger.json", {})
+    counter_files.write_json(tmp_path / "ledger.json", {})
     assert {*modes(tmp_path).values()} == {0o600}
 
 

@@ -19,10 +19,10 @@ from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.fedslr.messages import FedslrModel
 from edge_sdk.methods.settling.equations import component, local_model
 from edge_sdk.methods.settling.settings import Settling
-from edge_sdk.nodes.assembly import make_assembly, make_env
-from edge_sdk.nodes.budget import TrainingBudget
-from edge_sdk.nodes.pace import PROGRESS, TrainingPace
-from edge_sdk.nodes.progress import CallProgress
+from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
+from edge_sdk.nodes.device.pace import PROGRESS, TrainingPace
+from edge_sdk.nodes.device.progress import CallProgress
+from edge_sdk.nodes.policy.budget import TrainingBudget
 from tests.methods.settling.problems import LAYOUT, Network, network
 from tests.methods.settling.problems import THETA0 as START
 

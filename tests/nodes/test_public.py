@@ -12,8 +12,8 @@ from edge_sdk.data.public_inputs import read_public, store_public
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.assembly import check_identity
-from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.configuration.assembly import check_identity
+from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.kernels import outputs
 from edge_sdk.replay.cohorts.datasets import set_apart
 from edge_sdk.replay.cohorts.form import form_cohort

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.nodes.renewal import EVERY, FIRST, NOTE, Renewal
+from edge_sdk.nodes.daemon.certificate_renewal import EVERY, FIRST, NOTE, Renewal
 from tests.delivery.fleet import eventually
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge_sdk.atomic import write_text
-from edge_sdk.nodes.rereading import FileWatch
+from edge_sdk.nodes.daemon.settings_reload import FileWatch
 
 
 def test_a_file_that_was_written_again_is_noticed_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.settings import from_mapping, parse_assignment, read_toml
+from edge_sdk.nodes.configuration.settings import from_mapping, parse_assignment, read_toml
 from edge_sdk.wire.options import Wire
 
 

@@ -19,11 +19,11 @@ from edge_sdk.methods.settling.method import Choice
 from edge_sdk.methods.shared.local import gradient, steady_gradient
 from edge_sdk.methods.shared.reports import Event, Models
 from edge_sdk.model.model import Model
-from edge_sdk.nodes import kept_models
-from edge_sdk.nodes.assembly import augmentation_of, make_env, method_of
-from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.configuration.assembly import augmentation_of, make_env, method_of
+from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
+from edge_sdk.nodes.models import kept_models
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 RNG = np.random.default_rng(0)

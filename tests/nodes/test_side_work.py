@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from edge_sdk.delivery.counters import Counters
-from edge_sdk.nodes import serve
-from edge_sdk.nodes.side_work import SideWork
+from edge_sdk.nodes.daemon import serve
+from edge_sdk.nodes.daemon.background_work import SideWork
 
 
 class Counting:

@@ -16,11 +16,11 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.methods.shared.guard import Guard
-from edge_sdk.nodes.hospital import Hospital
-from edge_sdk.nodes.hospital_service import HospitalService
-from edge_sdk.nodes.prometheus import exposition
-from edge_sdk.nodes.rereading import refuse_rereading
-from edge_sdk.nodes.suspensions import SuspensionLog
+from edge_sdk.nodes.daemon.hospital_service import HospitalService
+from edge_sdk.nodes.daemon.prometheus import exposition
+from edge_sdk.nodes.daemon.settings_reload import refuse_rereading
+from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.suspensions import SuspensionLog
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 FILE = f"""name = "north"

@@ -13,15 +13,15 @@ import pytest
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.bundle_shelf import Kind
-from edge_sdk.nodes.device import Device
-from edge_sdk.nodes.device_division import read_left
-from edge_sdk.nodes.hospital import Hospital
-from edge_sdk.nodes.lane_parts import list_trainings
-from edge_sdk.nodes.service_files import HospitalFile
-from edge_sdk.nodes.settings import read_toml
-from edge_sdk.nodes.shared_trust import TAKEN_FILE
-from edge_sdk.nodes.trust import Trust
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.settings_files import HospitalFile
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.hospital.bundles import Kind
+from edge_sdk.nodes.hospital.device_assignment import read_left
+from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.policy.lanes import list_trainings
+from edge_sdk.nodes.policy.shared_trust import TAKEN_FILE
+from edge_sdk.nodes.policy.trust import Trust
 from edge_sdk.replay.toml_files import write_toml
 from edge_sdk.wire.signatures import Signer, make_private_key, sign_run
 

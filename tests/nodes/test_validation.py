@@ -16,7 +16,7 @@ from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.shared.evaluation import Evaluate, Scores, evaluated
 from edge_sdk.methods.shared.reports import Report, mean_accuracies, sums_on_test, sums_on_validation
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.assembly import make_env
+from edge_sdk.nodes.configuration.assembly import make_env
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
 

@@ -16,10 +16,10 @@ from edge_sdk.methods.rollout.messages import VersionKept, VersionLeft, VersionT
 from edge_sdk.methods.shared.evaluation import Finished
 from edge_sdk.methods.shared.reports import Models
 from edge_sdk.model.bundle import parse, read_bundle
-from edge_sdk.nodes import versions
-from edge_sdk.nodes.assembly import fixes_hospitals, fixes_members
-from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.configuration.assembly import fixes_hospitals, fixes_members
+from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.kernels.rollout import hash_model
+from edge_sdk.nodes.models import versions
 from tests.model.bundle_files import repacked
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"

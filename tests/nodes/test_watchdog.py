@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.nodes.watchdog import STUCK, Watchdog, find_period, notify
+from edge_sdk.nodes.daemon.watchdog import STUCK, Watchdog, find_period, notify
 
 
 @pytest.fixture

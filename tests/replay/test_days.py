@@ -9,7 +9,7 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.emulation import parse_boards
-from edge_sdk.nodes.budget import TrainingBudget
+from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.replay.days import Days, days_lines, play_days
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.traces.synth import write_traces

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edge_sdk.nodes.device_service import ALONE, ProgressNote
+from edge_sdk.nodes.daemon.device_service import ALONE, ProgressNote
 from edge_sdk.replay import watch
 from edge_sdk.replay.processes import NodeProcesses, ProcessError
 

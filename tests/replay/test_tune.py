@@ -18,7 +18,7 @@ from edge_sdk import cli
 from edge_sdk.contract.search import OneOf, Range
 from edge_sdk.data.samples import SplitSamples
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.presets import SettingsTable, complete
+from edge_sdk.nodes.configuration.presets import SettingsTable, complete
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.tuning import memory
 from edge_sdk.replay.tuning.memory import Fleet, make_envs, play, prepare

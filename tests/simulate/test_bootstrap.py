@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="the simulations of these tests need the agg
 from edge_sdk import cli
 from edge_sdk.data.samples import Cut, samples_of
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.normalise import find_normaliser
+from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.reports import simulated, terminal

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from edge_sdk.data.samples import Samples
-from edge_sdk.nodes import pace
-from edge_sdk.nodes.budget import TrainingBudget
-from edge_sdk.nodes.device import Device
+from edge_sdk.nodes.device import pace
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.policy.budget import TrainingBudget
 from tests.nodes.test_pace import lay_battery
 
 BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"

@@ -24,8 +24,8 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.models.zoo.dense import MLP
-from edge_sdk.nodes.private_table import Private
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.private_table import Private
+from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.replay.broker import EmbeddedBroker
 
 LAMBDA = 0.731058

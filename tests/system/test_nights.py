@@ -17,9 +17,9 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.run import Run
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.assembly import make_assembly, make_env
-from edge_sdk.nodes.hospital import Hospital
-from edge_sdk.nodes.pace import PROGRESS
+from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
+from edge_sdk.nodes.device.pace import PROGRESS
+from edge_sdk.nodes.hospital.hospital import Hospital
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.delivery.live import QUICK, Live

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.nodes.device import Device
-from edge_sdk.nodes.own_training import Arrays
+from edge_sdk.nodes.device.custom_training import Arrays
+from edge_sdk.nodes.device.device import Device
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.bundles import compile_network
 from tests.delivery.fleet import eventually

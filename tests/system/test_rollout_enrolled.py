@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk.nodes.versions import Versions
+from edge_sdk.nodes.models.versions import Versions
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.methods.rollout.messages import VersionOffer
-from edge_sdk.nodes.versions import Versions
+from edge_sdk.nodes.models.versions import Versions
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
 

@@ -16,7 +16,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import label_samples, store_samples
 from edge_sdk.methods.settling.method import Choice
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes import kept_models
+from edge_sdk.nodes.models import kept_models
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.bundles import compile_network
 from edge_sdk.replay.datasets import prepare

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.nodes.presets import SettingsFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.presets import SettingsFile
+from edge_sdk.nodes.configuration.settings import read_toml
 from tests.system.test_replay_of_data import auscult
 
 pytest.importorskip("torch", reason="the aggregator needs torch")

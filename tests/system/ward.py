@@ -15,8 +15,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.rollout.messages import RolloutVerdict
 from edge_sdk.methods.shared.reports import Progress
-from edge_sdk.nodes.device import Device
-from edge_sdk.nodes.hospital import Hospital
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.hospital.hospital import Hospital
 from edge_sdk.nodes.kernels.rollout import hash_model
 from edge_sdk.wire.signatures import Signer, make_private_key, sign_run
 from tests.delivery.fleet import eventually

@@ -11,7 +11,7 @@ import pytest
 
 from edge_sdk.cli import make_parser
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.prometheus import Endpoint
+from edge_sdk.nodes.daemon.prometheus import Endpoint
 from edge_sdk.tools.completion import make_script
 from edge_sdk.wire.addresses import Tls
 

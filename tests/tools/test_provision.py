@@ -294,8 +294,8 @@ def test_device_and_aggregator_get_keys_that_fit(tmp_path: Path) -> None:
     """Two sites: the aggregator's public key goes to the hospital's, the devices' to the aggregator's. A device that
     is taken back is on the list no more, and the others keep their keys."""
     pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
-    from edge_sdk.nodes.mask_keys import AggregatorKeys, DeviceKeys
-    from edge_sdk.nodes.masks import aggregator_masks, device_masks
+    from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, DeviceKeys
+    from edge_sdk.nodes.secrets.masks import aggregator_masks, device_masks
 
     cloud, site = tmp_path / "cloud", tmp_path / "site"
     provision(cloud, "--aggregator", "top", "--host", "cloud.example", "--hospitals", "h")
@@ -321,7 +321,7 @@ def test_a_file_that_is_no_aggregators_key_is_refused(tmp_path: Path, capsys: py
 
 def test_a_device_may_draw_its_own_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
-    from edge_sdk.nodes.mask_keys import read_line, read_private
+    from edge_sdk.nodes.secrets.mask_keys import read_line, read_private
 
     path = tmp_path / "own.key"
     assert main(["mask-key", str(path)]) == 0
@@ -343,7 +343,7 @@ def test_an_aggregators_key_that_shares_nothing_is_not_given_to_devices(tmp_path
 
 @pytest.mark.parametrize("line", ["a", "a notbase64", "a AAAA", "a " + 2 * ("A" * 43 + "=")])
 def test_a_line_that_is_no_key_is_refused(tmp_path: Path, line: str) -> None:
-    from edge_sdk.nodes.mask_keys import read_public
+    from edge_sdk.nodes.secrets.mask_keys import read_public
 
     (tmp_path / "devices.pub").write_text(f"# keys\n\n{line}\n")
     with pytest.raises(UsageError, match="line 3: expected a name"):

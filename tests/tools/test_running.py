@@ -12,8 +12,8 @@ import pytest
 from edge_sdk.live.directory import NodeDirectory
 from edge_sdk.live.presence import Presence
 from edge_sdk.live.waiting_log import WaitingLog
-from edge_sdk.nodes.ledgers import write_json
-from edge_sdk.nodes.service_files import LEDGER
+from edge_sdk.nodes.daemon.counter_files import write_json
+from edge_sdk.nodes.daemon.settings_files import LEDGER
 from edge_sdk.tools.running import examine_run
 
 

@@ -15,7 +15,7 @@ from edge_sdk.algebra.arrays import Tensor
 from edge_sdk.contract.run import Run
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.rollout.method import ROLLOUT
-from edge_sdk.nodes.assembly import method_of
+from edge_sdk.nodes.configuration.assembly import method_of
 
 BOUNDED = (int, float, bool, str, bytes, NoneType)  # numbers by their width, the others by the header's limit
 WRAPPERS = (

@@ -8,8 +8,8 @@
 
 Masks shared by two survivors cancel in the sum; what is left follows from what is revealed. A device tells of nobody
 both shares, of a set that is not large enough, not in one piece or not the one that its neighbours were shown nothing,
-and of its answer nothing but one sum. All of that is in the memory of one process (nodes/sharing.py), and a device that
-was restarted has withdrawn.
+and of its answer nothing but one sum. All of that is in the memory of one process
+(nodes/secrets/secret_sharing.py), and a device that was restarted has withdrawn.
 
 To one question a device gives one masked answer, ever. So the sums of a question that are opened have no device in
 common, and nobody can make of several of them what is about fewer devices than one of them. A rule about how much two

@@ -20,7 +20,7 @@ TEST = (
 )
 METRICS = ("correct", "accuracy", "accuracy_squared", "loss", "samples", "devices")
 UNTOLD = "untold"
-"""Devices that are counted beside scores without theirs: their hospital has too few (nodes/leaving_scores.py)."""
+"""Devices that are counted beside scores without theirs: their hospital has too few (nodes/policy/score_filter.py)."""
 LOSS_DEVICES = "loss_devices"
 """Devices that have told the training loss which is beside it: who has no training samples has none to tell."""
 PERSONAL_FACTS = ("personal_harmed", "personal_density")

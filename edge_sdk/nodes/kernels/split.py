@@ -22,7 +22,7 @@ from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.kernels.family import AggregatorParts, Array, DeviceParts, Family, Fields, HospitalParts
-from edge_sdk.nodes.labels import class_codes
+from edge_sdk.nodes.kernels.labels import class_codes
 
 HEAD, HOSPITAL, DEVICE = "head", "hospital", "device"
 GROUPS = HEAD, HOSPITAL, DEVICE

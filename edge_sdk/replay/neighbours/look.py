@@ -14,9 +14,9 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import Augment
 from edge_sdk.data.samples import Cut, Samples, Stored, samples_of
 from edge_sdk.model.model import Model
+from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.nodes.kernels.split import load_model
-from edge_sdk.nodes.labels import class_codes
-from edge_sdk.nodes.normalise import find_normaliser
 from edge_sdk.replay.neighbours import fitted
 from edge_sdk.replay.neighbours.features import kind_of_features
 from edge_sdk.replay.neighbours.find import Question, find_neighbours

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.nodes.assembly import augmentation_of
-from edge_sdk.nodes.labels import class_codes
+from edge_sdk.nodes.configuration.assembly import augmentation_of
+from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, look_round
 from edge_sdk.replay.neighbours.told import COMPUTED
 from edge_sdk.replay.reports.verdict import sentence, why_not

@@ -81,8 +81,8 @@ def read_searches(options: argparse.Namespace) -> list[Search]:
 
 def read_search(options: argparse.Namespace, method: str | None, several: bool) -> Search:
     from edge_sdk.contract.search import flattened
-    from edge_sdk.nodes.assembly import settings_of
-    from edge_sdk.nodes.settings import assigned
+    from edge_sdk.nodes.configuration.assembly import settings_of
+    from edge_sdk.nodes.configuration.settings import assigned
     from edge_sdk.replay.plan import Replay
     from edge_sdk.replay.tuning.tune import Search
 

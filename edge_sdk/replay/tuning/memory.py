@@ -26,7 +26,7 @@ from edge_sdk.methods.shared.evaluation import Scores
 from edge_sdk.methods.shared.reports import sums_on_validation
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.assembly import (
+from edge_sdk.nodes.configuration.assembly import (
     augmentation_of,
     family_of,
     make_assembly,
@@ -35,12 +35,12 @@ from edge_sdk.nodes.assembly import (
     settings_of,
     with_bundle,
 )
-from edge_sdk.nodes.device_service import compute_accuracies
+from edge_sdk.nodes.daemon.device_service import compute_accuracies
+from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
+from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.nodes.kernels.split import load_model, split_model
-from edge_sdk.nodes.labels import class_codes
-from edge_sdk.nodes.normalise import find_normaliser
-from edge_sdk.nodes.working_model import PREFERRED
+from edge_sdk.nodes.models.working_model import PREFERRED
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.node_files import CLOUD, NodeFiles, prepare_files

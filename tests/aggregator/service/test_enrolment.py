@@ -21,8 +21,8 @@ from aggregator.service.runs import NotPossibleError
 from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
 from edge_sdk.live.roster import read_roster
-from edge_sdk.nodes.service_files import HospitalFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.settings_files import HospitalFile
 from edge_sdk.tools.certificates import load_certificate
 from edge_sdk.tools.enrol import Applicant, Desk, NotEnrolledError
 from edge_sdk.tools.own_key import LibraryTool, OpensslTool, complete_pair, find_key_tool

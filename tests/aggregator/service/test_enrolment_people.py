@@ -14,7 +14,7 @@ from aggregator.service.database import runs
 from aggregator.service.enrolment import APPROVE, REMOVE
 from aggregator.service.runs import RUNNING, Wanted, add_run
 from edge_sdk.cli import main
-from edge_sdk.nodes.hospital_service import HospitalService
+from edge_sdk.nodes.daemon.hospital_service import HospitalService
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.tools.enrol import Applicant, Desk

@@ -15,10 +15,10 @@ from aggregator.service.enrolment import REMOVE, REPLACE
 from aggregator.service.runs import Wanted, add_run, find_run
 from aggregator.service.supervisor import write_settings
 from edge_sdk.contract.method import UP
-from edge_sdk.nodes.mask_keys import AggregatorKeys, make_key, read_public
-from edge_sdk.nodes.masks import aggregator_masks, device_masks
-from edge_sdk.nodes.service_files import AggregatorFile, DeviceFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile
+from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, make_key, read_public
+from edge_sdk.nodes.secrets.masks import aggregator_masks, device_masks
 from edge_sdk.tools.enrol import Applicant, Desk
 from edge_sdk.tools.mask_check import check_masks
 from edge_sdk.tools.own_key import KeyTool, LibraryTool, OpensslTool
@@ -117,7 +117,7 @@ def test_the_doctor_says_what_is_wrong_with_a_devices_key(served: tuple[Any, Des
 @openssl
 @pytest.mark.parametrize("tool", [OpensslTool(), LibraryTool()])
 def test_either_tool_makes_a_key_that_the_other_side_can_use(tool: KeyTool, tmp_path: Path) -> None:
-    from edge_sdk.nodes.mask_keys import read_private
+    from edge_sdk.nodes.secrets.mask_keys import read_private
 
     public = tool.make_mask_key(tmp_path / "key")
     assert base64.b64decode(public) == read_private(tmp_path / "key").public_key().public_bytes_raw()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.nodes.renewal import EVERY, FIRST, Renewal
+from edge_sdk.nodes.daemon.certificate_renewal import EVERY, FIRST, Renewal
 from edge_sdk.tools.certificates import load_certificate
 from edge_sdk.tools.enrol import Applicant, Desk
 from edge_sdk.wire.addresses import Tls

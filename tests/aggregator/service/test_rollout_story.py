@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("torch", reason="the aggregator needs torch")
 
 from aggregator.serve import aggregator_of
-from edge_sdk.nodes.serve import Ending
-from edge_sdk.nodes.service_files import AggregatorFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.serve import Ending
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.replay.processes import NodeProcesses
 from tests.aggregator.service.test_browser import FAULTS, SIZES, chromium, pytestmark, sync_api  # noqa: F401

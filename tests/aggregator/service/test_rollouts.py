@@ -13,8 +13,8 @@ from aggregator.service.rollouts import add_rollback, add_rollout
 from aggregator.service.runs import FINISHED, PROPOSED, NotPossibleError, Wanted, add_run, find_run
 from aggregator.service.supervisor import write_settings
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.service_files import AggregatorFile
-from edge_sdk.nodes.settings import read_toml
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile
 from edge_sdk.wire.signatures import Verifier, state_model
 from tests.aggregator.service.conftest import CLASSES, secret_in
 from tests.aggregator.service.schema_check import find_faults

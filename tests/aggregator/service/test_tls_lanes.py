@@ -14,8 +14,8 @@ import pytest
 from aggregator.service.rollouts import add_evaluation
 from aggregator.service.runs import FINISHED, RUNNING, Wanted, add_run, find_run
 from edge_sdk.data.samples import Samples
-from edge_sdk.nodes.device import Device
-from edge_sdk.nodes.hospital import Hospital
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.hospital.hospital import Hospital
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.wire.options import Wire

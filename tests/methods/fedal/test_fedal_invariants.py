@@ -17,7 +17,7 @@ from edge_sdk.methods.fedal.equations import draw_public_rows, transfer_cotangen
 from edge_sdk.methods.fedal.messages import Feedback, Outputs
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import VARIANTS, Settings
-from edge_sdk.nodes.settings import from_mapping
+from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.fedal import literal_fedal
 from tests.methods.fedal.fedal_runs import NO_LF, SMALL, difference, discriminator0, literal

@@ -23,9 +23,9 @@ from edge_sdk.methods.fedal.noise import LOCAL_NOISE, noise_of, round_within, sh
 from edge_sdk.methods.integers.privacy import Privacy
 from edge_sdk.methods.shared.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.spent import PrivateProgress
-from edge_sdk.nodes.allow import Allow, RunFacts, find_objections
-from edge_sdk.nodes.assembly import method_of
-from edge_sdk.nodes.epsilon_ledger import EpsilonLedger, answers_of_run, rho_of_answer, rho_of_run
+from edge_sdk.nodes.configuration.assembly import method_of
+from edge_sdk.nodes.policy.allow import Allow, RunFacts, find_objections
+from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger, answers_of_run, rho_of_answer, rho_of_run
 from tests.methods import problems
 from tests.methods.fedal.fedal_runs import SMALL
 from tests.methods.fedal.logit_problems import CLASSES, PARTIES, envs_of

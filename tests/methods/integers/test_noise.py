@@ -24,8 +24,8 @@ from edge_sdk.methods.shared.gather import Nobody
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.healing import is_sound
 from edge_sdk.methods.shared.spent import PrivateProgress, PrivateReport
-from edge_sdk.nodes.assembly import method_of
-from edge_sdk.nodes.assembly import settings_of as settings_of_run
+from edge_sdk.nodes.configuration.assembly import method_of
+from edge_sdk.nodes.configuration.assembly import settings_of as settings_of_run
 from tests.methods.problems import DEVICES, HASTY, LAYOUT, TREE, envs_of, play, told
 from tests.methods.secret import parties
 from tests.methods.test_contract import settings_of

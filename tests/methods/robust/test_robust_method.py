@@ -20,7 +20,7 @@ from edge_sdk.methods.robust.settings import RULES, Robust
 from edge_sdk.methods.shared.consensus import Ready
 from edge_sdk.methods.shared.evaluation import evaluated
 from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.nodes.assembly import method_of, settings_of
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from tests.methods import contract
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, THETA0, TREE, envs_of, play, state
 from tests.methods.test_bad_devices import loss_after

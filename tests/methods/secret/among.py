@@ -9,8 +9,8 @@ import numpy as np
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.contract.round import Policy
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.sharing import DeviceSecrets, ToldMasks
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets, ToldMasks
 from tests.methods.problems import DEVICES, envs_of, play
 from tests.methods.secret.parties import KEYS, PUBLIC, run_of
 

@@ -20,7 +20,7 @@ from edge_sdk.methods.secret.among_messages import (
     to_octets,
 )
 from edge_sdk.methods.secret.messages import NumberedQuestion
-from edge_sdk.nodes.assembly import method_of
+from edge_sdk.nodes.configuration.assembly import method_of
 from tests.methods.problems import DEVICES
 from tests.methods.secret.among import CALM, among_envs, among_run, keeper_of, played
 

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edge_sdk.contract.method import UP, Role
 from edge_sdk.contract.run import Run
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.masks import RunMasks
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.secrets.masks import RunMasks
 from tests.methods.problems import DEVICES, envs_of
 
 TREE = {"h0": ("d0", "d1", "d2"), "h1": ("d3", "d4", "d5")}

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from edge_sdk.methods.shared.evaluation import Report, Scores
-from edge_sdk.nodes.allow import CLASSES, Allow
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.leaving_scores import for_masking
-from edge_sdk.nodes.mask_giving import for_device
-from edge_sdk.nodes.mask_keys import DeviceKeys, make_key
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.policy.allow import CLASSES, Allow
+from edge_sdk.nodes.policy.score_filter import for_masking
+from edge_sdk.nodes.secrets.mask_assignment import for_device
+from edge_sdk.nodes.secrets.mask_keys import DeviceKeys, make_key
 from tests.methods.problems import DEVICES, PATIENT, play, told
 from tests.methods.secret.among import among_envs, among_run, played
 from tests.methods.secret.parties import TREE, envs_for, run_of

@@ -27,8 +27,8 @@ from edge_sdk.methods.secret.among_messages import (
 )
 from edge_sdk.methods.secret.messages import NumberedQuestion
 from edge_sdk.methods.shared import evaluation
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.sharing import ToldMasks
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.secrets.secret_sharing import ToldMasks
 from tests.methods import contract
 from tests.methods.contract import fingerprint
 from tests.methods.problems import DEVICES, told

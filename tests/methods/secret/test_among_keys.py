@@ -7,12 +7,12 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.among_messages import Dealt, Withdrawn
-from edge_sdk.nodes import mask_giving
-from edge_sdk.nodes.allow import Allow
-from edge_sdk.nodes.assembly import fixes_members, settings_of
-from edge_sdk.nodes.mask_keys import DeviceKeys, make_key
-from edge_sdk.nodes.sharing import DeviceSecrets, ToldMasks
-from edge_sdk.nodes.sharing_files import device_secrets
+from edge_sdk.nodes.configuration.assembly import fixes_members, settings_of
+from edge_sdk.nodes.policy.allow import Allow
+from edge_sdk.nodes.secrets import mask_assignment
+from edge_sdk.nodes.secrets.device_secrets import device_secrets
+from edge_sdk.nodes.secrets.mask_keys import DeviceKeys, make_key
+from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets, ToldMasks
 from edge_sdk.tools.mask_check import check_masks
 from tests.methods.secret.among import PEERS, among_run
 from tests.methods.secret.among_fleet import Fleet
@@ -30,25 +30,25 @@ def files(tmp_path):
 
 def test_each_node_is_given_what_it_needs_and_the_aggregator_nothing(files):
     run = among_run()
-    given = mask_giving.for_device(run, files, "d0", 2, Allow)
+    given = mask_assignment.for_device(run, files, "d0", 2, Allow)
     assert set(given) == {"secrets", "outputs", "allowed"} and isinstance(given["secrets"], DeviceSecrets)
-    assert isinstance(mask_giving.for_hospital(run, 2)["reader"], ToldMasks)
-    assert mask_giving.for_aggregator(run, None, {"h0": 3}) == {}
+    assert isinstance(mask_assignment.for_hospital(run, 2)["reader"], ToldMasks)
+    assert mask_assignment.for_aggregator(run, None, {"h0": 3}) == {}
     assert fixes_members(run)
     with pytest.raises(UsageError, match=r"hospitals\.h0 = 2: a secret sum is made of 3 devices"):
-        mask_giving.for_aggregator(run, None, {"h0": 2})
+        mask_assignment.for_aggregator(run, None, {"h0": 2})
 
 
 def test_a_device_that_knows_no_other_takes_no_part(files):
     with pytest.raises(UsageError, match=r"\(masks.peers\)"):
-        mask_giving.for_device(among_run(), replace(files, peers=None), "d0", 2, Allow)
+        mask_assignment.for_device(among_run(), replace(files, peers=None), "d0", 2, Allow)
     files.peers.unlink()
     with pytest.raises(UsageError, match=r"devices.pub: public keys cannot be read"):
-        mask_giving.for_device(among_run(), files, "d0", 2, Allow)
+        mask_assignment.for_device(among_run(), files, "d0", 2, Allow)
 
 
 def test_a_key_that_is_added_to_the_file_is_known_from_then_on(files, tmp_path):
-    keeper = mask_giving.for_device(among_run(), files, "d0", 2, Allow)["secrets"]
+    keeper = mask_assignment.for_device(among_run(), files, "d0", 2, Allow)["secrets"]
     assert keeper.strangers(["d1", "d2", "d9"]) == ["d9"]
     with files.peers.open("a") as file:
         file.write(f"d9 {make_key(tmp_path / 'd9.key')}\n")
@@ -63,7 +63,7 @@ def test_a_peers_key_that_shares_nothing_is_found_where_the_file_is_read(files):
     with files.peers.open("a") as file:
         file.write(f"d9 {ZEROS}\n")
     with pytest.raises(UsageError, match=r"devices\.pub, line 4: the key of d9 .* shares nothing"):
-        mask_giving.for_device(among_run(), files, "d0", 2, Allow)
+        mask_assignment.for_device(among_run(), files, "d0", 2, Allow)
 
 
 def test_a_file_that_is_spoilt_in_a_run_costs_an_exchange_and_is_named(files, tmp_path):

@@ -24,8 +24,8 @@ from edge_sdk.methods.secret.among_messages import (
 from edge_sdk.methods.shared.evaluation import Progress
 from edge_sdk.methods.shared.guard import Refused
 from edge_sdk.methods.shared.suspension import Suspended
-from edge_sdk.nodes.assembly import method_of
-from edge_sdk.nodes.sharing import DeviceSecrets
+from edge_sdk.nodes.configuration.assembly import method_of
+from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets
 from tests.methods.problems import DEVICES, told
 from tests.methods.secret.among import CALM, PEERS, among_envs, among_run, answering, played
 from tests.methods.secret.parties import KEYS

@@ -24,7 +24,7 @@ from edge_sdk.methods.secret.among_messages import (
     to_bits,
     to_octets,
 )
-from edge_sdk.nodes.sharing import DeviceSecrets, ToldMasks
+from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets, ToldMasks
 from tests.methods.problems import DEVICES
 from tests.methods.secret.among import PEERS, keeper_of
 from tests.methods.secret.among_fleet import (

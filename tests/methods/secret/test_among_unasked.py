@@ -22,7 +22,7 @@ from edge_sdk.methods.secret.among_opening import held_by
 from edge_sdk.methods.secret.among_states import CONFIRMING, COVERING, DEALING, OFFERING, REVEALING
 from edge_sdk.methods.shared.evaluation import Progress
 from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.nodes.assembly import method_of
+from edge_sdk.nodes.configuration.assembly import method_of
 from tests.methods.problems import DEVICES, told
 from tests.methods.secret.among import CALM, among_run, answering, played
 from tests.methods.secret.test_among import WAITING

@@ -11,8 +11,8 @@ from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.messages import Changes
 from edge_sdk.methods.secret.messages import Masked, NumberedQuestion
 from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.epsilon_ledger import EpsilonLedger, rho_of_answer, rho_of_run
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger, rho_of_answer, rho_of_run
 from tests.methods.contract import fingerprint
 from tests.methods.problems import PATIENT, play
 from tests.methods.secret.parties import KEYS, TREE, WatchedMasks, envs_for, masks_of, run_of

@@ -8,7 +8,7 @@ import pytest
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.methods.shared import evaluation
 from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.nodes.assembly import make_assembly
+from edge_sdk.nodes.configuration.assembly import make_assembly
 from edge_sdk.wire.link import Backoff
 from tests.methods.contract import fingerprint
 from tests.methods.secret.among import among_envs, among_run

@@ -18,9 +18,9 @@ from edge_sdk.methods.secret.messages import MaskedSum
 from edge_sdk.methods.secret.pool_messages import NotPooled, PoolQuestion, PoolReady
 from edge_sdk.methods.shared.evaluation import Progress, Report
 from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.nodes import mask_giving
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.mask_keys import AggregatorKeys
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.secrets import mask_assignment
+from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys
 from tests.methods.problems import HASTY, PATIENT, play, told
 from tests.methods.secret.parties import envs_for, masks_of_hospital, run_of
 
@@ -282,8 +282,8 @@ def test_a_run_of_too_few_hospitals_or_without_keys_is_refused_before_it_starts(
     run = pool_run()
     keys = AggregatorKeys(key=tmp_path / "key", devices=tmp_path / "devices.pub")
     with pytest.raises(UsageError, match=r"hospitals = 3: there are 2"):
-        mask_giving.for_aggregator(run, keys, {"h0": 3, "h1": 2})
-    mask_giving.check_hospitals(run, SIZES)  # one of a single device, whose sum nobody reads
+        mask_assignment.for_aggregator(run, keys, {"h0": 3, "h1": 2})
+    mask_assignment.check_hospitals(run, SIZES)  # one of a single device, whose sum nobody reads
     with pytest.raises(UsageError, match="this one no keys"):
-        mask_giving.for_pooling(run, None, "h0")
-    assert mask_giving.for_pooling(run_of(), None, "h0") == {}
+        mask_assignment.for_pooling(run, None, "h0")
+    assert mask_assignment.for_pooling(run_of(), None, "h0") == {}

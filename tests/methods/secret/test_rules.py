@@ -20,8 +20,8 @@ from edge_sdk.methods.secret.upload_form import UploadKind
 from edge_sdk.methods.shared import gather
 from edge_sdk.methods.shared.evaluation import Progress, Report, Scores
 from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.masks import RunMasks
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.secrets.masks import RunMasks
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.problems import HASTY, LAYOUT, PATIENT, play, told
 from tests.methods.secret.parties import KEYS, PUBLIC, TREE, WatchedMasks, envs_for, masks_of, run_of

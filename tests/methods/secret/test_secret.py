@@ -11,10 +11,10 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.settings import why_opened
 from edge_sdk.methods.shared import evaluation
 from edge_sdk.methods.shared.evaluation import Report
-from edge_sdk.nodes import mask_giving
-from edge_sdk.nodes.allow import Allow
-from edge_sdk.nodes.assembly import method_of, settings_of
-from edge_sdk.nodes.mask_keys import AggregatorKeys, read_public
+from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.policy.allow import Allow
+from edge_sdk.nodes.secrets import mask_assignment
+from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, read_public
 from tests.methods import contract
 from tests.methods.contract import fingerprint
 from tests.methods.problems import PATIENT, play
@@ -105,11 +105,11 @@ def test_a_hospital_of_too_few_is_refused_before_it_starts(tmp_path):
     run = run_of(uploads={"cohort": 3})
     keys = AggregatorKeys(key=tmp_path / "key", devices=tmp_path / "devices.pub")
     with pytest.raises(UsageError, match=r"hospitals\.h1 = 2: a secret sum is made of 3 devices"):
-        mask_giving.for_aggregator(run, keys, {"h0": 3, "h1": 2})
+        mask_assignment.for_aggregator(run, keys, {"h0": 3, "h1": 2})
     with pytest.raises(UsageError, match="no keys"):
-        mask_giving.for_aggregator(run, None, {"h0": 3})
+        mask_assignment.for_aggregator(run, None, {"h0": 3})
     with pytest.raises(UsageError, match="no keys"):
-        mask_giving.for_device(run, None, "d0", 2, Allow)
+        mask_assignment.for_device(run, None, "d0", 2, Allow)
 
 
 def test_a_public_key_that_shares_nothing_is_found_where_it_is_read(tmp_path):

@@ -3,8 +3,8 @@
 from base64 import b64encode
 from dataclasses import replace
 
-from edge_sdk.nodes.mask_keys import read_public
-from edge_sdk.nodes.masks import RunMasks, reading_again
+from edge_sdk.nodes.secrets.mask_keys import read_public
+from edge_sdk.nodes.secrets.masks import RunMasks, reading_again
 from tests.methods.secret.parties import KEYS, PUBLIC
 from tests.methods.secret.test_rules import SUMS, aggregator, refusal
 

@@ -1,0 +1,1 @@
+"""Devices and hospitals as services: started from settings files, watched, and asked for their counters."""

@@ -1,0 +1,209 @@
+"""`auscult device` and `auscult hospital`: services from their settings files, side by side until their runs end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from math import inf
+from pathlib import Path
+from typing import Any, Protocol
+
+from edge_sdk.delivery.counters import Counters
+from edge_sdk.errors import UsageError
+from edge_sdk.live.runtime import Runtime
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.background_work import SideWork
+from edge_sdk.nodes.daemon.certificate_renewal import Renewal
+from edge_sdk.nodes.daemon.counter_files import write_json
+from edge_sdk.nodes.daemon.device_service import DeviceNote, DeviceService
+from edge_sdk.nodes.daemon.hospital_service import HospitalService
+from edge_sdk.nodes.daemon.prometheus import Endpoint
+from edge_sdk.nodes.daemon.settings_files import LEDGER, DeviceFile
+from edge_sdk.nodes.daemon.settings_reload import refuse_rereading
+from edge_sdk.nodes.daemon.watchdog import Watchdog, notify
+from edge_sdk.nodes.hospital.suspensions import SuspensionLog
+
+log = logging.getLogger("auscult.serve")
+LINGER, LAST_WORDS = 0.7, 60.0  # seconds
+
+WITH_PARENT = "AUSCULT_END_WITH"
+"""Names the process that started this one, if this one is to end with it, however that ends."""
+
+
+def is_orphaned() -> bool:
+    return os.environ.get(WITH_PARENT, str(os.getppid())) != str(os.getppid())
+
+
+class Service(Protocol):
+    """What can be run until it is stopped."""
+
+    @property
+    def finished(self) -> threading.Event: ...
+    @property
+    def runtime(self) -> Runtime: ...
+
+    def run(self, until: Callable[[], bool] | None = None) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Figures:
+    """What a service counts, whichever runtime it has at the moment."""
+
+    def __init__(self, service: Service):
+        self.service, self.name = service, service.runtime.name
+
+    @property
+    def counters(self) -> Counters:
+        return self.service.runtime.counters
+
+    def gauges(self) -> dict[str, float]:
+        return self.service.runtime.gauges()
+
+
+def serve(
+    services: Sequence[Service],
+    once: bool,
+    meanwhile: Callable[[], None] = lambda: None,
+    ports: Sequence[int | None] = (),
+    last_words: float = LAST_WORDS,
+    reread: Callable[[], None] | None = None,
+) -> None:
+    """Run services side by side until a signal comes or, with `once`, until every run has ended and is delivered.
+
+    `meanwhile` is called about twice a second, and once at the end; a failure of it is logged and changes nothing.
+    `ports`: where the metrics of each are found. `reread`: takes up what was changed in the settings file, at SIGHUP.
+    """
+    if reread is not None:
+        meanwhile = Rereading(reread, meanwhile)
+    with ExitStack() as stack:
+        for service, port in zip(services, ports, strict=False):
+            if port is not None:
+                stack.enter_context(Endpoint(Figures(service), port))
+        serve_all(services, once, SideWork("the ledger", meanwhile, log), last_words)
+
+
+class Rereading:
+    """Calls a function soon after SIGHUP. What it finds wrong is said, and everything stays as it was."""
+
+    def __init__(self, reread: Callable[[], None], meanwhile: Callable[[], None]):
+        self.reread, self.meanwhile, self.asked = reread, meanwhile, threading.Event()
+        signal.signal(signal.SIGHUP, lambda *_: self.asked.set())
+
+    def __call__(self) -> None:
+        if self.asked.is_set():
+            self.asked.clear()
+            try:
+                self.reread()
+            except (UsageError, OSError) as error:
+                log.error("the settings stay as they are: %s", error)
+        self.meanwhile()
+
+
+def serve_all(
+    services: Sequence[Service], once: bool, meanwhile: Callable[[], None], last_words: float = LAST_WORDS
+) -> None:
+    stopping = threading.Event()
+
+    def stop(*_: Any) -> None:
+        notify("STOPPING=1")
+        stopping.set()
+        for service in services:
+            service.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    failures: list[BaseException] = []
+
+    def run(service: Service) -> None:
+        try:
+            service.run(Ending(service, last_words) if once else None)
+        except BaseException as error:
+            failures.append(error)
+            stop()
+
+    watchdog = Watchdog([service.runtime for service in services])
+    threads = [threading.Thread(target=run, args=(s,), daemon=True) for s in services]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():  # a join without time-out would keep signals from being handled
+            thread.join(0.5)
+            watchdog()
+            meanwhile()
+            if is_orphaned():
+                stop()
+    if failures:
+        raise failures[0]
+
+
+class Ending:
+    """Decides when a service of one run may end: the run is over here, and nobody waits for anything from here.
+
+    A node stays for LINGER seconds after that, because its own last acknowledgement may be on its way. A peer that has
+    gone for good would be waited for in vain, so `last_words` seconds after the end it is left with what is on this
+    disk: the node sends it when it is started again.
+    """
+
+    def __init__(self, service: Service, last_words: float = LAST_WORDS):
+        self.service, self.last_words, self.since, self.quiet = service, last_words, inf, inf
+
+    def __call__(self) -> bool:
+        """Raises UsageError if this node cannot take part in the run, which then would never end here."""
+        if self.service.runtime.refusal:
+            raise UsageError(self.service.runtime.refusal)
+        if not self.service.finished.is_set():
+            return False
+        now = time.monotonic()
+        self.since = min(self.since, now)
+        self.quiet = min(self.quiet, now) if self.service.runtime.delivered else inf
+        if now > self.quiet + LINGER:
+            return True
+        late = now > self.since + self.last_words
+        if late:
+            log.warning("ending with messages that have not been acknowledged; they are kept for the next start")
+        return late
+
+
+def serve_devices(paths: Sequence[Path], once: bool) -> None:
+    files = [read_toml(path, DeviceFile) for path in paths]
+    ports, services = [file.wire.metrics_port for file in files], [DeviceService(file) for file in files]
+    notes = [DeviceNote(service) for service in services]
+    renewals = [Renewal(path, file.name, log) for path, file in zip(paths, files, strict=True)]
+
+    def note() -> None:
+        for each in notes:
+            each.write(time.monotonic())
+        for renewal in renewals:
+            renewal()
+
+    try:
+        serve(services, once, note, ports, reread=refuse_rereading)
+    finally:
+        for renewal in renewals:
+            renewal.end()
+
+
+def serve_hospital(path: Path, once: bool) -> None:
+    service = HospitalService(path)
+
+    suspensions = SuspensionLog(service.file.name, service.hospital.log)
+    renewal = Renewal(path, service.file.name, log)
+
+    def note() -> None:
+        renewal()
+        if service.runtime.holds_directory:  # and no other process, whose ledger this would be
+            ledger = service.ledger()
+            write_json(service.file.directory / LEDGER, ledger)
+            if service.runtime.node is not None:
+                suspensions.look(ledger["gauges"])
+
+    ports = [service.file.wire.metrics_port]
+    try:
+        serve([service], once, note, ports, service.file.last_words, reread=service.reread)
+    finally:
+        renewal.end()

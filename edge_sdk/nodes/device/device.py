@@ -1,0 +1,307 @@
+"""A device: its own samples, a model that it trains without torch, and a personal component that never leaves it.
+
+with Device("watch-7", hospital="h", broker="mqtts://h.example", bundle="wrist.bundle", directory="state") as device:
+    device.observe(block, time=...)                 # again and again, as the sensor delivers
+    device.label("walk", began, ended)              # whenever somebody says so
+    for prediction in device.predictions(): ...     # with the personalised model, as soon as there is one
+
+An application that has its samples ready calls `train_on` in place of `observe` and `label`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from math import inf
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.contract.device_facts import BATTERY, TOLD, check_told
+from edge_sdk.data.samples import Samples
+from edge_sdk.errors import UsageError
+from edge_sdk.model.inputs import Data
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.device.custom_training import TrainingCode
+from edge_sdk.nodes.device.live_samples import Recording
+from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
+from edge_sdk.nodes.device.participant import Participant
+from edge_sdk.nodes.kernels.model_inputs import fit_samples
+from edge_sdk.nodes.models.prediction_stream import PredictionStream
+from edge_sdk.nodes.models.predictions import Predictions
+from edge_sdk.nodes.policy.allow import Allow
+from edge_sdk.nodes.policy.budget import BudgetFile, TrainingBudget
+from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
+from edge_sdk.wire.options import DEFAULTS, Wire
+
+LABELS_LOOK = 60.0  # seconds between two looks at how many windows have a label
+RECORDING = Recording()
+"""The bundle's rate, and the default bounds."""
+
+
+class Device(Participant):
+    """One wearable or board.
+
+    Args:
+        name: unique in its hospital; also its MQTT client id.
+        hospital: name of the hospital that it belongs to.
+        broker: URL of the hospital's broker, `mqtts://host[:port]`, or `mqtt://` on this machine.
+        bundle: file with the compiled model; must be the one that the run names, unless the method's models differ.
+        directory: where it keeps its state; the personal component is nowhere else.
+        public: file of the public inputs that the run names, if it names any; see `edge_sdk.data.public_inputs`.
+        threads: number of threads of onnxruntime.
+        wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
+        recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
+        trainer: training code of the application in place of the bundle's gradients, see
+            `edge_sdk.nodes.device.custom_training`; None: there is none. The bundle still says what the parameters
+            are, and predicts.
+        masks: its keys for runs with secret sums, see `edge_sdk.nodes.secrets.mask_keys`; None: it takes part in no
+            such run.
+        trusted_key: PEM file with the public key of its operator: it takes no run and no model that is not signed with
+            that; None: it takes what its hospital offers.
+        allow: which runs it takes part in, see `edge_sdk.nodes.policy.allow`; None: in all.
+        budget: when it may train, see `edge_sdk.nodes.policy.budget`; or a file with a table [budget]; None: whenever
+            its hospital asks.
+        warm_start: a new run begins with the personal model that an earlier one has made here, where the method has one
+            and parameters and classes are the same; False: as on a device that was never in a run. See
+            `edge_sdk.nodes.models.warm_start`.
+        evaluations: rollouts and evaluations that it takes part in beside a training, as its hospital has it.
+        tells: facts of this machine that its hospital is told, and whoever that reports to: "version" of Auscult,
+            "board" and charge of its "battery".
+        on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
+            thread.
+
+    Attributes:
+        finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
+
+    Raises:
+        UsageError: a name, the bundle, the budget or the broker's URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        hospital: str,
+        broker: str,
+        bundle: str | Path,
+        directory: str | Path,
+        threads: int = 1,
+        public: str | Path | None = None,
+        wire: Wire = DEFAULTS,
+        recording: Recording = RECORDING,
+        trainer: TrainingCode | None = None,
+        on_event: Callable[[Any], None] | None = None,
+        budget: TrainingBudget | str | Path | None = None,
+        trusted_key: str | Path | None = None,
+        allow: Allow | None = None,
+        warm_start: bool = True,
+        masks: DeviceKeys | None = None,
+        evaluations: int = 0,
+        tells: Collection[str] = TOLD,
+        log: logging.Logger | None = None,
+    ):
+        if isinstance(budget, str | Path):
+            budget = read_toml(budget, BudgetFile).budget
+        super().__init__(
+            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
+            budget, trusted_key, allow, warm_start, masks, evaluations,
+        )  # fmt: skip
+        if recording.tells_labels:
+            willingness = self.runtime.willingness
+            willingness.count, willingness.every = self.live.count_labels, min(willingness.every, LABELS_LOOK)
+        check_told(tells)
+        if tells:
+            willingness = self.runtime.willingness
+            willingness.facts = facts_reader(tells)
+            willingness.every = min(willingness.every, LOOK if BATTERY in tells else inf)
+        self.thread: threading.Thread | None = None
+        self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
+
+    def train_on(self, samples: Samples, held_out: Samples | None = None, validation: Samples | None = None) -> None:
+        """Set the samples to learn from and, apart from them, those to judge the models by.
+
+        Args:
+            validation: apart from both: rounds are judged on them, and a run that settles makes its choices on them.
+
+        Raises:
+            UsageError: they are not what the bundle's inputs take, or the device is running.
+        """
+        if self.running.locked():
+            raise UsageError(f"device {self.name} is running: stop() it before train_on()")
+        whose = f"device {self.name}"
+        train = fit_samples(self.model, samples, whose)
+        judged, chosen = (p if p is None else fit_samples(self.model, p, whose) for p in (held_out, validation))
+        self.train, self.held_out, self.validation = train, judged, chosen
+
+    # -- when it may train
+
+    def why(self) -> str:
+        """Why this device does not train now, e.g. "battery 18 % < 30 %", or why it stopped: its round was over.
+
+        "" if it trains, or nothing is in the way.
+        """
+        unwilling, session = "" if self.pace is None else self.pace.why(), self.runtime.session
+        return unwilling or ("" if session is None else session.calls.gave_up)
+
+    def allow_training(self, allowed: bool) -> None:
+        """Say as its application whether it may train, beside what its budget says.
+
+        Raises:
+            UsageError: it has no budget.
+        """
+        if self.pace is None:
+            raise UsageError(f"device {self.name} has no budget: give it one, Device(..., budget=TrainingBudget())")
+        self.pace.allow(allowed)
+
+    # -- live samples
+
+    def observe(
+        self, samples: npt.ArrayLike, time: float | npt.ArrayLike | None = None, channel: str | None = None
+    ) -> None:
+        """Take samples of the sensor. Never waits: what the device cannot work off in a minute is lost, and said so.
+
+        Args:
+            samples: (c,) or (n, c), of all channels of the bundle's signal in their order; one channel's (n,) or a
+                number where `channel` is named. Rows that are not finite are left out.
+            time: seconds since 1970 of the first sample, or of each (n,); None: the last came now.
+
+        Raises:
+            UsageError: they do not fit the bundle's signal, or this is a fork of the process that made the device.
+        """
+        self.live.open().observe(samples, time, channel)
+
+    def label(self, activity: str, began: float, ended: float) -> int:
+        """Say what was done from `began` to `ended`, seconds since 1970. Later words correct earlier ones.
+
+        Returns:
+            How many windows have another label than before.
+        """
+        changed = self.live.open().label(activity, began, ended)
+        if changed and self.refusal:
+            self.runtime.reconsider()  # the run may have been refused for want of labels
+        elif changed:
+            self.runtime.wake()  # its hospital may want to know
+        return changed
+
+    def unlabel(self, began: float, ended: float) -> int:
+        """Take back what was said of this stretch of time. Returns how many windows lose their label."""
+        return self.live.open().label(None, began, ended)
+
+    def forget(self, began: float = -inf, ended: float = inf) -> int:
+        """Erase from memory and disk what was recorded from `began` to `ended`; without arguments, all of it.
+
+        Models that were trained on it stay. Returns how many windows there were.
+        """
+        return self.live.open().forget(began, ended)
+
+    def flush(self) -> None:
+        """Wait until all that was observed is saved: for applications that read from a file, faster than a sensor."""
+        self.live.open().flush()
+
+    def count_windows(self) -> Mapping[str, int]:
+        """Label -> how many windows are kept; "" stands for those without one."""
+        return self.live.open().count()
+
+    # -- running
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Take part until `stop`, or until `until()` says so.
+
+        Raises:
+            UsageError: it has no samples to learn from, or it is running already.
+        """
+        self.claim()
+        self.serve(until)
+
+    def start(self) -> None:
+        """Take part in the background, until `stop`.
+
+        Raises:
+            UsageError: it has no samples to learn from, or it is running already.
+        """
+        self.claim()
+        self.thread = threading.Thread(target=self.serve, name=f"auscult-{self.name}", daemon=True)
+        self.thread.start()
+
+    def claim(self) -> None:
+        """Take the one right to run; `serve` gives it back. Whoever starts the device hears what is missing."""
+        if self.train is None and self.model.bundle.signal is None and self.trainer is None:
+            raise UsageError(f"device {self.name}: call train_on(samples) before run() or start()")
+        if not self.running.acquire(blocking=False):
+            raise UsageError(f"device {self.name} is running already")
+
+    def serve(self, until: Callable[[], bool] | None = None) -> None:
+        try:
+            self.runtime.run(until)
+        finally:
+            self.running.release()
+
+    def stop(self) -> None:
+        """Leave in good order. What is under way is kept and goes on at the next start."""
+        self.runtime.stop()
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+
+    def close(self) -> None:
+        """Stop, save what was observed, and end the streams of predictions. The device cannot be used after that."""
+        self.stop()
+        self.live.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        import asyncio  # two megabytes, for applications that have it anyway
+
+        await asyncio.to_thread(self.close)
+
+    # -- predicting
+
+    def predict(self, x: Data, which: str | None = None, smooth: int = 1, abstain: float = 0.0) -> Predictions:
+        """Predicts the classes of windows, by the latest models that a run has made here, or the bundle's initial one.
+
+        Works at any time, from any thread, without network, and goes on with the models of the last run while a new one
+        is under way. Outputs for which the run has no name are left out: nothing has taught them.
+
+        Args:
+            x: float32 or integers (N, ...), of the bundle's input shape, or one window without the first axis; of
+                several inputs a dictionary of such arrays, by name.
+            which: "personal", "global", "initial" or another model of the run; None: the one that has seen most of the
+                device's own samples.
+            smooth: for windows of one recording, in time order: decide by the mean over the last so many.
+            abstain: a window whose best class has a smaller probability than this gets no label.
+
+        Raises:
+            UsageError: there is no such model, or the bundle is one that no device runs alone.
+        """
+        return self.working.predict(x, which, smooth, abstain)
+
+    def log_probabilities(self, x: Data, which: str | None = None) -> npt.NDArray[np.floating]:
+        """Log-probabilities of the classes, (N, classes), by the same models and with the same errors as `predict`.
+
+        After a run that settles, the personal model is what the fleet has chosen: it may take in the local model, and
+        classes that this device has never had a label of get -inf.
+        """
+        return self.working.log_probabilities(x, which)
+
+    def predictions(self, which: str | None = None, smooth: int = 1, abstain: float = 0.0) -> PredictionStream:
+        """Predictions of live windows as they come, for `for` or `async for`, until the device is closed.
+
+        Args:
+            which, abstain: see `predict`.
+            smooth: decide by the mean probabilities of the last so many windows of a recording.
+        """
+        signal = self.live.open().signal
+        return self.live.add_stream(PredictionStream(lambda: self.working, signal, which, smooth, abstain))

@@ -1,0 +1,78 @@
+"""A device's live side, made when it is first used: what it observes, and the streams of predictions."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from edge_sdk.data.live.windower import LiveWindows
+from edge_sdk.errors import UsageError
+from edge_sdk.model.bundle import Bundle
+from edge_sdk.nodes.device.live_samples import LiveSamples, Recording
+from edge_sdk.nodes.models.prediction_stream import PredictionStream
+
+
+class LiveDevice:
+    """Live samples, which are on the disk from their first use on, and who is shown the windows.
+
+    Args:
+        directory: of the store.
+    """
+
+    def __init__(self, name: str, bundle: Bundle, directory: Path, how: Recording, log: logging.Logger) -> None:
+        self.name, self.bundle, self.directory, self.how, self.log = name, bundle, directory, how, log
+        self.samples: LiveSamples | None = None
+        self.streams: tuple[PredictionStream, ...] = ()
+        self.opening = threading.Lock()
+
+    def open(self) -> LiveSamples:
+        """The live samples.
+
+        Raises:
+            UsageError: the bundle does not say of which signal its input is a window.
+        """
+        found = self.samples
+        return found if found is not None else self.open_first()
+
+    def open_first(self) -> LiveSamples:
+        signal, name = self.bundle.signal, self.bundle.manifest["name"]
+        if signal is None:
+            raise UsageError(
+                f"device {self.name}: {name} does not say what signal it takes; compile it with --rate and --channels, "
+                "or hand over windows to train_on() and predict()"
+            )
+        with self.opening:
+            if self.samples is None:
+                self.samples = LiveSamples(self.name, signal, self.directory, self.how, self.show, self.log)
+            return self.samples
+
+    def show(self, windows: LiveWindows) -> None:
+        """Give new windows to those who predict."""
+        for stream in self.streams:
+            stream.show(windows)
+
+    def add_stream(self, stream: PredictionStream) -> PredictionStream:
+        with self.opening:
+            self.streams = (*(other for other in self.streams if not other.closed), stream)
+        return stream
+
+    def count_labels(self) -> int:
+        """Windows that were given a label so far, whatever was deleted since; 0 where nothing was ever observed."""
+        return 0 if self.samples is None and not self.directory.exists() else self.open().store.labels_given
+
+    def all_erased(self) -> bool:
+        """Has the owner erased every sample of the run that is under way?"""
+        return self.samples is not None and self.samples.all_erased()
+
+    def end_run(self) -> None:
+        """Let go the copy of the samples that the run had."""
+        if self.samples is not None:
+            self.samples.end_run()
+
+    def close(self) -> None:
+        """Save what was observed, and end the streams."""
+        if self.samples is not None:
+            self.samples.close()
+        for stream in self.streams:
+            stream.close()

@@ -1,0 +1,349 @@
+"""A device's part in the runs of its hospital: its samples behind functions of theta, and what runs make for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.run import Run, checked_name
+from edge_sdk.contract.willing import Reason
+from edge_sdk.data.public_inputs import read_public
+from edge_sdk.data.samples import Samples
+from edge_sdk.errors import UsageError
+from edge_sdk.live.permission import Permission
+from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.live.willingness import Willingness
+from edge_sdk.methods.shared.evaluation import Finished, Scores
+from edge_sdk.methods.shared.reports import Diverged, Models
+from edge_sdk.model.model import Model
+from edge_sdk.nodes.configuration.assembly import (
+    augmentation_of,
+    check_bundle,
+    family_of,
+    is_rollout,
+    make_assembly,
+    make_env,
+    settings_of,
+)
+from edge_sdk.nodes.device.custom_training import TrainingCode, fields_of
+from edge_sdk.nodes.device.descriptions import describe_scores, describe_want
+from edge_sdk.nodes.device.lanes import DeviceLane, assemble_version, hears_of_rollout
+from edge_sdk.nodes.device.live import LiveDevice
+from edge_sdk.nodes.device.live_samples import Recording
+from edge_sdk.nodes.device.pace import IDLE_LOOK, TrainingPace, digest_samples
+from edge_sdk.nodes.device.progress_log import ProgressLog
+from edge_sdk.nodes.kernels import split
+from edge_sdk.nodes.kernels.family import Array, DeviceParts
+from edge_sdk.nodes.kernels.labels import class_codes, select_listed
+from edge_sdk.nodes.models import kept_models
+from edge_sdk.nodes.models.versions import Versions, check_whole, choose_bundle, choose_judges
+from edge_sdk.nodes.models.warm_start import NOTHING, find_earlier
+from edge_sdk.nodes.models.working_model import WorkingModel, load_working, note_working, remove_old_runs
+from edge_sdk.nodes.policy import score_filter
+from edge_sdk.nodes.policy.admission import Gate
+from edge_sdk.nodes.policy.allow import Allow
+from edge_sdk.nodes.policy.budget import TrainingBudget
+from edge_sdk.nodes.policy.lanes import list_lanes, rollouts_trust
+from edge_sdk.nodes.policy.trust import Trust
+from edge_sdk.nodes.secrets import mask_assignment
+from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
+from edge_sdk.wire.options import Wire
+
+
+@dataclass(frozen=True)
+class RunRefused:
+    """An event: this device cannot take part in the run that its hospital offers.
+
+    Attributes:
+        why: names the run, and what would have to be otherwise.
+    """
+
+    why: str
+
+
+class Participant:
+    """What a device is in runs; `Device` is this with an application's interface, and says what the arguments are.
+
+    Attributes:
+        train, held_out, validation: samples that the application has ready; None: it has none, or observes them.
+        live: what it observes.
+        current: the run that it takes part in. kept: what that has made here so far.
+        working: the model that predicts. versions: what rollouts bring. rollout: the one that it takes part in.
+        warm_start: a new run begins with what an earlier one has made here, see `edge_sdk.nodes.models.warm_start`.
+        finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hospital: str,
+        broker: str,
+        bundle: str | Path,
+        directory: Path,
+        threads: int,
+        public: str | Path | None,
+        wire: Wire,
+        recording: Recording,
+        trainer: TrainingCode | None,
+        on_event: Callable[[Any], None] | None,
+        log: logging.Logger | None,
+        budget: TrainingBudget | None = None,
+        trusted_key: str | Path | None = None,
+        allow: Allow | None = None,
+        warm_start: bool = True,
+        masks: DeviceKeys | None = None,
+        evaluations: int = 0,
+    ):
+        self.warm_start, self.masks = warm_start, masks
+        self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
+        self.model: Model = split.load_model(bundle, threads)
+        self.own_model = self.model  # the application's, also while a run is for a bundle that a rollout has brought
+        self.train: Samples | None = None
+        self.held_out: Samples | None = None
+        self.validation: Samples | None = None
+        self.directory, self.trust = directory, Trust(trusted_key, directory)
+        self.public = None if public is None else read_public(public)
+        self.current: Run | None = None
+        self.kept = kept_models.KeptModels()
+        self.working = load_working(directory, f"device {name}", self.model, threads)
+        self.log = log or logging.getLogger(f"auscult.{name}")
+        self.live = LiveDevice(name, self.model.bundle, directory / "samples", recording, self.log)
+        self.finished = threading.Event()
+        self.rollouts = rollouts_trust(trusted_key, directory, evaluations)
+        self.gate = Gate(allow or Allow(), directory, self.finished)
+        self.pace = None if budget is None else self.make_pace(budget, threads)
+        rules = (trusted_key, allow or Allow())
+        self.lanes = [DeviceLane(n, self, *rules, self.make_willingness()) for n in list_lanes(evaluations)]
+        self.runtime = self.make_runtime(checked_name(hospital, "hospital"), broker, wire)
+        for gate, lane in zip((self.gate, *(lane.gate for lane in self.lanes)), self.runtime.lanes, strict=True):
+            gate.counters = lane.counters
+        self.rollout: Run | None = None
+        self.versions = Versions(name, directory, self.model, threads, lambda: self.working, self.use_version, self.log)
+
+    def make_runtime(self, hospital: str, broker: str, wire: Wire) -> Runtime:
+        """The node that has this one's role, below its hospital; evaluations have lanes of their own beside it."""
+        return Runtime(
+            self.name,
+            parent=hospital,
+            children=(),
+            directory=self.directory,
+            broker=broker,
+            assemble=self.assemble,
+            told=self.receive_event,
+            told_refusal=self.receive_refusal,
+            check_run=self.check_run,
+            log=self.log,
+            willingness=self.make_willingness(),
+            permission=Permission(self.gate.owner),
+            beside={lane.number: lane.work for lane in self.lanes},
+            **wire.options(broker),
+        )
+
+    @property
+    def refusal(self) -> str:
+        """Why the device cannot take part in the run that it was offered last; "": it can."""
+        return self.runtime.refusal
+
+    # -- its budget
+
+    def make_pace(self, budget: TrainingBudget, threads: int) -> TrainingPace:
+        """What holds this device's training to a budget."""
+
+        def cancelled() -> bool:
+            return self.runtime.cancelled() or (self.train is None and self.live.all_erased())
+
+        def wake() -> None:
+            self.runtime.wake()
+
+        log = self.log
+        return TrainingPace(budget, self.name, self.directory, threads=threads, cancelled=cancelled, wake=wake, log=log)
+
+    def make_willingness(self) -> Willingness:
+        return Willingness() if self.pace is None else Willingness(self.ask_pace, IDLE_LOOK)
+
+    def ask_pace(self) -> Reason | None:
+        return None if self.pace is None else self.pace.unwilling()
+
+    # -- taking part in a run
+
+    def assemble(self, run: Run) -> Assembly:
+        """This device's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
+        self.runtime.permission.check(run)
+        if not hears_of_rollout(self.lanes, self.working.run):
+            self.versions.leave_unconfirmed(run.id)
+        self.rollout = run if is_rollout(run) else None
+        if self.rollout is not None:
+            return self.assemble_rollout(run)
+        if run.devices and self.name not in run.devices:
+            raise UsageError(f"device {self.name}: it is for other devices: it names {len(run.devices)}")
+        self.model = choose_bundle(self.own_model, self.working, run)
+        check_bundle(run, self.model.bundle, "device")
+        assembly = make_assembly(run, "device", self.env(run))
+        self.current, self.kept = run, kept_models.load(self.kept_path(run))
+        if self.kept.models and not (self.lanes and self.versions.predicts(self.working.run)):
+            self.use_models(run)  # unless a rollout beside the run has brought a version since
+        (self.finished.set if self.kept.finished else self.finished.clear)()
+        for old in remove_old_runs(self.directory, run.id):
+            self.log.info("%s: the files of run %s are removed: it is long over", self.name, old)
+        role = score_filter.limited(self.gate.ledger.guard(run, assembly.role), lambda: self.gate.allow)
+        assembly = replace(assembly, role=ProgressLog(self.name, run.id, self.log).watch(role))
+        if self.pace is None or self.trainer is not None:  # code of the application has no steps whose progress we keep
+            return assembly
+        return self.pace.keep_calls(assembly, self.digest)
+
+    def assemble_rollout(self, run: Run) -> Assembly:
+        """This device's part in a rollout. Nothing is trained, and what runs have made stays."""
+        check_whole(self.model)
+        self.current = None
+        self.finished.clear()
+        samples = self.choose_judges(run)
+        return assemble_version(run, self.versions, lambda: samples)
+
+    def check_run(self, run: Run) -> None:
+        """Raises UsageError if a run is not to be trusted."""
+        (self.rollouts if is_rollout(run) else self.trust).check_run(run)
+
+    def choose_judges(self, run: Run) -> Samples | None:
+        """Held-out samples on which two versions are compared; None: there are none."""
+        if self.train is None and self.model.bundle.signal is None:
+            return None
+        samples = choose_judges(self.choose_samples(run)[1], self.validation)
+        return None if samples is None else self.select_listed(samples, run, "held-out")
+
+    def use_version(self, working: WorkingModel) -> None:
+        self.working = working
+
+    def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
+        """The env of this device: its samples behind functions of theta.
+
+        Args:
+            cancellable: training stops between two steps when a newer question has come.
+        """
+        if self.trainer is not None:
+            given = fields_of(run, self.trainer, self.model.layout, f"device {self.name}")
+        else:
+            given = family_of(run).for_device(self.parts(run, cancellable))
+        earlier = find_earlier(self.working, self.model, run, self.log) if self.warm_start else NOTHING
+        masking = mask_assignment.for_device(run, self.masks, self.name, self.model.classes, lambda: self.gate.allow)
+        return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given, **masking)
+
+    def parts(self, run: Run, cancellable: bool) -> DeviceParts:
+        """What the method's family of kernels makes this device's env of."""
+        given, held_out = self.choose_samples(run)
+        train = self.select_listed(given, run, "training")
+        if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.how.least):
+            self.live.end_run()  # the run is to have what is labelled when it can begin, not what is now
+            why = describe_want(len(train), len(given), len(held_out or ()), self.live.how.least)
+            raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
+        y = self.codes(train, run)
+        self.digest = b"" if self.pace is None else digest_samples(run.id, train.x, y)
+        return DeviceParts(
+            run=run,
+            settings=settings_of(run),
+            whose=f"device {self.name}",
+            model=self.model,
+            x=train.x,
+            y=y,
+            held_out=self.coded(held_out, run, "held-out"),
+            validation=self.coded(self.validation, run, "validation"),
+            augment=augmentation_of(run),
+            public=self.public,
+            cancel=self.must_give_way if cancellable else None,
+        )
+
+    def choose_samples(self, run: Run) -> tuple[Samples, Samples | None]:
+        """Samples to learn from and to be judged by: those of `train_on`, or else what was observed and labelled."""
+        if self.train is not None:
+            return self.train, self.held_out
+        frozen = self.live.open().freeze(run.id)
+        return frozen.train, frozen.held_out
+
+    def must_give_way(self) -> bool:
+        """Is training to stop before its next step?
+
+        Raises:
+            UsageError: the owner has erased all that it trains on.
+        """
+        if self.train is None and self.live.all_erased():
+            raise UsageError(f"device {self.name}: all samples of this run have been erased")
+        return self.runtime.cancelled() if self.pace is None else self.pace()
+
+    def coded(self, samples: Samples | None, run: Run, part: str) -> tuple[Array, Array] | None:
+        if samples is None:
+            return None
+        samples = self.select_listed(samples, run, part)
+        return samples.x, self.codes(samples, run)
+
+    def select_listed(self, samples: Samples, run: Run, part: str) -> Samples:
+        return select_listed(samples, run, f"{self.name}: {part}", self.log)
+
+    def codes(self, samples: Samples, run: Run) -> npt.NDArray[np.int64]:
+        return class_codes(samples.labels, run.classes, f"device {self.name}")
+
+    # -- what the run tells
+
+    def receive_event(self, number: int, message: Any) -> None:
+        """Keep what the role tells the application, and pass it on.
+
+        The runtime calls this after its commit, and again if the process dies before it notes that it has. So a file
+        may be written twice with the same content, and no event is missed.
+        """
+        if isinstance(message, Scores):
+            self.kept = replace(self.kept, scores=message.sums)
+            self.log.info(
+                "%s: judged the models of round %d: %s", self.name, message.round, describe_scores(message.sums)
+            )
+        if isinstance(message, Diverged):
+            self.log.warning("%s: round %d: %s", self.name, message.round, message.what)
+        if isinstance(message, (Models, Finished)):
+            self.keep(message)
+        if self.rollout is not None:
+            self.versions.receive_event(self.rollout, message)
+        if self.on_event is not None:
+            self.on_event(message)
+        if isinstance(message, Finished):
+            self.live.end_run()
+            self.log.info("%s: the run is over", self.name)
+            if self.pace is not None:
+                self.pace.progress.forget()
+            self.finished.set()
+
+    def receive_refusal(self, why: str) -> None:
+        """Tell the application that the run goes on without this device."""
+        self.finished.set()
+        if self.on_event is not None:
+            try:
+                self.on_event(RunRefused(why))
+            except Exception:  # the application's own affair, as with events
+                self.log.exception("%s: the application failed on a refused run", self.name)
+
+    def keep(self, message: Models | Finished) -> None:
+        """Save the run's models, and let new ones predict from now on."""
+        over = isinstance(message, Finished)
+        if isinstance(message, Models):
+            self.kept = replace(self.kept, models=message.models, ensemble=message.ensemble)
+        if self.current is None:
+            self.kept = replace(self.kept, finished=over)
+            return
+        self.kept = replace(self.kept, finished=over, classes=self.current.classes, bundle=self.model.sha256)
+        kept_models.save(self.kept_path(self.current), self.kept)
+        if isinstance(message, Models):
+            self.use_models(self.current)
+
+    def use_models(self, run: Run) -> None:
+        """Predict by the run's models from now on, and after a restart."""
+        working = WorkingModel(f"device {self.name}", self.model, run.classes, self.kept, run.id)
+        if self.kept.classes:  # else a file of before, whose models are known to predict only while the run is
+            note_working(self.directory, working)
+        self.working = working
+
+    def kept_path(self, run: Run) -> Path:
+        return self.directory / f"{run.id}.npz"

@@ -1,0 +1,1 @@
+"""Judgement of a device's models when a run is over, and of what the device would have reached alone."""

@@ -1,0 +1,121 @@
+"""A device's judgement of its own models when a run is over: confusion matrices on its own samples.
+
+They stay in the device's result file. A replay reads these files, because there all devices are on one machine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra.classification import confusion
+from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.run import Run
+from edge_sdk.data.samples import Samples
+from edge_sdk.model.model import Model
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
+from edge_sdk.nodes.kernels.labels import class_codes
+
+Codes = npt.NDArray[np.int64]
+Matrix = list[list[int]]
+"""Entry [i][j]: samples of class i that were taken for j."""
+Told = Callable[[int, int], None]
+"""Called with the steps that are done, and how many there are."""
+
+
+class Judge:
+    """Judges predictions by one part of a device's samples.
+
+    Args:
+        samples: inputs and the names of their classes.
+        run: has the classes, in the order of the model's outputs.
+        whose: the node, for errors.
+    """
+
+    def __init__(self, samples: Samples, run: Run, whose: str) -> None:
+        self.x, self.y, self.classes = samples.x, class_codes(samples.labels, run.classes, whose), len(run.classes)
+
+    def matrix(self, guessed: Codes) -> Matrix:
+        """The confusion matrix of predicted codes (N,)."""
+        found: Matrix = confusion(self.y, guessed, self.classes).tolist()
+        return found
+
+    def correct(self, guessed: Codes) -> int:
+        """Number of the predicted codes (N,) that are right."""
+        return int((guessed == self.y).sum())
+
+
+def judge_kept_models(device: Device, run: Run) -> dict[str, dict[str, Matrix]]:
+    """Confusion matrices of the models that a device has kept of a run, where it has samples to judge them by.
+
+    Returns:
+        "test" and, where the device has such a part, "validation" -> model -> matrix.
+    """
+    parts = {"test": device.held_out, "validation": device.validation}
+    found: dict[str, dict[str, Matrix]] = {}
+    for part, samples in parts.items():
+        if samples is not None and len(samples := device.select_listed(samples, run, part)):
+            judge = Judge(samples, run, f"device {device.name}")
+            codes = {name: device.log_probabilities(judge.x, name).argmax(1) for name in device.kept.models}
+            found[part] = {name: judge.matrix(guessed) for name, guessed in codes.items()}
+    return found
+
+
+def judge_alone(device: Device, run: Run, told: Told) -> list[dict[str, Any]]:
+    """Trains alone in all ways, and judges each; such a model predicts classes that the device has labels of, only.
+
+    Returns:
+        For each way "optimiser", "steps", "validation_correct" (how many validation samples it gets right) and, on the
+        test part, "test" (confusion matrix) and "accuracy". These two are for the way that is chosen on validation, by
+        the device or by all of them, and for nothing else.
+    """
+    assert device.train is not None and device.held_out is not None and device.validation is not None
+    env, whose = replace(device.env(run, cancellable=False), me=device.name), f"device {device.name}"
+    train, *rest = (device.select_listed(p, run, "own") for p in (device.train, device.validation, device.held_out))
+    validation, test = (Judge(part, run, whose) for part in rest)
+    own = np.unique(np.concatenate([class_codes(train.labels, run.classes, whose), validation.y]))
+    return [
+        trial
+        for number, optimiser in enumerate(OPTIMISERS)
+        for trial in judge_optimiser(env, run, device.model, own, optimiser, number, validation, test, told)
+    ]
+
+
+def judge_optimiser(
+    env: NodeEnv,
+    run: Run,
+    model: Model,
+    own: Codes,
+    optimiser: str,
+    number: int,
+    validation: Judge,
+    test: Judge,
+    told: Told,
+) -> list[dict[str, Any]]:
+    """Judges one training alone after each number of steps. `number`: of trainings before it."""
+    steps, found = step_grid(env, run), []
+    models = train_in_steps(
+        env, run, optimiser, steps, lambda done: told(number * steps[-1] + done, len(OPTIMISERS) * steps[-1])
+    )
+    for done, theta in zip(steps, models, strict=True):
+        right = validation.correct(predict_own(model, theta, validation.x, own))
+        guessed = predict_own(model, theta, test.x, own)
+        judged = {"test": test.matrix(guessed), "accuracy": test.correct(guessed) / len(test.y)}
+        found.append({"optimiser": optimiser, "steps": done, "validation_correct": right, **judged})
+    return found
+
+
+def predict_own(model: Model, theta: npt.NDArray[np.float32], x: npt.NDArray[np.float32], own: Codes) -> Codes:
+    """The most likely of the device's own classes for each input, (N,)."""
+    return np.asarray(own[model.predict(theta, x)[:, own].argmax(1)], np.int64)
+
+
+def count_labels(samples: Samples) -> dict[str, int]:
+    """Label -> how many samples have it."""
+    return dict(sorted(Counter(samples.labels).items()))

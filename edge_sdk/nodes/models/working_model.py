@@ -1,0 +1,228 @@
+"""The model that a device predicts with: the latest that a run has made here, or the bundle's initial one.
+
+A new run does not take it away: it works until the new run has made its own models, and it is on the disk with its
+classes and a copy of its bundle, so a device that was started again predicts at once, without network or samples, also
+where the application brings another bundle by then.
+
+    working        id of the run that made it
+    previous       ids of the runs that made those before it, the latest first, which a rollout can be taken back to
+    RUN.npz        its models (kept_models.py)
+    BUNDLE.bundle  a copy of the bundle they are for
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra.ensemble import combined, log_probabilities, probabilities, smoothed
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.atomic import replace_file, write_text
+from edge_sdk.contract.run import ID
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.shared.reports import COMPANION
+from edge_sdk.model.bundle import BundleError
+from edge_sdk.model.inputs import Data, name_inputs
+from edge_sdk.model.model import Model
+from edge_sdk.model.predictor import Output, make_predictor
+from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes.kernels.own_windows import features_of
+from edge_sdk.nodes.models import kept_models
+from edge_sdk.nodes.models.kept_models import KeptModels
+from edge_sdk.nodes.models.predictions import INITIAL, Predictions
+
+NOTE, PREVIOUS = "working", "previous"
+ENSEMBLE = ("personal", "local")
+"""Models that predict as a run which settles has chosen."""
+PREFERRED = ("personal", COMPANION, "global")
+"""Models by which a device predicts, if it may choose: the one that has seen most of its own samples first."""
+
+log = logging.getLogger("auscult.working_model")
+
+
+@dataclass(frozen=True)
+class WorkingModel:
+    """Models of one run, ready to predict. It never changes: a newer one takes its place in one step.
+
+    Attributes:
+        whose: the device, for errors.
+        model: the graphs.
+        classes: names of the outputs that mean something.
+        kept: the run's models; none in it: the bundle's initial one predicts.
+        run: id of the run; "": none.
+        predictors: name of a model -> its outputs, made when they are first wanted.
+    """
+
+    whose: str
+    model: Model
+    classes: tuple[str, ...]
+    kept: KeptModels
+    run: str = ""
+    predictors: dict[str, Output] = field(default_factory=dict, compare=False, repr=False)
+
+    def predict(self, x: Data, which: str | None, smooth: int = 1, abstain: float = 0.0) -> Predictions:
+        """Predicts as `Device.predict` describes it."""
+        name, _ = self.find_model(which)
+        if smooth == 1 and self.kept.ensemble is None and not isinstance(self.model, SplitModel):
+            p = probabilities(self.outputs(name, x))
+        else:
+            p = smoothed(self.log_probabilities(x, which), smooth)
+        return Predictions(p, self.classes, name, self.run, abstain)
+
+    def log_probabilities(self, x: Data, which: str | None) -> npt.NDArray[np.floating]:
+        """Log-probabilities as `Device.log_probabilities` describes them."""
+        if isinstance(self.model, SplitModel):
+            raise UsageError(f"{self.whose}: {self.model.name} is a split model, which no device runs alone")
+        name, _ = self.find_model(which)
+        found = self.kept.ensemble if name in ENSEMBLE else None
+        classes = () if found is None else found.classes
+        own = self.outputs(name, x)
+        if found is None or name == "local":
+            return log_probabilities(own, classes)
+        return combined(found, own, lambda: self.outputs("local", x), lambda: self.features(x))
+
+    def features(self, x: Data) -> npt.NDArray[np.floating]:
+        """What the forest of this device sees of samples, (N, F)."""
+        return features_of(self.model.samples(self.with_first_axis(x)))
+
+    def outputs(self, name: str, x: Data) -> npt.NDArray[np.float32]:
+        """Outputs, of those that have a name, (N, classes); one sample may come without its first axis.
+
+        Args:
+            name: of the model, as `find_model` gives it.
+        """
+        output = self.predictors.get(name) or self.make_predictor(name)
+        return output(self.with_first_axis(x))[:, : len(self.classes)]
+
+    def with_first_axis(self, x: Data) -> Data:
+        """Samples (N, ...) of one that comes without its first axis; others as they are."""
+        if isinstance(x, np.ndarray):
+            return x[None] if x.ndim == (self.rank if x.dtype.names is None else 0) else x
+        given = name_inputs([str(i["name"]) for i in self.model.bundle.manifest["inputs"]], x)
+        alone = np.ndim(next(iter(given.values()))) == self.rank
+        return {name: np.asarray(values)[None] if alone else values for name, values in given.items()}
+
+    def make_predictor(self, name: str) -> Output:
+        theta = self.model.theta0 if name == INITIAL else self.kept.models[name]
+        return self.predictors.setdefault(name, make_predictor(self.model, theta))
+
+    @cached_property
+    def rank(self) -> int:
+        """Number of axes of one sample, of the first input where there are several."""
+        return len(self.model.input_shape)
+
+    def find_model(self, which: str | None) -> tuple[str, Vector]:
+        """Name and theta (n,) of one of the models; `which` as for `Device.predict`."""
+        models = self.kept.models
+        if which is None:  # as a rule, and often
+            for name in PREFERRED:
+                if name in models:
+                    return name, models[name]
+        known = ("personal", "global", INITIAL, *models)
+        if which is not None and which not in known:
+            raise UsageError(f"which = {which!r}: expected one of {', '.join(dict.fromkeys(known))}")
+        if which == INITIAL or not models:
+            return INITIAL, self.model.theta0
+        name = which or next((name for name in PREFERRED if name in models), next(iter(models)))
+        if name not in models:
+            raise UsageError(f"which = {name!r}: run {self.run} has made only {', '.join(sorted(models))}")
+        return name, models[name]
+
+
+def initial_model(whose: str, model: Model) -> WorkingModel:
+    """The bundle's own model, with the names that the bundle has for its outputs, or else their numbers."""
+    outputs = model.classes if not isinstance(model, SplitModel) else 0
+    names = model.bundle.class_names or tuple(map(str, range(outputs)))
+    return WorkingModel(whose, model, names, KeptModels())
+
+
+# On the disk ----------------------------------------------------------------------------------------------------
+def note_working(directory: Path, working: WorkingModel) -> None:
+    """Make the models of a run, which are saved, those that predict after a restart. The bundle's copy comes first."""
+    keep_bundle(directory, working.model)
+    write_text(directory / NOTE, working.run + "\n")
+    before = {kept_models.load(directory / f"{run}.npz").bundle for run in previous_runs(directory)}
+    kept = {bundle_path(directory, sha256) for sha256 in (*before, working.model.sha256) if sha256}
+    for path in directory.glob("*.bundle"):
+        if path not in kept:
+            path.unlink(missing_ok=True)
+
+
+def keep_bundle(directory: Path, model: Model) -> None:
+    """Copy the bundle, unless that was done before."""
+    target = bundle_path(directory, model.sha256)
+    if model.bundle.path is None or target.exists():
+        return
+    with model.bundle.path.open("rb") as source, replace_file(target) as file:
+        shutil.copyfileobj(source, file)
+
+
+def bundle_path(directory: Path, sha256: str) -> Path:
+    return directory / f"{sha256[:16]}.bundle"
+
+
+def load_working(directory: Path, whose: str, model: Model, threads: int) -> WorkingModel:
+    """The model that worked when the device was last stopped; the bundle's initial one where there is none.
+
+    Args:
+        model: that of the application's bundle, which is used again where it is the same.
+    """
+    run = working_run(directory)
+    kept = kept_models.load(directory / f"{run}.npz") if run else KeptModels()
+    if not kept.models or not kept.classes:
+        return initial_model(whose, model)
+    if kept.bundle == model.sha256:
+        return WorkingModel(whose, model, kept.classes, kept, run)
+    try:
+        other = Model(bundle_path(directory, kept.bundle), threads)
+    except BundleError as error:
+        log.error("%s: the models of run %s cannot be used: %s", whose, run, error)
+        return initial_model(whose, model)
+    if other.input_shape != model.input_shape:
+        shapes = f"{other.input_shape}, and this bundle's of {model.input_shape}"
+        log.warning("%s: the models of run %s take inputs of %s: they predict no more", whose, run, shapes)
+        return initial_model(whose, model)
+    return WorkingModel(whose, other, kept.classes, kept, run)
+
+
+def working_run(directory: Path) -> str:
+    """Id of the run whose models work; "": none."""
+    note = directory / NOTE
+    found = note.read_text(errors="replace").strip() if note.is_file() else ""
+    return found if ID.fullmatch(found) else ""
+
+
+def previous_runs(directory: Path) -> tuple[str, ...]:
+    """Ids of the runs whose models a rollout may be taken back to."""
+    note = directory / PREVIOUS
+    lines = note.read_text(errors="replace").splitlines() if note.is_file() else []
+    return tuple(line for line in lines if ID.fullmatch(line))
+
+
+# Old runs -------------------------------------------------------------------------------------------------------
+KEEP = 3
+"""Runs whose files stay: the present one, and the latest before it."""
+OF_A_RUN = (".db", ".db-wal", ".db-shm", ".npz", ".npz.damaged")
+
+
+def remove_old_runs(directory: Path, current: str) -> list[str]:
+    """Remove the files of all but the latest KEEP runs. Those of the present run and of the working model stay.
+
+    Returns:
+        Ids of the runs that were removed.
+    """
+    ages = {path.stem: path.stat().st_mtime for path in directory.glob("*.db") if ID.fullmatch(path.stem)}
+    latest = sorted(ages.keys() - {current}, key=lambda run: (ages[run], run))[-(KEEP - 1) :]
+    old = sorted(ages.keys() - {current, working_run(directory), *previous_runs(directory), *latest})
+    for run in old:
+        for ending in OF_A_RUN:
+            (directory / f"{run}{ending}").unlink(missing_ok=True)
+        for ending in (".bodies", ".damaged"):
+            shutil.rmtree(directory / f"{run}{ending}", ignore_errors=True)
+    return old

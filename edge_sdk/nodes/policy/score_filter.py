@@ -1,0 +1,117 @@
+"""Scores on their way up, held to what the node's holder allows: no label counts of a device, no sums of few devices.
+
+A method's roles send what the paper needs, and scores of models beside it. Nothing of a method depends on these, so the
+node itself takes out what its [allow] table does not let leave, from every message upward, whatever the method:
+
+    a device      histograms of scores by class: their sizes are the numbers of its held-out samples of each class
+    a hospital    the same, and all scores of fewer devices than `scores_of`: a sum of one is that device's
+
+Where sums are secret a device takes the same out before it masks an answer (`for_masking`). A hospital cannot, and need
+not: of few devices nothing is opened. What is left out is left out for good: a hospital does not add it to the sum of a
+later round. Sums that a method itself computes with (HSGD's noise, AugFL's residuals) stay, as do counts of training
+samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from edge_sdk.contract.method import UP, Role, Send, Step
+from edge_sdk.methods.settling.method import Counts
+from edge_sdk.methods.shared.evaluation import Scores
+from edge_sdk.methods.shared.scores import LOSS_DEVICES, MODELS, STAGES, TEST, UNTOLD, partial_histograms
+from edge_sdk.nodes.policy.allow import CLASSES, Allow
+
+Told = Mapping[str, float]
+
+
+def limited(role: Role, allow: Callable[[], Allow], hospital: bool = False) -> Role:
+    """The role, whose scores leave as the table allows at that moment.
+
+    Args:
+        hospital: it answers for several devices; a device answers for itself.
+    """
+
+    def sent(step: Step) -> Step:
+        state, sends = step
+        table = allow()
+        least = table.scores_of if hospital else 1
+        return state, [leaving(send, table.scores == CLASSES, least) for send in sends]
+
+    return replace(
+        role,
+        start=lambda env: sent(role.start(env)),
+        receive=lambda env, s, sender, m: sent(role.receive(env, s, sender, m)),
+        close=lambda env, s: sent(role.close(env, s)),
+    )
+
+
+def for_masking(allow: Callable[[], Allow]) -> Callable[[Any], Any]:
+    """What a device takes out of an answer before it is masked, by its table at that moment."""
+    return lambda message: allowed_message(message, allow().scores == CLASSES, 1)
+
+
+def leaving(send: Send, by_class: bool, least: int) -> Send:
+    """A message with the scores that may leave; the same where all may."""
+    if send.to != UP:
+        return send
+    message = allowed_message(send.message, by_class, least)
+    return send if message is send.message else replace(send, message=message)
+
+
+def allowed_message(message: Any, by_class: bool, least: int) -> Any:
+    """The message without scores that may not leave, in itself or in a message within it."""
+    if isinstance(message, Scores):
+        sums = allowed_scores(message.sums, message.sums.get("devices", 0.0), by_class, least)
+        return message if sums == message.sums else replace(message, sums=sums)
+    if isinstance(message, Counts):
+        return message if message.devices >= least or not message.devices else Counts(0 * message.correct)
+    changed: dict[str, Any] = {}
+    for f in fields(message):
+        value = getattr(message, f.name)
+        if is_dataclass(value):
+            found: Any = allowed_message(value, by_class, least)
+        elif f.name == "scores" and value:
+            found = allowed_scores(value, float(getattr(message, "count", 1)), by_class, least)
+            found = value if found == value else found
+        else:
+            continue
+        if found is not value:
+            changed[f.name] = found
+    return replace(message, **changed) if changed else message
+
+
+def allowed_scores(scores: Told, count: float, by_class: bool, least: int) -> dict[str, float]:
+    """The scores that may leave.
+
+    Args:
+        count: devices of which they are sums.
+        by_class: histograms may leave.
+        least: devices of which a score is that may leave.
+    """
+    hidden = partial_histograms(scores) if by_class and least > 1 else frozenset[str]()
+    found = {
+        name: value
+        for name, value in scores.items()
+        if ("_auc:" not in name or (by_class and name.partition("_auc:")[0] not in hidden))
+        and devices_behind(name, scores, count) >= least
+    }
+    if 0 < count < least and found != scores:
+        found[UNTOLD] = count
+    return found
+
+
+def devices_behind(name: str, scores: Told, count: float) -> float:
+    """Devices whose models or samples a score is of: those that have held-out samples, such a model or a training loss.
+    For accuracies on own samples it is not said how many have such samples, so they count as of one. Sums that the
+    method computes with count as of all there are."""
+    part = TEST if name.startswith(TEST) else ""
+    stem = name.removeprefix(TEST)
+    model = stem.partition("_")[0]
+    if stem in ("samples", "devices") or model in MODELS:
+        return scores.get(f"{part}{model}_devices", scores.get(f"{part}devices", 0.0))
+    if model in STAGES:  # of FedAL
+        return min(count, 1.0) if stem.endswith("_own_accuracy") else scores.get("devices", 0.0)
+    return scores.get(LOSS_DEVICES, 0.0) if stem in ("loss", LOSS_DEVICES) else float("inf")
