@@ -249,9 +249,9 @@ def do_pretrain(options: argparse.Namespace) -> int:
 # The service ------------------------------------------------------------------------------------------------------
 def add_service(commands: Any) -> None:
     for name, words in SERVICE.items():
-        commands.add_parser(name, help=words).set_defaults(do=do_service, module="aggregator.service.command")
+        commands.add_parser(name, help=words).set_defaults(do=do_service, module="aggregator.service.server.command")
     for name, words in CLIENT.items():
-        commands.add_parser(name, help=words).set_defaults(do=do_service, module="aggregator.service.client")
+        commands.add_parser(name, help=words).set_defaults(do=do_service, module="aggregator.service.client.client")
 
 
 def do_service(options: argparse.Namespace) -> int:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from aggregator.service.app import make_app
-from aggregator.service.fleet import to_hospital, to_report
-from aggregator.service.fleet_file import FleetFile
-from aggregator.service.fleet_reading import read_report
-from aggregator.service.people import ADMIN, TOKEN
-from aggregator.service.service import FleetService
+from aggregator.service.administration.accounts import ADMIN, TOKEN
+from aggregator.service.administration.settings_file import FleetFile
+from aggregator.service.application.service import FleetService
+from aggregator.service.fleet.monitor import to_hospital, to_report
+from aggregator.service.fleet.reports import read_report
+from aggregator.service.server.app import make_app
 from edge_sdk.errors import UsageError
 from edge_sdk.live.fleet_report import STATES
 from edge_sdk.tools.own_key import LibraryTool

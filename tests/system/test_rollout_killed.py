@@ -70,8 +70,8 @@ class Fleet:
         eventually((self.directory / "service" / "console.json").exists, PATIENCE)
 
     def ask(self, path: str, body: Any = None) -> Any:
-        from aggregator.service.client import ServiceClient
-        from aggregator.service.service import read_connection
+        from aggregator.service.application.service import read_connection
+        from aggregator.service.client.client import ServiceClient
 
         return ServiceClient(*read_connection(self.directory / "service")).ask(path, body)
 

@@ -16,8 +16,8 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra `service` is not installed")
 
-from aggregator.service.command import make_parser
-from aggregator.service.fleet_file import FleetFile
+from aggregator.service.administration.settings_file import FleetFile
+from aggregator.service.server.command import make_parser
 from tests.aggregator.service.conftest import browse, database_url, make_service, quick_hashes, server, service
 from tests.aggregator.service.test_pages import fill
 

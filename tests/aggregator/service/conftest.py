@@ -28,7 +28,7 @@ def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passwords of tests are worth little, and their hashes cost as much."""
     from argon2 import PasswordHasher
 
-    monkeypatch.setattr("aggregator.service.people.PasswordHasher", partial(PasswordHasher, 1, 8, 1))
+    monkeypatch.setattr("aggregator.service.administration.accounts.PasswordHasher", partial(PasswordHasher, 1, 8, 1))
 
 
 @pytest.fixture(scope="session")
@@ -53,8 +53,8 @@ def database_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def make_service(tmp_path: Path, database_url: str) -> Iterator[Callable[..., Any]]:
     """Makes a service in one directory; each one before is closed as a kill would leave it."""
-    from aggregator.service.fleet_file import FleetFile
-    from aggregator.service.service import FleetService
+    from aggregator.service.administration.settings_file import FleetFile
+    from aggregator.service.application.service import FleetService
 
     made: list[Any] = []
 
@@ -93,7 +93,7 @@ def browse(service: Any) -> Iterator[Callable[..., Any]]:
     """A browser of the service's console: `browse()` is nobody, `browse("viewer")` somebody of that role."""
     from starlette.testclient import TestClient
 
-    from aggregator.service.app import make_app
+    from aggregator.service.server.app import make_app
 
     clients = []
 
@@ -113,9 +113,9 @@ def browse(service: Any) -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def served(make_service: Callable[..., Any]) -> Iterator[tuple[Any, Any]]:
     """A service whose console is served for real, and where nodes enrol at it."""
-    from aggregator.service.app import make_app
-    from aggregator.service.command import listen
-    from aggregator.service.live import ConsoleServer
+    from aggregator.service.application.live_updates import ConsoleServer
+    from aggregator.service.server.app import make_app
+    from aggregator.service.server.command import listen
     from edge_sdk.tools.enrol import Desk
 
     service = make_service(listen="127.0.0.1:0")

@@ -24,11 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.service import audit, promotion
-from aggregator.service.fleet_file import FleetFile
-from aggregator.service.people import TOKEN
-from aggregator.service.runs import Wanted, add_run, change_run, find_run, list_runs
-from aggregator.service.service import FleetService
+from aggregator.service.administration.accounts import TOKEN
+from aggregator.service.administration.settings_file import FleetFile
+from aggregator.service.application.service import FleetService
+from aggregator.service.database import audit
+from aggregator.service.models import promotion
+from aggregator.service.runs.runs import Wanted, add_run, change_run, find_run, list_runs
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.replay.processes import NodeProcesses
 from tests.delivery.fleet import eventually

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.runs import Wanted
-from aggregator.service.schedules import DailyWindow, add_schedule
+from aggregator.service.runs.runs import Wanted
+from aggregator.service.runs.schedules import DailyWindow, add_schedule
 from tests.aggregator.service.conftest import CLASSES
 from tests.aggregator.service.test_browser import CHROMIUM, SIZES, chromium, console
 from tests.aggregator.service.test_pages import fill

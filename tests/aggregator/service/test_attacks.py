@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from starlette.routing import Mount, Route
 
-from aggregator.service.guard import COOKIE
-from aggregator.service.runs import Wanted, add_run
+from aggregator.service.application.guard import COOKIE
+from aggregator.service.runs.runs import Wanted, add_run
 from tests.aggregator.service.conftest import CLASSES, PASSWORD, secret_in
 from tests.aggregator.service.test_pages import fill
 

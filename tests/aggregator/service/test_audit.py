@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-from aggregator.service import audit
-from aggregator.service.audit_words import describe_detail
-from aggregator.service.database import audit as table
+from aggregator.service.console.audit_descriptions import describe_detail
+from aggregator.service.database import audit
+from aggregator.service.database.database import audit as table
 
 
 @pytest.fixture

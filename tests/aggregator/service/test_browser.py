@@ -54,9 +54,9 @@ FAULTS = """() => {
 @pytest.fixture
 def console(make_service: Any) -> Iterator[tuple[Any, str]]:
     """An open console that is served for real, and its address."""
-    from aggregator.service.app import make_app
-    from aggregator.service.command import listen
-    from aggregator.service.live import ConsoleServer
+    from aggregator.service.application.live_updates import ConsoleServer
+    from aggregator.service.server.app import make_app
+    from aggregator.service.server.command import listen
 
     service = make_service(is_open=True, listen="127.0.0.1:0")
     line = listen(service.file)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.service.client import ServiceClient
-from aggregator.service.command import main
+from aggregator.service.client.client import ServiceClient
+from aggregator.service.server.command import main
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.replay.toml_files import write_toml

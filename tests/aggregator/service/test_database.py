@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from aggregator.service import audit
-from aggregator.service.database import Database, about, database_in, keys, people, runs, schedules
-from aggregator.service.migrations import SCHEMA, STEPS
-from aggregator.service.people import TOKEN, People
-from aggregator.service.runs import find_run
+from aggregator.service.administration.accounts import TOKEN, People
+from aggregator.service.database import audit
+from aggregator.service.database.database import Database, about, database_in, keys, people, runs, schedules
+from aggregator.service.database.migrations import SCHEMA, STEPS
+from aggregator.service.runs.runs import find_run
 from edge_sdk.errors import UsageError
 
 FORM_1 = """
@@ -105,7 +105,7 @@ def test_a_database_of_the_first_version_is_brought_to_the_present_form(url: str
         database.close()
 
 
-OPEN = "import sys; from aggregator.service.database import Database; Database(sys.argv[1]).close()"
+OPEN = "import sys; from aggregator.service.database.database import Database; Database(sys.argv[1]).close()"
 
 
 @pytest.mark.long

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from argon2.exceptions import VerificationError
 
-from aggregator.service.database import keys
-from aggregator.service.door import AT_ONCE, WAITING
-from aggregator.service.fleet import to_hospital
-from aggregator.service.fleet_file import FleetFile
-from aggregator.service.guard import HEADERS, LARGEST_FORM
-from aggregator.service.people import ADMIN, TOKEN, TRIES, SignInError
-from aggregator.service.runs import Wanted, add_run, find_run
+from aggregator.service.administration.accounts import ADMIN, TOKEN, TRIES, SignInError
+from aggregator.service.administration.settings_file import FleetFile
+from aggregator.service.application.guard import HEADERS, LARGEST_FORM
+from aggregator.service.application.password_checks import AT_ONCE, WAITING
+from aggregator.service.database.database import keys
+from aggregator.service.fleet.monitor import to_hospital
+from aggregator.service.runs.runs import Wanted, add_run, find_run
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES, PASSWORD, secret_in
 from tests.delivery.fleet import eventually
@@ -140,7 +140,7 @@ def test_guesses_under_ever_new_names_fill_no_memory(service: Any, monkeypatch: 
         raise VerificationError
 
     monkeypatch.setattr(type(service.people.hasher), "verify", verify)
-    monkeypatch.setattr("aggregator.service.people.MOST_NAMES", 50)
+    monkeypatch.setattr("aggregator.service.administration.accounts.MOST_NAMES", 50)
     for name in [*map(str, range(200)), "x" * 200_000, "\0"]:
         with pytest.raises(SignInError):
             service.people.sign_in(name, "guessed")

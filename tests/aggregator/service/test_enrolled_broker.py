@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.enrolment import APPROVE, REMOVE, SUSPEND
-from aggregator.service.office import Enrolling
+from aggregator.service.administration.certificates import Enrolling
+from aggregator.service.fleet.enrolment import APPROVE, REMOVE, SUSPEND
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.broker import find_mosquitto
 from edge_sdk.tools.access import Part, connect

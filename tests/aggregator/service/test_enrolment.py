@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-from aggregator.service.database import tables
-from aggregator.service.enrolment import APPROVE, DENY, REMOVE, REPLACE, SUSPEND, TokenRefusedError
-from aggregator.service.office import Enrolling, check_request
-from aggregator.service.rosters import LEAP, Rosters
-from aggregator.service.runs import NotPossibleError
+from aggregator.service.administration.certificates import Enrolling, check_request
+from aggregator.service.database.database import tables
+from aggregator.service.fleet.enrolment import APPROVE, DENY, REMOVE, REPLACE, SUSPEND, TokenRefusedError
+from aggregator.service.fleet.rosters import LEAP, Rosters
+from aggregator.service.runs.runs import NotPossibleError
 from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
 from edge_sdk.live.roster import read_roster

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.database import runs
-from aggregator.service.enrolment import APPROVE, REMOVE
-from aggregator.service.runs import RUNNING, Wanted, add_run
+from aggregator.service.database.database import runs
+from aggregator.service.fleet.enrolment import APPROVE, REMOVE
+from aggregator.service.runs.runs import RUNNING, Wanted, add_run
 from edge_sdk.cli import main
 from edge_sdk.nodes.daemon.hospital_service import HospitalService
 from edge_sdk.replay.broker import LocalBroker

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.fleet import SILENT
-from aggregator.service.fleet_reading import read_report
+from aggregator.service.fleet.monitor import SILENT
+from aggregator.service.fleet.reports import read_report
 from edge_sdk.contract.limits import MOST_DEVICES
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.replay.broker import LocalBroker
@@ -162,14 +162,14 @@ def test_the_settings_say_what_is_wrong_with_them(service: Any) -> None:
 def test_a_hospital_that_reports_too_often_is_read_less_often(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each report costs a look through its rows, and a row in the database every two seconds."""
     now, payload = [1000.0], json.dumps({**REPORT, "node": "south"}).encode()
-    monkeypatch.setattr("aggregator.service.fleet.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("aggregator.service.fleet.monitor.time.monotonic", lambda: now[0])
     read: list[str] = []
 
     def count(payload: bytes, sender: str) -> dict[str, Any]:
         read.append(sender)
         return read_report(payload, sender)
 
-    monkeypatch.setattr("aggregator.service.fleet.read_report", count)
+    monkeypatch.setattr("aggregator.service.fleet.monitor.read_report", count)
     for _ in range(1000):
         service.monitor.take("auscult/v1/cloud/south/up/f", payload)
     assert len(read) == 100 and service.monitor.refused == 900

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.fleet import to_hospital, to_report
-from aggregator.service.fleet_reading import read_report
+from aggregator.service.fleet.monitor import to_hospital, to_report
+from aggregator.service.fleet.reports import read_report
 from edge_sdk.errors import PeerError
 from edge_sdk.live.fleet_report import AGAIN, COUNTS, NAMES, FleetReporter
 from edge_sdk.live.frequency import Frequency

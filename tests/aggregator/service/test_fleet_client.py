@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.client import ServiceClient, make_parser
-from aggregator.service.fleet_client import describe_member
+from aggregator.service.client.client import ServiceClient, make_parser
+from aggregator.service.client.fleet_client import describe_member
 
 NOW = {"heard": None, "why": ""}
 

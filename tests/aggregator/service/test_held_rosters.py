@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from aggregator.service import runs
-from aggregator.service.database import runs as table
-from aggregator.service.lineup import line_up
-from aggregator.service.placing import PresentFleet
-from aggregator.service.rosters import Rosters
-from aggregator.service.runs import Wanted, add_run
+from aggregator.service.database.database import runs as table
+from aggregator.service.fleet.rosters import Rosters
+from aggregator.service.runs import runs
+from aggregator.service.runs.device_overlap import PresentFleet
+from aggregator.service.runs.queue import line_up
+from aggregator.service.runs.runs import Wanted, add_run
 from tests.aggregator.service.conftest import CLASSES
 from tests.aggregator.service.test_enrolment import ask
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.service import hooks
-from aggregator.service.hooks import NotTakenError, Webhook, WebhookSender, sign
-from aggregator.service.runs import Wanted, add_run, change_run
+from aggregator.service.database import webhooks
+from aggregator.service.database.webhooks import NotTakenError, Webhook, WebhookSender, sign
+from aggregator.service.runs.runs import Wanted, add_run, change_run
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES
 
@@ -109,7 +109,7 @@ def test_what_was_not_taken_is_told_again_also_by_a_service_that_was_killed(
 def test_a_receiver_that_is_far_behind_is_told_how_much_it_has_missed(
     service: Any, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "BEHIND", 2)
+    monkeypatch.setattr(webhooks, "BEHIND", 2)
     sender = make_sender(service, receiver, tmp_path)
     sender.tell_due("ops")
     for i in range(5):
@@ -122,7 +122,7 @@ def test_a_receiver_that_is_far_behind_is_told_how_much_it_has_missed(
 def test_what_needs_somebody_is_told_when_it_changes(
     service: Any, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "NEEDS_APART", 0.0)
+    monkeypatch.setattr(webhooks, "NEEDS_APART", 0.0)
     needed = ["Hospital north: nothing has been heard of it"]
     sender = make_sender(service, receiver, tmp_path, needs=lambda: list(needed))
     for _ in range(2):

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.service.enrolment import REMOVE, REPLACE
-from aggregator.service.runs import Wanted, add_run, find_run
-from aggregator.service.supervisor import write_settings
+from aggregator.service.fleet.enrolment import REMOVE, REPLACE
+from aggregator.service.runs.runs import Wanted, add_run, find_run
+from aggregator.service.runs.supervisor import write_settings
 from edge_sdk.contract.method import UP
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile
@@ -104,7 +104,7 @@ def test_the_doctor_says_what_is_wrong_with_a_devices_key(served: tuple[Any, Des
     assert found.good is False and "not the one that was enrolled" in found.detail
     masks.key.write_bytes(kept)
     with service.database.transaction() as t:
-        from aggregator.service.enrolment import nodes
+        from aggregator.service.fleet.enrolment import nodes
 
         t.execute(nodes.update().values(mask_key=base64.b64encode(b"x" * 32).decode()))
     found = check_masks(masks, tmp_path / "w")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from aggregator.service.app import make_app
-from aggregator.service.new_samples import NewSamples
-from aggregator.service.runs import Wanted, list_runs
-from aggregator.service.schedules import DailyWindow, add_schedule
+from aggregator.service.runs.new_samples import NewSamples
+from aggregator.service.runs.runs import Wanted, list_runs
+from aggregator.service.runs.schedules import DailyWindow, add_schedule
+from aggregator.service.server.app import make_app
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.bundles import find_shipped_bundle
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.database import runs
-from aggregator.service.declared import DECLARED
-from aggregator.service.guard import ROLE
-from aggregator.service.openapi import list_routes
+from aggregator.service.api.openapi import list_routes
+from aggregator.service.application.guard import ROLE
+from aggregator.service.application.schemas import DECLARED
+from aggregator.service.database.database import runs
 from edge_sdk.replay.bundles import find_shipped_bundle
 from tests.aggregator.service.asking import ask
 from tests.aggregator.service.schema_check import find_faults

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-from aggregator.service import audit
-from aggregator.service.fleet import to_hospital
-from aggregator.service.runs import Wanted, add_run
+from aggregator.service.database import audit
+from aggregator.service.fleet.monitor import to_hospital
+from aggregator.service.runs.runs import Wanted, add_run
 from tests.aggregator.service.conftest import CLASSES, secret_in
 
 CSV_HEADS = {"runs": "id,", "enrolment": "name,", "models": "run,", "bundles": "name,"}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.fleet_reading import read_bundles
-from aggregator.service.lineup import find_members, line_up
-from aggregator.service.placing import PresentFleet
-from aggregator.service.runs import Wanted, find_run
+from aggregator.service.fleet.reports import read_bundles
+from aggregator.service.runs.device_overlap import PresentFleet
+from aggregator.service.runs.queue import find_members, line_up
+from aggregator.service.runs.runs import Wanted, find_run
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES, secret_in
 from tests.aggregator.service.test_side_by_side import rollout

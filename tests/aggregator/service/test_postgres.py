@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-from aggregator.service import audit
-from aggregator.service.fleet import to_hospital
-from aggregator.service.runs import Wanted, add_run, change_run, find_run
+from aggregator.service.database import audit
+from aggregator.service.fleet.monitor import to_hospital
+from aggregator.service.runs.runs import Wanted, add_run, change_run, find_run
 from tests.aggregator.service.conftest import CLASSES, PASSWORD
 from tests.aggregator.service.postgres import Server
 from tests.aggregator.service.test_pages import fill

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from aggregator.service import audit
-from aggregator.service.refusals import ALL, EACH, RefusalLog
-from aggregator.service.runs import Wanted, add_run
+from aggregator.service.database import audit
+from aggregator.service.database.refusals import ALL, EACH, RefusalLog
+from aggregator.service.runs.runs import Wanted, add_run
 from tests.aggregator.service.asking import CLAIM
 from tests.aggregator.service.conftest import CLASSES, secret_in
 

@@ -62,9 +62,9 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fleet(make_service: Any, quick: LocalBroker, tmp_path: Path, threads: None) -> Iterator[tuple[Any, str, Ward]]:
     """An open console, its address, and a ward that trusts its service."""
-    from aggregator.service.app import make_app
-    from aggregator.service.command import listen
-    from aggregator.service.live import ConsoleServer
+    from aggregator.service.application.live_updates import ConsoleServer
+    from aggregator.service.server.app import make_app
+    from aggregator.service.server.command import listen
 
     settings = {"broker": quick.url, "classes": NAMES, "hospitals": {"h": 2}, "listen": "127.0.0.1:0"}
     service = make_service(is_open=True, **settings)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.rollout_client import read_share
-from aggregator.service.rollouts import add_rollback, add_rollout
-from aggregator.service.runs import FINISHED, PROPOSED, NotPossibleError, Wanted, add_run, find_run
-from aggregator.service.supervisor import write_settings
+from aggregator.service.client.rollout_client import read_share
+from aggregator.service.models.rollouts import add_rollback, add_rollout
+from aggregator.service.runs.runs import FINISHED, PROPOSED, NotPossibleError, Wanted, add_run, find_run
+from aggregator.service.runs.supervisor import write_settings
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.settings_files import AggregatorFile
@@ -156,7 +156,7 @@ def test_the_api_rolls_out_and_back(service: Any, browse: Any) -> None:
 def test_a_rollout_needs_a_second_person_where_runs_do_and_its_way_back_does_not(make_service: Any) -> None:
     from starlette.testclient import TestClient
 
-    from aggregator.service.app import make_app
+    from aggregator.service.server.app import make_app
 
     service = make_service(two_people=True)
     key = service.people.make_key("token", "robot", "operator", 60.0, "test")

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from aggregator.phases import PhaseClock
-from aggregator.service import view
-from aggregator.service.database import runs
-from aggregator.service.fleet import SeenDevice, SeenHospital
-from aggregator.service.fleet_reading import read_report
-from aggregator.service.hops import NewBytes, find_hops
-from aggregator.service.round_table import tabulate
+from aggregator.service.application import view
+from aggregator.service.database.database import runs
+from aggregator.service.fleet.monitor import SeenDevice, SeenHospital
+from aggregator.service.fleet.reports import read_report
+from aggregator.service.fleet.traffic import NewBytes, find_hops
+from aggregator.service.runs.round_table import tabulate
 from edge_sdk.contract.patience import LATEST
 from edge_sdk.errors import PeerError
 from tests.aggregator.service.test_pages import fill

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.run_export import export_run
+from aggregator.service.client.run_export import export_run
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.test_pages import fill
 

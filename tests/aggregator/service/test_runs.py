@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from aggregator.service import runs
-from aggregator.service.database import runs as table
-from aggregator.service.forms import SAID, from_table, list_methods, read_form, to_fields
-from aggregator.service.runs import Wanted, add_run, change_run, find_run, list_actions, list_queue
+from aggregator.service.application.forms import SAID, from_table, list_methods, read_form, to_fields
+from aggregator.service.database.database import runs as table
+from aggregator.service.runs import runs
+from aggregator.service.runs.runs import Wanted, add_run, change_run, find_run, list_actions, list_queue
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES
 

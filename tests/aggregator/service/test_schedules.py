@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from aggregator.service import audit, runs
-from aggregator.service.database import runs as table
-from aggregator.service.new_samples import NewSamples
-from aggregator.service.runs import NotPossibleError, Wanted, change_run, find_run, list_runs
-from aggregator.service.schedules import (
+from aggregator.service.database import audit
+from aggregator.service.database.database import runs as table
+from aggregator.service.runs import runs
+from aggregator.service.runs.new_samples import NewSamples
+from aggregator.service.runs.runs import NotPossibleError, Wanted, change_run, find_run, list_runs
+from aggregator.service.runs.schedules import (
     Asked,
     DailyWindow,
     add_schedule,
@@ -168,7 +169,7 @@ def test_a_kill_between_run_and_note_leaves_neither(service: Any, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("aggregator.service.new_samples.audit.note", die)
+        patch.setattr("aggregator.service.runs.new_samples.audit.note", die)
         with pytest.raises(KeyboardInterrupt):
             look(service, north=100)
     assert not list_runs(service.database)

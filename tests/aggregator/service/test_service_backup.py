@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from aggregator.service import audit
-from aggregator.service.backup import ROWS, back_up, restore
-from aggregator.service.people import SESSION, TOKEN
-from aggregator.service.runs import Wanted, add_run, find_run
-from aggregator.service.service import FleetService
+from aggregator.service.administration.accounts import SESSION, TOKEN
+from aggregator.service.application.service import FleetService
+from aggregator.service.database import audit
+from aggregator.service.runs.runs import Wanted, add_run, find_run
+from aggregator.service.server.backup import ROWS, back_up, restore
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.live.directory import NodeDirectory

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.service.watchdog import STUCK, ServiceWatchdog
+from aggregator.service.server.watchdog import STUCK, ServiceWatchdog
 
 
 def test_systemd_hears_that_the_service_is_ready_and_that_it_lives(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.fleet_file import FleetFile
-from aggregator.service.hooks import Webhook
-from aggregator.service.settings_page import MEANINGS, list_settings
+from aggregator.service.administration.settings_file import FleetFile
+from aggregator.service.console.settings_page import MEANINGS, list_settings
+from aggregator.service.database.webhooks import Webhook
 from edge_sdk.wire.options import Wire
 
 SECRET = "hunter2"

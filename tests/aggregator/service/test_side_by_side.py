@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from aggregator.service import audit, runs
-from aggregator.service.database import runs as table
-from aggregator.service.fleet_file import FleetFile
-from aggregator.service.lineup import line_up
-from aggregator.service.placing import PresentFleet
-from aggregator.service.runs import Wanted, add_run, change_run, find_run
+from aggregator.service.administration.settings_file import FleetFile
+from aggregator.service.database import audit
+from aggregator.service.database.database import runs as table
+from aggregator.service.runs import runs
+from aggregator.service.runs.device_overlap import PresentFleet
+from aggregator.service.runs.queue import line_up
+from aggregator.service.runs.runs import Wanted, add_run, change_run, find_run
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.options import Wire
 from tests.aggregator.service.conftest import CLASSES
@@ -284,8 +285,8 @@ def test_console_and_command_line_show_both(
     why = f"{third} waits for run {a}: north is in both; run {b}: south is in both"
     from starlette.testclient import TestClient
 
-    from aggregator.service import client
-    from aggregator.service.app import make_app
+    from aggregator.service.client import client
+    from aggregator.service.server.app import make_app
 
     service.is_open = True
     web = TestClient(make_app(service), base_url="http://127.0.0.1")

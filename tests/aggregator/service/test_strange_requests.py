@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.fleet_file import FleetFile
-from aggregator.service.forms import read_form
-from aggregator.service.guard import WebGuard
-from aggregator.service.office import check_request
+from aggregator.service.administration.certificates import check_request
+from aggregator.service.administration.settings_file import FleetFile
+from aggregator.service.application.forms import read_form
+from aggregator.service.application.guard import WebGuard
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.asking import CLAIM, request_of
 from tests.fuzz.service_targets import CLASSES, WRIST

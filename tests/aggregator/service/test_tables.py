@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.runs import Wanted, add_run
-from aggregator.service.tables import SortedTable, key_column, read_page
+from aggregator.service.console.tables import SortedTable, key_column, read_page
+from aggregator.service.runs.runs import Wanted, add_run
 from tests.aggregator.service.conftest import CLASSES
 from tests.aggregator.service.test_pages import fill
 

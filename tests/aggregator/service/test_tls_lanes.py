@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.service.rollouts import add_evaluation
-from aggregator.service.runs import FINISHED, RUNNING, Wanted, add_run, find_run
+from aggregator.service.models.rollouts import add_evaluation
+from aggregator.service.runs.runs import FINISHED, RUNNING, Wanted, add_run, find_run
 from edge_sdk.data.samples import Samples
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.hospital.hospital import Hospital

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from aggregator.service import audit, runs
-from aggregator.service.rollouts import add_rollout
-from aggregator.service.runs import NotPossibleError, Wanted, change_run, find_run, list_queue
-from aggregator.service.schedules import DailyWindow, add_schedule, look_at_schedules, remove_schedule
+from aggregator.service.database import audit
+from aggregator.service.models.rollouts import add_rollout
+from aggregator.service.runs import runs
+from aggregator.service.runs.runs import NotPossibleError, Wanted, change_run, find_run, list_queue
+from aggregator.service.runs.schedules import DailyWindow, add_schedule, look_at_schedules, remove_schedule
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES, secret_in
 

@@ -26,7 +26,7 @@ COMMANDS = {
     "--log info simulate --help": "simulate is not in auscult-edge",
     "bundle compile signal --help": "edge_sdk.models.cli is not in auscult-edge",
     "aggregator cloud.toml": "aggregator.serve is not in auscult-edge",
-    "serve --demo": "aggregator.service.command is not in auscult-edge",
+    "serve --demo": "aggregator.service.server.command is not in auscult-edge",
 }
 CALL_ALL = """
 import sys

@@ -1,0 +1,178 @@
+"""Who may use the console, and what: people with passwords, tokens for programs, sessions of browsers.
+
+A session's cookie and a token are random and kept as their sha256 only, passwords as argon2id. Roles contain each
+other: a viewer reads; an operator also starts and stops runs and promotes models; an approver also approves what
+somebody else has asked for, where two people are needed; an admin also says who may do what.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sql
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from aggregator.service.database import audit
+from aggregator.service.database.database import Database, Row, keys, people
+from edge_sdk.contract.run import ID, checked_name
+from edge_sdk.errors import UsageError
+
+VIEWER, OPERATOR, APPROVER, ADMIN = "viewer", "operator", "approver", "admin"
+ROLES = (VIEWER, OPERATOR, APPROVER, ADMIN)
+"""Each may do what those before it may."""
+SESSION, TOKEN = "session", "token"
+SESSION_SECONDS, TOKEN_DAYS = 12 * 3600.0, 365.0
+LONGEST_DAYS = 3660.0
+SCOPES = ("status", "runs", "fleet", "models", "schedules", "rollouts", "enrolment", "metrics")
+"""Parts of the API, by the beginnings of their paths, that a token may be for."""
+SHORTEST = 10  # characters of a password
+TRIES, TRIES_WITHIN = 5, 300.0
+"""So many wrong passwords for one name within so many seconds; then that name has to wait."""
+MOST_NAMES = 10_000  # for which wrong passwords are counted at a time
+
+
+@dataclass(frozen=True)
+class Somebody:
+    """Who makes a request.
+
+    Attributes:
+        csrf: what a form of this session must bring; "": it is a program with a token, which no browser sends.
+        scopes: parts of the API that a token is for, such as "runs"; empty: for everything that its role may.
+    """
+
+    name: str
+    role: str
+    csrf: str = ""
+    scopes: tuple[str, ...] = ()
+
+    def may(self, role: str) -> bool:
+        """Somebody of this role may do it; may this one?"""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+class SignInError(UsageError):
+    """A name and a password that do not go together, or too many of them."""
+
+
+class People:
+    """The people and tokens of one service."""
+
+    def __init__(self, database: Database):
+        self.database, self.hasher = database, PasswordHasher()
+        self.wrong: dict[str, list[float]] = {}
+        self.lock = threading.Lock()  # of these; a password itself is checked beside others
+        self.decoy = ""
+
+    def list_all(self) -> list[Row]:
+        return self.database.read(sql.select(people.c.name, people.c.role, people.c.created).order_by(people.c.name))
+
+    def add(self, name: str, role: str, password: str, who: str) -> None:
+        """Adds somebody, or gives somebody another role and password; their sessions end.
+
+        Raises:
+            UsageError: the name, role or password cannot be used.
+        """
+        checked_name(name, "name")
+        if role not in ROLES:
+            raise UsageError(f"role = {role!r}, expected {', '.join(ROLES[:-1])} or {ROLES[-1]}")
+        if len(password) < SHORTEST:
+            raise UsageError(f"a password has at least {SHORTEST} characters")
+        values = {"role": role, "password": self.hasher.hash(password)}
+        with self.database.transaction() as t:
+            if not t.execute(people.update().where(people.c.name == name).values(**values)).rowcount:
+                t.execute(people.insert().values(name=name, created=time.time(), **values))
+            t.execute(keys.delete().where(keys.c.name == name, keys.c.kind == SESSION))
+            audit.note(t, who, "people.add", name, role=role)
+
+    def remove(self, name: str, who: str) -> None:
+        """Removes somebody, with all sessions and tokens. Raises UsageError if there is nobody of that name."""
+        with self.database.transaction() as t:
+            if not t.execute(people.delete().where(people.c.name == name)).rowcount:
+                raise UsageError(f"name = {name!r}: there is nobody of that name")
+            t.execute(keys.delete().where(keys.c.name == name))
+            audit.note(t, who, "people.remove", name)
+
+    def sign_in(self, name: str, password: str) -> str:
+        """Checks a password, and returns the cookie of a new session.
+
+        May be called from several threads.
+
+        Raises:
+            SignInError: they do not go together, or that was tried too often.
+        """
+        name = name if ID.fullmatch(name) else ""  # nobody's
+        with self.lock:
+            if len(self.recent_tries(name)) >= TRIES:
+                raise SignInError("too many wrong passwords for this name; wait five minutes")
+            self.decoy = self.decoy or self.hasher.hash(secrets.token_urlsafe())
+        found = self.database.read(sql.select(people).where(people.c.name == name))
+        try:  # as long for a name that is not there, so that nobody learns which ones are
+            self.hasher.verify(found[0]["password"] if found else self.decoy, password)
+        except (VerificationError, InvalidHashError):
+            found = []
+        if not found:
+            self.note_wrong(name)
+            raise SignInError("this name and this password do not go together")
+        with self.lock:
+            self.wrong.pop(name, None)
+        return self.make_key(SESSION, name, found[0]["role"], SESSION_SECONDS, name)
+
+    def recent_tries(self, name: str) -> list[float]:
+        return [at for at in self.wrong.get(name, []) if at > time.time() - TRIES_WITHIN]
+
+    def note_wrong(self, name: str) -> None:
+        """Count a wrong password. Of the names that were tried, the latest MOST_NAMES are kept."""
+        with self.lock:
+            tries = [*self.recent_tries(name), time.time()]
+            self.wrong.pop(name, None)
+            self.wrong[name] = tries
+            while len(self.wrong) > MOST_NAMES:
+                del self.wrong[next(iter(self.wrong))]
+
+    def make_key(self, kind: str, name: str, role: str, seconds: float, who: str, scopes: Sequence[str] = ()) -> str:
+        """Makes a session or a token, and returns it: it is kept nowhere.
+
+        Raises:
+            UsageError: it would not last, or has a scope that there is not.
+        """
+        if wrong := {*scopes} - {*SCOPES}:
+            raise UsageError(f"scope = {min(wrong)!r}, expected some of {', '.join(SCOPES)}")
+        if not 0.0 < seconds <= LONGEST_DAYS * 86400:
+            raise UsageError(f"days = {seconds / 86400:g}: expected more than 0 and at most {LONGEST_DAYS:g}")
+        key, now = secrets.token_urlsafe(32), time.time()
+        row = {"hash": hash_key(key), "kind": kind, "name": name, "role": role, "csrf": secrets.token_urlsafe(24)}
+        row["scopes"] = ",".join(scopes)
+        with self.database.transaction() as t:
+            t.execute(keys.delete().where(keys.c.expires < now))
+            t.execute(keys.insert().values(**row, created=now, expires=now + seconds))
+            audit.note(t, who, f"{kind}.make", name, role=role, **({"scopes": list(scopes)} if scopes else {}))
+        return key
+
+    def find_key(self, key: str, kind: str) -> Somebody | None:
+        """Whose session or token this is; None: nobody's, or no longer."""
+        query = sql.select(keys).where(keys.c.hash == hash_key(key), keys.c.kind == kind, keys.c.expires > time.time())
+        for row in self.database.read(query):
+            scopes = tuple(filter(None, row["scopes"].split(",")))
+            return Somebody(row["name"], row["role"], row["csrf"] if kind == SESSION else "", scopes)
+        return None
+
+    def end_tokens(self, name: str) -> None:
+        """Ends all tokens of one name."""
+        with self.database.transaction() as t:
+            t.execute(keys.delete().where(keys.c.name == name, keys.c.kind == TOKEN))
+
+    def end_key(self, key: str) -> None:
+        """Ends a session."""
+        with self.database.transaction() as t:
+            t.execute(keys.delete().where(keys.c.hash == hash_key(key)))
+
+
+def hash_key(key: str) -> str:
+    """What is kept of a session's cookie or of a token. It is random, so a quick hash is enough."""
+    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""The REST API, its description as OpenAPI, and the metrics for Prometheus."""

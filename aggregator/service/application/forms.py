@@ -1,0 +1,135 @@
+"""What people ask for in a form or as JSON, as a run that can be queued."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from aggregator.service.runs.runs import Wanted
+from edge_sdk.errors import UsageError
+from edge_sdk.methods import METHODS
+from edge_sdk.nodes.configuration.settings import from_mapping
+from edge_sdk.replay.toml_files import as_toml
+
+TABLES = ("settings", "settle", "augment", "robust", "uploads", "privacy")
+"""Parts of a run that a form has as lines of TOML."""
+WHOLE = re.compile("-?[0-9]{1,18}")
+COUNTS = ("rounds", "seed", "evaluate_every")
+
+
+def read_form(form: Mapping[str, Any], hospitals: list[str]) -> Wanted:
+    """A run from the fields of the form for a new one.
+
+    Args:
+        hospitals: those that were ticked.
+
+    Raises:
+        UsageError: something in it cannot be read; the run itself is checked later.
+    """
+    table: dict[str, Any] = {name: str(form.get(name, "")).strip() for name in ("method", "preset", "bundle")}
+    for name in COUNTS:
+        text = str(form.get(name, "")).strip() or "0"
+        if not WHOLE.fullmatch(text):
+            raise UsageError(f"{name} = {text[:40]!r}: expected a whole number")
+        table[name] = int(text)
+    for name in TABLES:
+        table[name] = read_lines(name, str(form.get(name, "")))
+    devices = str(form.get("devices", "")).replace(",", " ").split()
+    return from_table(table | {"hospitals": hospitals, "devices": devices})
+
+
+def read_lines(name: str, text: str) -> dict[str, Any]:
+    """A table from lines like `eta_l = 0.05`.
+
+    Raises:
+        UsageError: they are not TOML.
+    """
+    try:
+        return tomllib.loads(text.replace("\r\n", "\n"))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{name}: expected lines such as eta_l = 0.05: {error}") from None
+
+
+def from_table(table: Mapping[str, Any]) -> Wanted:
+    """A run from JSON or a form.
+
+    Raises:
+        UsageError: a key that there is not, or a value of another type.
+    """
+    return from_mapping(Wanted, table, "run")
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """An object from a request's body; none is an empty one.
+
+    Raises:
+        UsageError: it is no object.
+    """
+    try:
+        found = json.loads(body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the body is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError("the body is no JSON object")
+    check_texts(found)
+    return found
+
+
+def check_texts(found: Any) -> None:
+    """Raises UsageError for half a character or a NUL, which JSON can name, and no file or database can keep."""
+    rest = [found]
+    while rest:
+        part = rest.pop()
+        if isinstance(part, str) and ("\0" in part or any("\ud800" <= c <= "\udfff" for c in part)):
+            raise UsageError(f"the body holds what is no text: {part[:40]!a}")
+        if isinstance(part, Mapping):
+            rest += [*part.keys(), *part.values()]
+        elif isinstance(part, list):
+            rest += part
+
+
+def to_fields(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """A run as the fields of the form."""
+    fields = {key: value for key, value in wanted.items() if key not in TABLES}
+    fields["devices"] = " ".join(wanted.get("devices", ()))
+    return fields | {name: to_lines(wanted.get(name, {})) for name in TABLES}
+
+
+def to_lines(table: Mapping[str, Any]) -> str:
+    """A table as lines of TOML."""
+    return "\n".join(f"{key} = {to_value(value)}" for key, value in as_toml(table).items())
+
+
+def to_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{k} = {to_value(v)}" for k, v in value.items()) + " }"
+    return json.dumps(value)
+
+
+def list_methods() -> list[tuple[str, str]]:
+    """Methods that the service can run, with a line about each."""
+    return [(name, SAID.get(name, "")) for name, method in METHODS.items() if method.kernels == "plain"]
+
+
+SAID = {
+    "fedslr": "sparse personal parts beside a low-rank shared model",
+    "fedslr-b": "the same, agreed on between hospitals without waiting for all",
+    "fedbcd": "block coordinate descent between hospitals",
+    "fedbcd-i": "the same, with inexact steps",
+    "augfl": "a private model of the aggregator helps",
+    "fedavg": "one model for all: the mean of what devices have learned",
+    "perfedavg": "a model from which one step leads to one's own",
+    "ditto": "an own model beside the shared one, held near to it",
+    "scaffold": "averaging, with the drift of devices taken out",
+    "fedper": "shared body, own last layers",
+    "fedrep": "the same, trained in turns",
+    "fedbabu": "a shared body under a head that stays as it began",
+    "apfl": "a mixture of the shared and an own model",
+    "feddyn": "averaging with a term that makes it exact",
+    "fedbn": "averaging, with own statistics",
+    "fedala": "each device mixes the shared model into its own",
+}
+"""Method -> what it is, in a line."""

@@ -1,0 +1,174 @@
+"""Who may pass to a page: sessions, tokens, roles; and what every answer says to the browser.
+
+Four checks stand before everything else. The request names this console as its host, so that no foreign page can point
+a name of its own here. A form comes from a page of this console. A request is not larger than a form. And what changes
+something brings either a token, which a browser sends for nobody, or the secret of its session's forms.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from aggregator.service.administration.accounts import ADMIN, SESSION, TOKEN, VIEWER, Somebody
+from aggregator.service.application.service import FleetService
+from aggregator.service.database.refusals import CODES, NOBODY
+
+COOKIE = "auscult-session"
+CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"
+ROLE = "role"
+"""Attribute of an endpoint: the role that it needs."""
+METRICS = "/metrics"
+LARGEST_FORM = 256 * 1024  # bytes
+LARGEST_BUNDLE = 64 * 1024 * 1024
+SIZE = re.compile("[0-9]{1,18}")
+UPLOADS = ("/models", "/api/v1/models")
+"""Paths that take a compiled model."""
+DEMO = "demo"
+"""Name of whoever uses an open console, in the audit log."""
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""Of every answer. Styles may stand in the page: charts have colours of their own. Scripts may not."""
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class WebGuard:
+    """Lets only requests for this console pass, and gives every answer its headers.
+
+    Args:
+        hosts: names and addresses, without port, by which it may be called.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...]):
+        self.app, self.hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        heads = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                found = {name.lower() for name, _ in message["headers"]}
+                more = {**HEADERS, **({} if b"cache-control" in found else {"cache-control": "no-store"})}
+                message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in more.items())]
+            await send(message)
+
+        largest = LARGEST_BUNDLE if scope["path"] in UPLOADS else LARGEST_FORM
+        answer = self.refuse(heads, largest)
+        if not scope["query_string"].isascii():
+            answer = PlainTextResponse("That address is none.\n", 400)
+        await (answer or self.app)(scope, receive, send_with_headers)
+
+    def refuse(self, heads: dict[str, str], largest: int) -> Response | None:
+        """The answer to a request that may not pass, with a body of `largest` bytes at most; None: it may."""
+        host = heads.get("host", "").rpartition(":")[0] or heads.get("host", "")
+        if host.strip("[]") not in self.hosts:
+            return PlainTextResponse("This console does not go by that name.\n", 421)
+        origin = heads.get("origin", "null")
+        if origin != "null" and (urlsplit(origin).hostname or "") not in self.hosts:
+            return PlainTextResponse("That form is of another site.\n", 403)
+        size = heads.get("content-length", "0")
+        if "transfer-encoding" in heads or not SIZE.fullmatch(size) or int(size) > largest:
+            return PlainTextResponse(f"That is larger than {largest:,} bytes, or does not say how large.\n", 413)
+        return None
+
+
+def find_somebody(request: Request) -> Somebody | None:
+    """Who makes a request; None: nobody who is known here."""
+    service: FleetService = request.app.state.service
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return service.people.find_key(token, TOKEN)
+    if service.is_open:
+        return Somebody(DEMO, ADMIN, service.csrf)
+    cookie = request.cookies.get(COOKIE, "")
+    return service.people.find_key(cookie, SESSION) if cookie else None
+
+
+def needs(role: str = VIEWER) -> Callable[[Endpoint], Endpoint]:
+    """Decorates an endpoint that only somebody of a role may call; `request.state.who` is who calls it."""
+
+    def decorate(endpoint: Endpoint) -> Endpoint:
+        async def guarded(request: Request) -> Response:
+            who = find_somebody(request)
+            if who is None:
+                return ask_to_sign_in(request)
+            if not who.may(role):
+                return refuse(request, 403, f"{who.name} is a {who.role}; this needs the role {role}.")
+            if who.scopes and find_scope(request.url.path) not in who.scopes:
+                return refuse(request, 403, f"This token is for {', '.join(who.scopes)} only.")
+            if request.method not in ("GET", "HEAD") and not await brings_secret(request, who):
+                return refuse(
+                    request, 403, "The form is too old, or not of this console. Go back and load the page again."
+                )
+            request.state.who = who
+            return await endpoint(request)
+
+        guarded.__name__, guarded.__doc__ = endpoint.__name__, endpoint.__doc__
+        setattr(guarded, ROLE, role)
+        return guarded
+
+    return decorate
+
+
+def find_scope(path: str) -> str:
+    """The part of the API that a path is of; "": it is of none."""
+    if path == METRICS:
+        return "metrics"
+    start, _, rest = path.partition("/api/v1/")
+    return rest.partition("/")[0] if not start else ""
+
+
+async def brings_secret(request: Request, who: Somebody) -> bool:
+    """A request that changes something brings the secret of its session, or needs none because it has a token."""
+    if not who.csrf:
+        return True
+    given = request.headers.get(CSRF_HEADER, "")
+    if not given and not request.headers.get("content-type", "").startswith("application/json"):
+        given = str((await request.form()).get(CSRF_FIELD, ""))
+    return hmac.compare_digest(given.encode(), who.csrf.encode())
+
+
+def note_refusal(request: Request, code: int, why: str) -> None:
+    """Note in the audit log that a request is refused, if its code says that it may not be."""
+    if code in CODES:
+        who = getattr(request.state, "who", None) or find_somebody(request)
+        name = NOBODY if who is None else who.name
+        request.app.state.refusals.note(name, f"{request.method} {request.url.path}", code, why)
+
+
+def wants_json(request: Request) -> bool:
+    return request.url.path.startswith("/api/")
+
+
+def ask_to_sign_in(request: Request) -> Response:
+    if wants_json(request) or request.method != "GET":
+        return refuse(request, 401, "Sign in, or bring a token that is still good.")
+    return RedirectResponse("/sign-in", 303)
+
+
+def refuse(request: Request, code: int, why: str) -> Response:
+    """An answer that says why something is not done. What somebody may not do, or not now, is in the audit log too."""
+    note_refusal(request, code, why)
+    if wants_json(request):
+        return JSONResponse({"error": why}, code)
+    answer: Response = request.app.state.show(request, "problem.html", code, title="Not possible", why=why)
+    return answer

@@ -1,0 +1,1 @@
+"""The command line for a service's REST API."""

@@ -1,0 +1,79 @@
+"""`auscult fleet ls`, `show` and `why`: how hospitals and devices stand, from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from aggregator.service.application.view import ago, size
+from aggregator.service.client.rollout_client import Add
+from aggregator.service.fleet.monitor import WORDS
+
+PAGE = 2000  # devices that are asked for at once
+
+
+def add_commands(fleet: Any, add: Add) -> None:
+    """Add the commands to those of `auscult fleet`. `add`: as client.add."""
+    add(fleet, "ls", list_fleet, "hospitals and devices")
+    add(fleet, "show", show_member, "all that is known of a device or hospital").add_argument("name")
+    add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
+
+
+def list_fleet(options: argparse.Namespace, client: Any) -> None:
+    found = fetch_fleet(client)
+    if options.json:
+        return print(json.dumps(found, indent=1))
+    for hospital in found:
+        here = f"{hospital['here']} of {hospital['size']} devices here"
+        print(f"{hospital['name']}: {here}; {hospital['why'] or 'all right'}")
+        for device in hospital["devices"]:
+            heard = "now" if device["state"] in ("here", "training") else f"{ago(device['heard'])} ago"
+            print(f"  {device['name']:<22} {device['state']:<10} {heard:<14} {device['why']}".rstrip())
+
+
+def fetch_fleet(client: Any) -> list[dict[str, Any]]:
+    """Hospitals with all of their devices, page by page. One that changes its place meanwhile is there once."""
+    devices: dict[str, dict[str, dict[str, Any]]] = {}
+    offset, total = 0, 1
+    while offset < total:
+        answer = client.ask(f"/fleet?limit={PAGE}&offset={offset}")
+        offset, total = offset + PAGE, answer["total"]
+        for hospital in answer["hospitals"]:
+            devices.setdefault(hospital["name"], {}).update({d["name"]: d for d in hospital["devices"]})
+    return [{**hospital, "devices": [*devices[hospital["name"]].values()]} for hospital in answer["hospitals"]]
+
+
+def show_member(options: argparse.Namespace, client: Any) -> None:
+    found = client.ask(f"/fleet/{quote(options.name)}")
+    if options.json:
+        return print(json.dumps(found, indent=1))
+    for key, value in describe_member(found).items():
+        print(f"{key:<12} {value}")
+
+
+def describe_member(found: Mapping[str, Any]) -> dict[str, str]:
+    """What the service tells of a device or a hospital, as lines for people; what it does not tell is left out."""
+    is_hospital = "counts" in found
+    told: dict[str, Any] = {"hospital" if is_hospital else "device": found["name"]}
+    if is_hospital:
+        told |= {"run": found["run"], "devices": f"{found['here']} of {found['size']} here"}
+        told["states"] = ", ".join(f"{count} {WORDS[state]}" for state, count in found["counts"].items())
+        told |= {"version": found["software"]}
+        told |= {"strangers": ", ".join(found["strangers"]), "labels": found["labels"]}
+    else:
+        told |= {"of": found["hospital"], "state": WORDS[found["state"]]}
+        told |= {"up": size(found["bytes_in"]), "down": size(found["bytes_out"]), "late in": found["late"] or ""}
+        told |= {"version": found["version"], "board": found["board"]}
+        told["battery"] = "" if found["battery"] is None else f"{found['battery']} %"
+    told |= {"last heard": f"{ago(found['heard'])} ago" if found["heard"] else "never", "why": found["why"]}
+    return {key: str(value) for key, value in told.items() if value not in ("", None)}
+
+
+def why(options: argparse.Namespace, client: Any) -> None:
+    found = client.ask(f"/fleet/{quote(options.name)}")
+    if options.json:
+        return print(json.dumps(found, indent=1))
+    print(f"{found['name']}: {found.get('state', '')} {found['why'] or 'all right'}".replace(":  ", ": "))

@@ -1,0 +1,1 @@
+"""The pages of the console, with their tables, charts and downloads."""
