@@ -15,7 +15,7 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.nodes.device import pace
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.policy.budget import TrainingBudget
-from tests.nodes.test_pace import lay_battery
+from tests.nodes.device.test_pace import lay_battery
 
 BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 CLASSES = ("rest", "walk")

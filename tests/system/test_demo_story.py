@@ -1,7 +1,7 @@
 """One person with a browser, from `auscult serve --demo` to the automatic rollback of a bundle that is worse.
 
 A real broker, hospitals and devices as processes, on SQLite and on PostgreSQL. What is short of it: the device with a
-token in test_enrolled_demo.py, rollouts in tests/aggregator/service/test_rollout_story.py, the browser in
+token in test_enrolled_demo.py, rollouts in tests/aggregator/service/console/test_rollout_story.py, the browser in
 test_browser.py beside it.
 """
 

@@ -23,7 +23,7 @@ from edge_sdk.nodes.hospital.hospital import Hospital
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.delivery.live import QUICK, Live
-from tests.nodes.test_pace import lay_battery
+from tests.nodes.device.test_pace import lay_battery
 from tests.system.night_device import BUNDLE, CLASSES, make_device
 
 ROUNDS, STEPS = 2, 2 * 2 * 4  # rounds of two epochs of four mini-batches

@@ -19,7 +19,7 @@ pytest.importorskip("starlette", reason="the extra `service` is not installed")
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.server.command import make_parser
 from tests.aggregator.service.conftest import browse, database_url, make_service, quick_hashes, server, service
-from tests.aggregator.service.test_pages import fill
+from tests.aggregator.service.console.test_pages import fill
 
 __all__ = ["browse", "database_url", "make_service", "quick_hashes", "server", "service"]
 ROOT = Path(__file__).parents[3]

@@ -114,7 +114,7 @@ def live() -> None:
 
 
 def start_stand_in(processes: NodeProcesses, name: str, arguments: list[Any]) -> None:
-    from tests.aggregator.service.test_supervisor import AGGREGATOR
+    from tests.aggregator.service.runs.test_supervisor import AGGREGATOR
 
     processes.running[name] = subprocess.Popen([sys.executable, "-c", AGGREGATOR, str(arguments[-1])])
     processes.logs.mkdir(parents=True, exist_ok=True)
