@@ -22,7 +22,7 @@ GAP, FLOOR_GAP, PADDING = 18, 34, 12  # between boxes, between floors, inside a 
 TITLE, LINE = 19, 16  # heights of a title and of a line of text
 LETTER = 6.1  # width of a letter of text, about
 APART = 22  # between two arrows
-LABELS = 128  # longest line beside an arrow
+LABELS = 180  # longest line beside an arrow
 LEGEND = 60.0, 350.0  # left and right, in the free place beside live and delivery
 
 STYLE = """

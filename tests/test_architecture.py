@@ -45,6 +45,9 @@ MAY_IMPORT = {name: {name, *package["imports"]} for name, package in TABLE["pack
 MAY_IMPORT |= {name: set(more) for name, more in TABLE["modules"].items()}
 ROOMS: dict[str, list[str]] = {name: room["imports"] for name, room in TABLE["rooms"].items()}
 """Room of edge_sdk -> the rooms, or modules of one, that it may import. Everybody may import `errors`."""
+WITHIN: dict[str, dict[str, list[str]]] = TABLE["within"]
+"""Upper room -> room in it -> the others in it that it imports. A room comes after all that it imports."""
+MOST_MODULES, MOST_FLOORS = 15, 5
 PURE = (
     "algebra",
     "contract.method",
@@ -206,6 +209,62 @@ def home(name: str, known: dict[str, Path]) -> str:
     if name in known:
         return name
     return name.rpartition(".")[0] if name.rpartition(".")[0] in known else ""
+
+
+def rooms_within(upper: str) -> dict[str, dict[str, Path]]:
+    """Room of an upper room -> its modules, with their files, but for the __init__.py."""
+    rooms: dict[str, dict[str, Path]] = {}
+    for module, path in modules(upper):
+        if path.name != "__init__.py":
+            room, _, _ = module.removeprefix(f"{upper}.").rpartition(".")
+            rooms.setdefault(room, {})[module] = path
+    return rooms
+
+
+@pytest.mark.parametrize("upper", WITHIN)
+def test_rooms_are_small(upper: str) -> None:
+    """No module stands outside of a room, and no room has more than somebody looks through at once."""
+    sizes = {room: len(found) for room, found in rooms_within(upper).items()}
+    assert {*sizes} == {*WITHIN[upper]}, f"docs/import_table.toml has other rooms of {upper}"
+    assert not {room: size for room, size in sizes.items() if size > MOST_MODULES}
+
+
+@pytest.mark.parametrize("upper", WITHIN)
+def test_a_rooms_door_says_in_one_sentence_what_is_behind_it(upper: str) -> None:
+    for room in WITHIN[upper]:
+        words = ast.get_docstring(ast.parse((folder_of(upper) / room / "__init__.py").read_text())) or ""
+        assert re.fullmatch(r"[A-Z][^.]+\.", words), f"{upper}.{room}: {words!r}"
+
+
+@pytest.mark.parametrize("upper", WITHIN)
+def test_rooms_have_few_floors(upper: str) -> None:
+    """No chain of imports in a room is longer, so that somebody who reads it from below needs few steps."""
+    for room, found in rooms_within(upper).items():
+        above: dict[str, int] = {}
+
+        def floor(module: str, found: dict[str, Path] = found, above: dict[str, int] = above) -> int:
+            if module not in above:
+                below = {home(name, found) for name in imports(found[module])} - {""}
+                above[module] = 1 + max((floor(other) for other in below), default=0)
+            return above[module]
+
+        high = {module: floor(module) for module in found if floor(module) > MOST_FLOORS}
+        assert not high, f"{upper}.{room} has more than {MOST_FLOORS} floors: {high}"
+
+
+@pytest.mark.parametrize("upper", WITHIN)
+def test_rooms_import_what_the_table_says_and_in_one_direction(upper: str) -> None:
+    rooms = rooms_within(upper)
+    homes = {module: room for room, found in rooms.items() for module in found}
+    known = {module: path for found in rooms.values() for module, path in found.items()}
+    before: set[str] = set()
+    for room, may in WITHIN[upper].items():
+        assert {*may} <= before, f"{upper}.{room} imports {sorted({*may} - before)}, which come after it in the table"
+        before.add(room)
+        used = {
+            homes[home(name, known)] for path in rooms[room].values() for name in imports(path) if home(name, known)
+        }
+        assert used - {room} == {*may}, f"{upper}.{room} imports {sorted(used - {room})}; the table has {sorted(may)}"
 
 
 def test_methods_need_numpy_only() -> None:

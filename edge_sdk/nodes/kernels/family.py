@@ -1,4 +1,11 @@
-"""What a family of kernels is, and what each node hands to it."""
+"""What a family of kernels is, and what each node hands to it.
+
+A method names its family (`Method.kernels`). Devices, hospitals, the aggregator and a replay call the family and never
+ask which method it is, so a new method of a family that exists is one module in `methods/`.
+
+A new family is a module here that ends in a `Family`, and its line in `nodes/configuration/kernel_families.py`. Its
+three `for_*` functions return fields of the env that its methods declare, by name.
+"""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_a_body_that_is_larger_than_any_form_is_not_read(browse: Any) -> None:
     assert browse().post("/sign-in", content=iter([b"a"] * 3)).status_code == 413
 
 
-@pytest.mark.parametrize("path", ["/static/../service.py", "/static/%2e%2e/service.py", "/runs/..%2f..%2fservice.db"])
+@pytest.mark.parametrize("path", ["/static/../__init__.py", "/static/%2e%2e/__init__.py", "/runs/..%2f..%2fservice.db"])
 def test_no_file_is_reached_that_is_none_of_the_consoles(browse: Any, path: str) -> None:
     assert browse("viewer").get(path).status_code == 404
 
