@@ -39,8 +39,8 @@ from edge_sdk.contract.patience import list_deadlines
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.live.runtime import Assembly, Runtime
-from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.reports import Complaint, Event, Report, mean_accuracies, mean_loss
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.reports import Complaint, Event, Report, mean_accuracies, mean_loss
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import (
     check_bundle,

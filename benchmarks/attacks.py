@@ -17,7 +17,7 @@ import numpy as np
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.method import Method
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
 
 ATTACKS = ("garbage", "sign flip", "scaling", "label flip", "backdoor")
 TARGET, MARKED, BOOST = 0, 0.5, 5.0

@@ -46,8 +46,8 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.augfl.settings import Settings as AugFL
 from edge_sdk.methods.fedavg import Settings as FedAvg
 from edge_sdk.methods.perfedavg import Settings as PerFedAvg
-from edge_sdk.methods.shared import meta
-from edge_sdk.methods.shared.meta import Meta
+from edge_sdk.methods.shared.training import meta
+from edge_sdk.methods.shared.training.meta import Meta
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.spec import Spec

@@ -42,7 +42,7 @@ from edge_sdk.methods.integers.labels import take_label
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.rounded import UPWARD, read_vector, round_vector, upward
 from edge_sdk.methods.integers.settings import Uploads
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.model.model import Model
 from edge_sdk.replay import datasets
 from edge_sdk.replay.bundles import compile_network

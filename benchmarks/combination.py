@@ -45,7 +45,7 @@ from edge_sdk.algebra.ensemble import log_probabilities
 from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.settling.settings import Candidate, Settling
-from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.evaluation.reports import Progress
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.nodes.kernels import outputs
 from edge_sdk.wire.codec.codec import Codec

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.light_devices import name_of
 from edge_sdk.contract.run import Run
-from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.evaluation.reports import Progress
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.broker import Mosquitto
 from edge_sdk.replay.bundles import compile_network

@@ -55,7 +55,7 @@ from benchmarks.protocol import (
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.shared.local import batches, descend
+from edge_sdk.methods.shared.training.local import batches, descend
 from edge_sdk.model.model import Model
 from edge_sdk.replay.bundles import compile_network
 from edge_sdk.wire.codec.codec import Codec

@@ -36,7 +36,7 @@ from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.hsgd.settings import Settings
-from edge_sdk.methods.shared.draw import round_half_up
+from edge_sdk.methods.shared.aggregation.draw import round_half_up
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.kernels import split as parties
 from edge_sdk.replay import datasets

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edge_sdk.contract.run import Run
-from edge_sdk.methods.shared.evaluation import Evaluate, Scores
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.evaluation.evaluation import Evaluate, Scores
 from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.wire import topics

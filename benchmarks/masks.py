@@ -53,7 +53,7 @@ from edge_sdk.methods.secret.among_messages import (
 from edge_sdk.methods.secret.masking import put_on, take_off
 from edge_sdk.methods.secret.messages import MaskedSum
 from edge_sdk.methods.secret.upload_form import UploadKind
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from edge_sdk.nodes.secrets.masks import RunMasks
 from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets, mask_reader

@@ -39,7 +39,7 @@ import numpy as np
 
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.run import Run
-from edge_sdk.methods.shared.reports import Models
+from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import make_env, method_of, settings_of
 from edge_sdk.nodes.kernels import plain

@@ -31,7 +31,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.profile import find_profile
 from edge_sdk.methods.fedavg import FedavgModel
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Message, pack_frame

@@ -55,8 +55,8 @@ from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.privacy import NOISY, Privacy
 from edge_sdk.methods.integers.rounded import read_vector, upward
 from edge_sdk.methods.integers.settings import Uploads
-from edge_sdk.methods.shared.evaluation import Scores, evaluated
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from edge_sdk.nodes.policy.allow import CLASSES as BY_CLASS
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.score_filter import limited

@@ -7,10 +7,10 @@
 5 hospitals of 10 devices, 100 images of 14 x 14 pixels on each in the mean, each label dealt out by shares from
 Dirichlet(0.5), a network of two layers (196, 32, 10), two epochs of mini-batch SGD per round. The bad ones are drawn,
 equally many at each hospital as far as they divide. "bare" is the method without the bounds that every service has
-(methods/shared/guard.py); "none" has these bounds and plain sums; the rules have them too. Accuracies (%) of the global
-model on 3000 test images; of a backdoor also, in brackets, the share of marked test images that are taken for its
-target. The network is the product's, in memory. `--choose` judges on 2000 validation images instead: what is chosen (a
-rule's settings, eta_l) is chosen there. The whole table takes about 4 minutes of one core.
+(methods/shared/aggregation/guard.py); "none" has these bounds and plain sums; the rules have them too. Accuracies (%)
+of the global model on 3000 test images; of a backdoor also, in brackets, the share of marked test images that are taken
+for its target. The network is the product's, in memory. `--choose` judges on 2000 validation images instead: what is
+chosen (a rule's settings, eta_l) is chosen there. The whole table takes about 4 minutes of one core.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from edge_sdk.contract.round import Policy
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import NONE, RULES, Robust
-from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.nodes.configuration.settings import assigned, from_mapping
 from edge_sdk.replay import datasets
 

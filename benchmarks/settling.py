@@ -46,8 +46,8 @@ from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import UP, Method, NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.settling.method import Choice
-from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.reports import Models
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import augmentation_of, make_env, method_of, settings_of
 from edge_sdk.nodes.configuration.settings import assigned

@@ -25,7 +25,7 @@ from edge_sdk.methods.rollout.method import ROLLOUT  # noqa: E402
 from edge_sdk.methods.secret.method import secret  # noqa: E402
 from edge_sdk.methods.settling.method import settled  # noqa: E402
 from edge_sdk.methods.settling.settings import Settling  # noqa: E402
-from edge_sdk.methods.shared.evaluation import evaluated  # noqa: E402
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated  # noqa: E402
 
 PAGE, WORDS = ROOT / "docs" / "privacy.md", ROOT / "docs" / "messages.toml"
 BEGIN, END = "<!-- messages: written by docs/write_messages.py -->", "<!-- end of messages -->"

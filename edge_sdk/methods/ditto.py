@@ -37,10 +37,10 @@ from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import TRAINING_SEARCH, batches, descend, gradient, zero_or_more
-from edge_sdk.methods.shared.reports import training_scores
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
+from edge_sdk.methods.shared.evaluation.reports import training_scores
+from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, batches, descend, gradient, zero_or_more
 
 PERSONAL = 2  # purpose of randomness: w must not depend on how v is trained
 

@@ -44,11 +44,12 @@ from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
-from edge_sdk.methods.shared import gather, parts
-from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import TRAINING_SEARCH, above_zero, batches, gradient
-from edge_sdk.methods.shared.parts import Spans
-from edge_sdk.methods.shared.reports import training_scores
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
+from edge_sdk.methods.shared.evaluation.reports import training_scores
+from edge_sdk.methods.shared.training import parts
+from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, above_zero, batches, gradient
+from edge_sdk.methods.shared.training.parts import Spans
 
 AGGREGATION = 2  # purpose of randomness
 

@@ -31,9 +31,12 @@ from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unch
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared import draw, gather
-from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
-from edge_sdk.methods.shared.local import (
+from edge_sdk.methods.shared.aggregation import draw, gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally
+from edge_sdk.methods.shared.aggregation.server import PENALTIES, ServerTerms, Svt, penalty, server_step
+from edge_sdk.methods.shared.aggregation.traffics import summed
+from edge_sdk.methods.shared.evaluation.reports import progress, training_scores
+from edge_sdk.methods.shared.training.local import (
     TRAINING_SEARCH,
     Training,
     accelerate,
@@ -44,9 +47,6 @@ from edge_sdk.methods.shared.local import (
     one_of,
     zero_or_more,
 )
-from edge_sdk.methods.shared.reports import progress, training_scores
-from edge_sdk.methods.shared.server import PENALTIES, ServerTerms, Svt, penalty, server_step
-from edge_sdk.methods.shared.traffics import summed
 
 TRAINING, FINE_TUNING = 1, 2  # purposes of randomness
 

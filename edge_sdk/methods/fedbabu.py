@@ -32,11 +32,12 @@ from typing import Any
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
 from edge_sdk.contract.search import OneOf, SearchSpace
-from edge_sdk.methods.shared import gather, partial
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.local import TRAINING_SEARCH, one_of, zero_or_more
-from edge_sdk.methods.shared.partial import PartEnv, PartTraining, SharedPart
-from edge_sdk.methods.shared.reports import training_scores
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.evaluation.reports import training_scores
+from edge_sdk.methods.shared.training import partial
+from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, one_of, zero_or_more
+from edge_sdk.methods.shared.training.partial import PartEnv, PartTraining, SharedPart
 
 TRAINING, FINE_TUNING = 1, 2  # purposes of randomness
 

@@ -31,8 +31,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.methods.shared import partial
-from edge_sdk.methods.shared.partial import PartEnv, PartTraining
+from edge_sdk.methods.shared.training import partial
+from edge_sdk.methods.shared.training.partial import PartEnv, PartTraining
 
 TRAINING = 1  # purpose of randomness
 

@@ -18,7 +18,7 @@ two here. FedSLR without its penalties and its second phase is this method with 
 
 Leaves the device: theta_k, summed by its hospital, and scores as sums. g_k is not sent, but a hospital that keeps its
 devices' uploads can add it up. Kind of upload: mirrored. h stays the mean of all g_k only if g_k moves exactly when its
-upload was counted: shared/mirror.py keeps it so.
+upload was counted: shared/membership/mirror.py keeps it so.
 When few answer: P_t is those that were counted; g_k of the others stay. Nobody: the same theta, with a new draw.
 A lost disk: its g_k cannot be had again, so a new era begins, in which h and all g_k are zero; theta stays.
 Devices that come during a run have g_k = 0, and h, the mean over m, shrinks to m / m' of itself; one that leaves for
@@ -36,15 +36,16 @@ from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.contract.search import Range, SearchSpace
-from edge_sdk.methods.shared import gather, mirror, uploads
-from edge_sdk.methods.shared.changing import mean_over
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.local import TRAINING_SEARCH, Training, above_zero, batches, descend, gradient
-from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
-from edge_sdk.methods.shared.plain import clipped_at_most
-from edge_sdk.methods.shared.reports import training_scores
-from edge_sdk.methods.shared.traffics import summed
-from edge_sdk.methods.shared.uploads import VectorSum
+from edge_sdk.methods.shared.aggregation import gather, uploads
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
+from edge_sdk.methods.shared.aggregation.traffics import summed
+from edge_sdk.methods.shared.aggregation.uploads import VectorSum
+from edge_sdk.methods.shared.evaluation.reports import training_scores
+from edge_sdk.methods.shared.membership import mirror
+from edge_sdk.methods.shared.membership.changing import mean_over
+from edge_sdk.methods.shared.membership.mirror import Account, CountedQuestion, Ledger, Unremembered
+from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, Training, above_zero, batches, descend, gradient
 
 TRAINING = 1  # purpose of randomness
 

@@ -33,9 +33,9 @@ from typing import Any
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.search import OneOf, SearchSpace
-from edge_sdk.methods.shared import partial
-from edge_sdk.methods.shared.local import TRAINING_SEARCH, zero_or_more
-from edge_sdk.methods.shared.partial import PartEnv, PartTraining
+from edge_sdk.methods.shared.training import partial
+from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, zero_or_more
+from edge_sdk.methods.shared.training.partial import PartEnv, PartTraining
 
 BODY, HEAD = 1, 2  # purposes of randomness
 

@@ -57,13 +57,14 @@ from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
 from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.messages import FedslrModel
 from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.shared import consensus, gather, mixing
-from edge_sdk.methods.shared.changing import fixed_unless_in_step, remaining, unless_in_step
-from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
-from edge_sdk.methods.shared.local import one_of, zero_or_more
-from edge_sdk.methods.shared.plain import clipped_at_most
-from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
-from edge_sdk.methods.shared.traffics import always_floats
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
+from edge_sdk.methods.shared.aggregation.server import ServerTerms, penalty, server_step
+from edge_sdk.methods.shared.aggregation.traffics import always_floats
+from edge_sdk.methods.shared.consensus import consensus, mixing
+from edge_sdk.methods.shared.consensus.consensus import Cloud, Coordinator, Isolated, Mixed, Pieces, Ready
+from edge_sdk.methods.shared.membership.changing import fixed_unless_in_step, remaining, unless_in_step
+from edge_sdk.methods.shared.training.local import one_of, zero_or_more
 
 SYNC, FIRST_B, RIGOROUS = "sync", "first-b", "rigorous"
 

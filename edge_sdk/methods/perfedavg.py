@@ -30,11 +30,12 @@ from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import AggregatorState, FedavgModel, HospitalState
-from edge_sdk.methods.shared import gather, meta
-from edge_sdk.methods.shared.changing import fixed_while_unseen
-from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.local import TRAINING_SEARCH, Gradient, steady_gradient
-from edge_sdk.methods.shared.meta import HessianProduct, Meta
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
+from edge_sdk.methods.shared.membership.changing import fixed_while_unseen
+from edge_sdk.methods.shared.training import meta
+from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, Gradient, steady_gradient
+from edge_sdk.methods.shared.training.meta import HessianProduct, Meta
 
 
 @dataclass(frozen=True, kw_only=True)

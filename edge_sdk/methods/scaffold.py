@@ -23,7 +23,7 @@ the start; its K is that of its epochs on equal shares of the data.
 Leaves the device: y_i and c_i+ - c_i, summed by its hospital, and scores as sums. With option (ii) the second
 follows from the first, c and K; with (i) it is a gradient at x. Both hops carry two vectors each way, twice what FedAvg
 sends. c_i is not sent, but a hospital that keeps its devices' uploads can add it up. Kind of upload: mirrored. c stays
-the mean of all c_i only if c_i moves exactly when its upload was counted: shared/mirror.py keeps it so.
+the mean of all c_i only if c_i moves exactly when its upload was counted: shared/membership/mirror.py keeps it so.
 When few answer: S is those that were counted; c_i of the others stay. Nobody: the same x and c, with a new draw.
 A lost disk: its c_i cannot be had again, so a new era begins, in which c and all c_i are zero; x stays.
 Devices that come during a run have c_i = 0, and c, the mean over N, shrinks to N / N' of itself; one that leaves for
@@ -43,10 +43,16 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared import gather, mirror, uploads
-from edge_sdk.methods.shared.changing import mean_over
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.local import (
+from edge_sdk.methods.shared.aggregation import gather, uploads
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
+from edge_sdk.methods.shared.aggregation.traffics import summed
+from edge_sdk.methods.shared.aggregation.uploads import VectorSum
+from edge_sdk.methods.shared.evaluation.reports import training_scores
+from edge_sdk.methods.shared.membership import mirror
+from edge_sdk.methods.shared.membership.changing import mean_over
+from edge_sdk.methods.shared.membership.mirror import Account, CountedQuestion, Ledger, Unremembered
+from edge_sdk.methods.shared.training.local import (
     TRAINING_SEARCH,
     Indices,
     Training,
@@ -57,11 +63,6 @@ from edge_sdk.methods.shared.local import (
     one_of,
     zero_or_more,
 )
-from edge_sdk.methods.shared.mirror import Account, CountedQuestion, Ledger, Unremembered
-from edge_sdk.methods.shared.plain import clipped_at_most
-from edge_sdk.methods.shared.reports import training_scores
-from edge_sdk.methods.shared.traffics import summed
-from edge_sdk.methods.shared.uploads import VectorSum
 
 TRAINING = 1  # purpose of randomness
 

@@ -34,8 +34,8 @@ from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Layout, Slot, Vector
 from edge_sdk.contract.method import DOWN, ME, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.shared.gather import HIGH, LARGEST, LOW, Integers, expected, split
-from edge_sdk.methods.shared.riders import Rider, tell_all, tell_new
+from edge_sdk.methods.shared.aggregation.gather import HIGH, LARGEST, LOW, Integers, expected, split
+from edge_sdk.methods.shared.membership.riders import Rider, tell_all, tell_new
 
 LAYER = "standardise"
 """Name of the layer that standardises; its two parameters are `mean` and `log_scale`, one number for each feature."""

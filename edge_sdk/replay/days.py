@@ -17,7 +17,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.availability import find_availability
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.emulation import Emulation
-from edge_sdk.methods.shared.reports import Progress, Report, mean_accuracies
+from edge_sdk.methods.shared.evaluation.reports import Progress, Report, mean_accuracies
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import family_of, make_assembly, make_env, with_bundle
 from edge_sdk.nodes.configuration.deadlines import parse_deadline

@@ -11,7 +11,7 @@ from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.hardware.probe import read_machine
-from edge_sdk.methods.shared.reports import sums_on_test
+from edge_sdk.methods.shared.evaluation.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.replay.cohorts.cohort import Cohort

@@ -23,8 +23,8 @@ from edge_sdk.contract.node import Effects, Envelope, Node
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.willing import Reason
 from edge_sdk.data.availability import Availability, Moment
-from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.reports import Progress
 from edge_sdk.nodes.policy.budget import Conditions, Decision, TrainingBudget, decide
 
 TICK = 60.0  # seconds

@@ -10,7 +10,7 @@ from typing import Any
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.records import changed
 from edge_sdk.data.augment import Augment
-from edge_sdk.methods.shared.local import Gradient
+from edge_sdk.methods.shared.training.local import Gradient
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel

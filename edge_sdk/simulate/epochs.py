@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.local import Gradient, descend
+from edge_sdk.methods.shared.training.local import Gradient, descend
 from edge_sdk.model.bundle import BLOCKED_SUFFIX
 from edge_sdk.model.forms import has_native
 from edge_sdk.model.inputs import even_weights
@@ -131,7 +131,7 @@ class EpochGraphs:
 
 
 class EpochGradient:
-    """A client's gradient, which can make many steps in one call: see `methods.shared.local.descend`.
+    """A client's gradient, which can make many steps in one call: see `methods.shared.training.local.descend`.
 
     Args:
         step: its gradient for one step.
@@ -151,7 +151,8 @@ class EpochGradient:
     def descend(
         self, v: Vector, steps: Sequence[Any], eta: float, damp: float, pull: Vector | None, base: Vector | None
     ) -> list[float]:
-        """Makes steps of SGD on v (n,) in place, as `methods.shared.local.descend` has them; returns their losses."""
+        """Makes steps of SGD on v (n,) in place, as `methods.shared.training.local.descend` has them; returns their
+        losses."""
         rows = [np.arange(self.count) if indices is None else indices for indices in steps]
         sizes = [len(some) for some in rows] or [0]
         size, least = max(sizes), min(sizes)

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from edge_sdk.atomic import write_text
 from edge_sdk.hardware.probe import peak_memory_mb
-from edge_sdk.methods.shared.reports import Complaint, Event
+from edge_sdk.methods.shared.evaluation.reports import Complaint, Event
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of
 from edge_sdk.replay.node_files import CLOUD
 from edge_sdk.replay.resume import note_job, read_finished

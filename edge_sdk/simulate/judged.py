@@ -11,8 +11,8 @@ import numpy.typing as npt
 from edge_sdk.algebra.classification import confusion
 from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.methods.shared.evaluation import Scores
-from edge_sdk.methods.shared.reports import Models, sums_on_test, sums_on_validation
+from edge_sdk.methods.shared.evaluation.evaluation import Scores
+from edge_sdk.methods.shared.evaluation.reports import Models, sums_on_test, sums_on_validation
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.daemon.device_service import compute_accuracies, measure_density

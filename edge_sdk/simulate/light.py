@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import ANY, Tensor, Theta
-from edge_sdk.methods.shared.gather import Sum, add_split
-from edge_sdk.methods.shared.guard import Measure, measure_of
-from edge_sdk.methods.shared.uploads import VectorSum
+from edge_sdk.methods.shared.aggregation.gather import Sum, add_split
+from edge_sdk.methods.shared.aggregation.guard import Measure, measure_of
+from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from edge_sdk.simulate.open_sums import OpenSum, open_sum
 
 Wholes = Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]

@@ -18,7 +18,7 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract import round as rounds
 from edge_sdk.contract.records import changed
 from edge_sdk.errors import AuscultError
-from edge_sdk.methods.shared.evaluation import Evaluate, Finished
+from edge_sdk.methods.shared.evaluation.evaluation import Evaluate, Finished
 from edge_sdk.simulate.clients import Clients
 from edge_sdk.simulate.crowd import Crowd
 from edge_sdk.simulate.exchange import ClientOutcome, Exchange

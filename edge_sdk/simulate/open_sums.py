@@ -18,7 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.errors import AuscultError
-from edge_sdk.methods.shared.gather import HIGH, HIGH_ONES, LOW_ONES, MANY, NEAR, ONE_BITS, Integers, is_within, split
+from edge_sdk.methods.shared.aggregation.gather import (
+    HIGH,
+    HIGH_ONES,
+    LOW_ONES,
+    MANY,
+    NEAR,
+    ONE_BITS,
+    Integers,
+    is_within,
+    split,
+)
 
 TOGETHER, MOST_BYTES = 16, 8 * 2**20
 """Vectors that wait before they are added, and their bytes."""

@@ -14,7 +14,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.atomic import replace_file
 from edge_sdk.hardware.probe import cpu_seconds
-from edge_sdk.methods.shared.reports import mean_accuracies
+from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, Seen, look_round
 from edge_sdk.replay.neighbours.rows import add_rows

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract.method import NodeEnv, Role, Step
-from edge_sdk.methods.shared.gather import MANY, Integers, Tally, carried
-from edge_sdk.methods.shared.guard import Guard
+from edge_sdk.methods.shared.aggregation.gather import MANY, Integers, Tally, carried
+from edge_sdk.methods.shared.aggregation.guard import Guard
 from edge_sdk.simulate.open_sums import OpenSum
 from edge_sdk.simulate.ranks import Ranks
 

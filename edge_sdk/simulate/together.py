@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.local import Gradient
+from edge_sdk.methods.shared.training.local import Gradient
 from edge_sdk.model.inputs import even_weights
 from edge_sdk.model.model import Model
 from edge_sdk.simulate.epochs import TrainingCalls, descend_singly, refusal
@@ -35,7 +35,7 @@ Train = Callable[..., tuple[Array, Array]]
 
 @dataclass(frozen=True)
 class WantedSteps:
-    """Steps that a client wants to make, as `methods.shared.local.descend` has them.
+    """Steps that a client wants to make, as `methods.shared.training.local.descend` has them.
 
     Attributes:
         gradient: of the client.
@@ -140,7 +140,7 @@ def stacked(some: Sequence[WantedSteps]) -> tuple[Any, ...]:
 
 
 class CohortGradient:
-    """A client's gradient, whose steps are made with those of others: see `methods.shared.local.descend`.
+    """A client's gradient, whose steps are made with those of others: see `methods.shared.training.local.descend`.
 
     Args:
         step: its gradient for one step.

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.uploads import VectorSum
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from edge_sdk.simulate.light import KINDS, SumElsewhere, VectorElsewhere, as_sent
 from edge_sdk.wire.codec.codec import Codec
 

@@ -14,9 +14,9 @@ from aggregator.server import Aggregator
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.registration import Overclaimed
-from edge_sdk.methods.shared.suspension import Suspended
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.aggregation.registration import Overclaimed
+from edge_sdk.methods.shared.aggregation.suspension import Suspended
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.settings_files import AggregatorFile

@@ -13,7 +13,7 @@ from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.shared.server import low_rank
+from edge_sdk.methods.shared.aggregation.server import low_rank
 
 RNG = np.random.default_rng(0)
 

@@ -12,7 +12,7 @@ from aggregator.private_model import table as private
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.round import Policy
 from edge_sdk.methods.augfl.method import AUGFL
-from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.model.model import Model
 from edge_sdk.wire.codec.codec import Codec
 from tests.aggregator.private_models import (

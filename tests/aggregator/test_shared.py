@@ -16,7 +16,7 @@ from aggregator.shared import assist, deal, dismiss, led, read_arrays, shared, w
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.methods.fedal import discriminator
-from edge_sdk.methods.shared.server import low_rank
+from edge_sdk.methods.shared.aggregation.server import low_rank
 from tests.simulate.threads import on_all, thread_ranks
 
 LAYOUT = layout_of(

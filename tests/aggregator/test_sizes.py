@@ -17,7 +17,7 @@ from edge_sdk.methods.fedal.messages import Shown
 from edge_sdk.methods.fedslr.messages import FedslrModel
 from edge_sdk.methods.scaffold import ModelAndControl
 from edge_sdk.methods.settling.method import Chosen
-from edge_sdk.methods.shared.partial import SharedPart
+from edge_sdk.methods.shared.training.partial import SharedPart
 
 LAYOUT = layout_of(("body.weight", (8, 10), "linear"), ("head.weight", (3, 8), "linear"), ("head.bias", (3,), "bias"))
 RANKS = (1, lowrank.DENSE)

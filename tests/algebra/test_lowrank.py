@@ -6,7 +6,7 @@ import pytest
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.lowrank import DENSE, Packed
 from edge_sdk.algebra.vectors import Slot, layout_of
-from edge_sdk.methods.shared.server import low_rank
+from edge_sdk.methods.shared.aggregation.server import low_rank
 
 RNG = np.random.default_rng(0)
 LAYOUT = layout_of(

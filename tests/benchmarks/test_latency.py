@@ -12,7 +12,7 @@ from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedbcd.method import FEDBCD, policies
 from edge_sdk.methods.fedbcd.settings import Settings
-from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.evaluation.reports import Progress
 
 ROUNDS = 12_000
 REFERENCE = {  # (computing, |Q|): E tau, then E tau_(1), (2), (3), (5), (7), (10)

@@ -21,8 +21,8 @@ from edge_sdk.delivery.store import Job, Store
 from edge_sdk.errors import UsageError
 from edge_sdk.live.directory import as_decoded, decode_run, encode_run
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.shared.evaluation import Scores, evaluated
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from edge_sdk.nodes.configuration.assembly import record_codec
 from edge_sdk.wire.frames import LARGEST
 from tests.methods.problems import LAYOUT, envs_of, play

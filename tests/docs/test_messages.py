@@ -10,7 +10,7 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.settings import Uploads
-from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.configuration.assembly import settings_of as settings_of_run
 from edge_sdk.wire.codec.codec import Codec

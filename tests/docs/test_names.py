@@ -14,7 +14,7 @@ import pytest
 
 from docs.draw_rooms import svg
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile, HospitalFile, RunTable
 from edge_sdk.wire.options import Wire
 from tests.docs.pages import PAGES, ROOT, spans, text_of

@@ -16,8 +16,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.listing import list_some
 from edge_sdk.errors import PeerError
 from edge_sdk.live.runtime import Runtime
-from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.reports import Progress
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually

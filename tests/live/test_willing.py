@@ -17,7 +17,7 @@ from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
 from edge_sdk.live.runtime import Runtime
 from edge_sdk.live.willingness import Willingness
-from edge_sdk.methods.shared import draw
+from edge_sdk.methods.shared.aggregation import draw
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire.frames import APPENDED, Birth, pack_frame, unpack_frame
 from tests.delivery import roles

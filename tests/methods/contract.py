@@ -22,7 +22,7 @@ import numpy as np
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP, Method, Role
-from edge_sdk.methods.shared.evaluation import Progress
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.problems import DEVICES, HASTY, LAYOUT, PATIENT, TREE, envs_of, play, told
 

@@ -10,7 +10,7 @@ from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.loopback import Loopback, NetworkFaults, Transcript
 from edge_sdk.contract.method import Labelled, Method, NodeEnv
 from edge_sdk.contract.round import Policy
-from edge_sdk.methods.shared.evaluation import Watched
+from edge_sdk.methods.shared.evaluation.evaluation import Watched
 from tests.methods.fedal import logit_problems
 from tests.methods.hsgd import split_problems
 

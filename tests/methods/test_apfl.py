@@ -11,7 +11,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import apfl, fedavg
 from edge_sdk.methods.apfl import APFL, Settings
-from edge_sdk.methods.shared.evaluation import Models, Report, evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import Models, Report, evaluated
 from tests.methods import literal
 from tests.methods.problems import (
     DEVICES,

@@ -16,11 +16,11 @@ from edge_sdk.methods.fedbcd.settings import Settings as FedbcdSettings
 from edge_sdk.methods.fedslr.messages import Forgotten
 from edge_sdk.methods.fedslr.settings import Settings as FedslrSettings
 from edge_sdk.methods.hsgd.messages import Trained
-from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.methods.shared.gather import LARGEST, Nobody, Sum
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.mirror import Unremembered
-from edge_sdk.methods.shared.reports import Diverged, Progress, training_scores
+from edge_sdk.methods.shared.aggregation.gather import LARGEST, Nobody, Sum
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation.reports import Diverged, Progress, training_scores
+from edge_sdk.methods.shared.membership.mirror import Unremembered
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, envs_of, play, state, told
 

@@ -29,7 +29,7 @@ from edge_sdk.methods.feddyn import FEDDYN
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B
 from edge_sdk.methods.scaffold import SCAFFOLD
-from edge_sdk.methods.shared import gather
+from edge_sdk.methods.shared.aggregation import gather
 from tests.methods import literal, test_feddyn, test_scaffold
 from tests.methods.fedslr.fedslr_runs import PAPER_LIKE, model
 from tests.methods.problems import DEVICES, PROBLEMS, SEED, THETA0, TREE, devices_counted, play, state

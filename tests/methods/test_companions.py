@@ -20,9 +20,9 @@ from edge_sdk.methods.fedal import settings as fedal_settings
 from edge_sdk.methods.fedal.messages import HospitalLogits, Outputs, Settled
 from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
+from edge_sdk.methods.shared.evaluation.reports import Progress
 from tests.methods.fedal.logit_problems import CLASSES, COMPANIONS, PUBLIC, Net
 from tests.methods.problems import DEVICES, LAYOUT, SEED, SIZES, THETA0, TREE, envs_of, play, state
 

@@ -12,8 +12,8 @@ from edge_sdk.methods import METHODS, fedavg
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedslr import device as fedslr_device
 from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from tests.methods import contract
 
 WRAPPED = {"plain": lambda m: m, "evaluated": lambda m: evaluated(m, every=3)}

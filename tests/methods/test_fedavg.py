@@ -10,7 +10,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedavg import FEDAVG, Settings
-from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import Models, Progress, Report, evaluated
 from tests.methods import literal
 from tests.methods.problems import (
     DEVICES,

@@ -10,7 +10,7 @@ import pytest
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedbn import FEDBN, Settings
-from edge_sdk.methods.shared.uploads import VectorSum
+from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from tests.methods.literal_parts import error, mask, sgd
 from tests.methods.problems import HASTY, LAYOUT, LOSSY, devices_counted, envs_of, play
 

@@ -12,8 +12,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import feddyn
 from edge_sdk.methods.feddyn import FEDDYN, Settings
 from edge_sdk.methods.fedslr import method as fedslr
-from edge_sdk.methods.shared.evaluation import Progress
-from edge_sdk.methods.shared.mirror import Account
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
+from edge_sdk.methods.shared.membership.mirror import Account
 from tests.methods import literal
 from tests.methods.lost_disks import counted_by_era, putting_back, replacing_a_disk
 from tests.methods.problems import (

@@ -9,7 +9,7 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedrep import FEDREP, Settings
-from edge_sdk.methods.shared.evaluation import Progress, Report, evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import Progress, Report, evaluated
 from tests.methods.literal_parts import error, mask, sgd
 from tests.methods.problems import HASTY, LOSSY, THETA0, devices_counted, play, state, told
 

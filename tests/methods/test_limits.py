@@ -18,12 +18,12 @@ from edge_sdk.delivery import engine
 from edge_sdk.delivery.store import Job
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.methods.shared.gather import LARGEST, Nobody, Sum
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.registration import Overclaimed
-from edge_sdk.methods.shared.reports import Diverged, Progress, Report
-from edge_sdk.methods.shared.suspension import Suspended
+from edge_sdk.methods.shared.aggregation.gather import LARGEST, Nobody, Sum
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.aggregation.registration import Overclaimed
+from edge_sdk.methods.shared.aggregation.suspension import Suspended
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation.reports import Diverged, Progress, Report
 from edge_sdk.nodes.configuration.assembly import record_codec
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, TREE, envs_of, play, state, told

@@ -10,8 +10,8 @@ import pytest
 from edge_sdk.algebra import lowrank
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.perfedavg import PERFEDAVG, Env, Settings
-from edge_sdk.methods.shared import meta
-from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import Models, Progress, Report, evaluated
+from edge_sdk.methods.shared.training import meta
 from tests.methods import literal
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, SEED, THETA0, envs_of, play, state, told
 

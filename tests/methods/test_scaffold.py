@@ -11,9 +11,9 @@ import pytest
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import fedavg, scaffold
 from edge_sdk.methods.scaffold import SCAFFOLD, Settings
-from edge_sdk.methods.shared.evaluation import Progress
-from edge_sdk.methods.shared.mirror import Account, recalled
-from edge_sdk.methods.shared.uploads import VectorSum
+from edge_sdk.methods.shared.aggregation.uploads import VectorSum
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
+from edge_sdk.methods.shared.membership.mirror import Account, recalled
 from tests.methods import literal
 from tests.methods.lost_disks import counted_by_era, putting_back, replacing_a_disk
 from tests.methods.problems import (

@@ -11,9 +11,9 @@ from edge_sdk.contract.method import OUT, Send
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.ditto import DITTO, DeviceState
 from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.shared.healing import heal
-from edge_sdk.methods.shared.parts import taken
-from edge_sdk.methods.shared.reports import COMPANION
+from edge_sdk.methods.shared.evaluation.healing import heal
+from edge_sdk.methods.shared.evaluation.reports import COMPANION
+from edge_sdk.methods.shared.training.parts import taken
 from tests.methods.contract import fingerprint
 from tests.methods.problems import DEVICES, LAYOUT, THETA0, envs_of, play, state
 from tests.methods.test_contract import settings_of

@@ -14,8 +14,8 @@ from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.messages import Embedding
 from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.hsgd.settings import Settings
-from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.methods.shared.reports import Report
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation.reports import Report
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.models.bundle.split import SplitNet, SplitSpec, compile_split

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.parts import parts, taken
+from edge_sdk.methods.shared.training.parts import parts, taken
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module

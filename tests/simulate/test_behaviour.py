@@ -12,7 +12,7 @@ from edge_sdk.contract.round import Policy
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbcd.method import FEDBCD
-from edge_sdk.methods.shared.evaluation import Progress, evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import Progress, evaluated
 from edge_sdk.nodes.configuration.settings import assigned
 from edge_sdk.simulate.behaviour import HOUR, Behaviour, ClientHabits, behaviour_of, identify, uniform
 from edge_sdk.simulate.crowd import Crowd

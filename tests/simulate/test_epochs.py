@@ -13,7 +13,7 @@ pytest.importorskip("onnx", reason="the graph of an epoch is written with it")
 import onnx
 
 from edge_sdk import cli
-from edge_sdk.methods.shared.local import batches, descend
+from edge_sdk.methods.shared.training.local import batches, descend
 from edge_sdk.model.model import Model
 from edge_sdk.models.derive.epoch import find_parts
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle

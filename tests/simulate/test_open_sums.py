@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_sdk.methods.shared import gather
+from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.simulate.open_sums import BLOCK, SMALL, TOGETHER, add_in_place, is_small
 
 

@@ -15,8 +15,8 @@ from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import Robust
-from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.methods.shared.gather import MANY, Sum, add, carried, total
+from edge_sdk.methods.shared.aggregation.gather import MANY, Sum, add, carried, total
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.simulate.exchange import checksum
 from edge_sdk.simulate.light import as_light, gather_lights, ready_to_add, stand_in, stand_ins
 from edge_sdk.simulate.tallies import integers_of

@@ -14,7 +14,7 @@ import torch
 from aggregator.cohort import CohortSteps, loss_in
 from edge_sdk import cli
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.local import batches, descend
+from edge_sdk.methods.shared.training.local import batches, descend
 from edge_sdk.model.bundle import LOSSES
 from edge_sdk.model.inputs import compute_losses
 from edge_sdk.model.model import Model

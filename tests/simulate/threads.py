@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.simulate.behaviour import Behaviour, ClientHabits
 from edge_sdk.simulate.build import NetworkPlan, make_network
 from edge_sdk.simulate.crowd import Crowd

@@ -15,7 +15,7 @@ import numpy as np
 
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import label_samples, store_samples
-from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.evaluation.reports import Progress
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.datasets import prepare
 from tests.delivery.fleet import eventually

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
-from edge_sdk.methods.shared.reports import Progress, Report
+from edge_sdk.methods.shared.evaluation.reports import Progress, Report
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.toml_files import write_toml
 

@@ -14,7 +14,7 @@ import numpy as np
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.rollout.messages import RolloutVerdict
-from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.evaluation.reports import Progress
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.hospital.hospital import Hospital
 from edge_sdk.nodes.kernels.rollout import hash_model

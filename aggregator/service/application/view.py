@@ -29,7 +29,7 @@ from aggregator.service.runs.runs import (
     list_runs,
 )
 from edge_sdk.live.fleet_report import AWAY, HERE, REFUSES, TRAINING
-from edge_sdk.methods.shared.scores import UNTOLD
+from edge_sdk.methods.shared.aggregation.scores import UNTOLD
 
 RECENT = 6
 MOST_ABSENT = 20

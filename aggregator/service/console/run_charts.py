@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from edge_sdk.methods.shared.reports import mean_loss
+from edge_sdk.methods.shared.evaluation.reports import mean_loss
 from edge_sdk.replay.reports.charts import bars, lines
 from edge_sdk.replay.reports.page import COLOURS, accuracy_bands, accuracy_curves, per_round
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aggregator.service.runs.run_metrics import Line, accuracies_of
-from edge_sdk.methods.shared.reports import accuracy_spreads, mean_loss
-from edge_sdk.methods.shared.scores import UNTOLD
+from edge_sdk.methods.shared.aggregation.scores import UNTOLD
+from edge_sdk.methods.shared.evaluation.reports import accuracy_spreads, mean_loss
 
 MODELS = ("global", "personal", "local")
 EVALUATE = "Evaluate"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
+from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_loss
 
 Line = Mapping[str, Any]
 METRICS = "metrics.jsonl"

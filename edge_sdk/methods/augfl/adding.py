@@ -1,9 +1,9 @@
 """AugFL in runs in which nobody may look at a single upload: hospitals do nothing but add up.
 
 Who is silent counts with its latest u_i and y_i. Here each device keeps its own, and sends by how much they have
-changed since (shared/running.py); the aggregator has their sums, and that of rho_i, over all devices that were counted.
-The dual y_i moves if and only if its upload was counted, which the device is told anyway. The census is a sum of
-counts, and stays one.
+changed since (shared/membership/running.py); the aggregator has their sums, and that of rho_i, over all devices that
+were counted. The dual y_i moves if and only if its upload was counted, which the device is told anyway. The census is a
+sum of counts, and stays one.
 
 The iterates are those of the other form, up to the rounding of floats. An upload is u_i and y_i, one behind the other,
 also with upload = "y"; with upload = "u", and without duals, it is u_i alone, and the residual is not known. A lost
@@ -29,15 +29,17 @@ from edge_sdk.methods.augfl import device as opened
 from edge_sdk.methods.augfl.aggregator import census_close, make_terms, measure_residual
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Upload, check_devices
 from edge_sdk.methods.augfl.settings import BOTH, SAMPLES, Env, U
-from edge_sdk.methods.shared import draw, gather, meta, mirror, running
-from edge_sdk.methods.shared.changing import departed, fixed_while_unseen
-from edge_sdk.methods.shared.gather import Nobody, Tally
-from edge_sdk.methods.shared.mirror import CountedQuestion, Ledger, MirrorHospital, Unremembered
-from edge_sdk.methods.shared.plain import clipped_at_most
-from edge_sdk.methods.shared.registration import registered
-from edge_sdk.methods.shared.reports import Progress
-from edge_sdk.methods.shared.running import Increment, Stake
-from edge_sdk.methods.shared.server import server_step
+from edge_sdk.methods.shared.aggregation import draw, gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Tally
+from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
+from edge_sdk.methods.shared.aggregation.registration import registered
+from edge_sdk.methods.shared.aggregation.server import server_step
+from edge_sdk.methods.shared.evaluation.reports import Progress
+from edge_sdk.methods.shared.membership import mirror, running
+from edge_sdk.methods.shared.membership.changing import departed, fixed_while_unseen
+from edge_sdk.methods.shared.membership.mirror import CountedQuestion, Ledger, MirrorHospital, Unremembered
+from edge_sdk.methods.shared.membership.running import Increment, Stake
+from edge_sdk.methods.shared.training import meta
 
 
 @dataclass(frozen=True)

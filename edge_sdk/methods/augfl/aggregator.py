@@ -17,11 +17,12 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, check_devices
 from edge_sdk.methods.augfl.settings import SAMPLES, Env, Pull
 from edge_sdk.methods.augfl.sums import Contribution, add_contributions, add_scores, infer_u, infer_y
-from edge_sdk.methods.shared import draw, gather, meta
-from edge_sdk.methods.shared.changing import remaining
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.reports import Progress
-from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
+from edge_sdk.methods.shared.aggregation import draw, gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.aggregation.server import ServerTerms, penalty, server_step
+from edge_sdk.methods.shared.evaluation.reports import Progress
+from edge_sdk.methods.shared.membership.changing import remaining
+from edge_sdk.methods.shared.training import meta
 
 
 @dataclass(frozen=True)

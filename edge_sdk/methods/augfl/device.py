@@ -15,9 +15,10 @@ from edge_sdk.contract.method import OUT, UP, Send, Step
 from edge_sdk.methods.augfl.equations import dual_step, meta_gradient, primal_step, weight_of
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Upload, has_diverged
 from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U
-from edge_sdk.methods.shared import gather, meta
-from edge_sdk.methods.shared.gather import Nobody, bounded
-from edge_sdk.methods.shared.reports import Diverged, training_scores
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, bounded
+from edge_sdk.methods.shared.evaluation.reports import Diverged, training_scores
+from edge_sdk.methods.shared.training import meta
 
 SUMMAND = 2.0**-16
 """Share of the largest number that a device may send: so many of them can be added up."""

@@ -7,8 +7,8 @@ import numpy as np
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.augfl.messages import AugflModel
 from edge_sdk.methods.augfl.settings import NONE, SAMPLES, Env
-from edge_sdk.methods.shared import meta
-from edge_sdk.methods.shared.local import steady_gradient
+from edge_sdk.methods.shared.training import meta
+from edge_sdk.methods.shared.training.local import steady_gradient
 
 
 def primal_step(theta: Vector, y: Vector, g: Vector, weight: float, rho: float) -> Vector:

@@ -16,10 +16,11 @@ from edge_sdk.errors import PeerError
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload, check_devices
 from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U, Y
 from edge_sdk.methods.augfl.sums import Contribution, add_contributions, add_scores, infer_u, infer_y
-from edge_sdk.methods.shared import draw, gather, meta
-from edge_sdk.methods.shared.changing import departed
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.registration import registered
+from edge_sdk.methods.shared.aggregation import draw, gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.aggregation.registration import registered
+from edge_sdk.methods.shared.membership.changing import departed
+from edge_sdk.methods.shared.training import meta
 
 WHOLE = {"theta", "y"}
 """What a device sends whose y_i^- may be another than the one that its hospital holds: one of the two lost its disk."""

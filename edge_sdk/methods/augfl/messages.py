@@ -14,9 +14,9 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.gather import LARGEST
-from edge_sdk.methods.shared.guard import Measure, norm
-from edge_sdk.methods.shared.scores import check_scores
+from edge_sdk.methods.shared.aggregation.gather import LARGEST
+from edge_sdk.methods.shared.aggregation.guard import Measure, norm
+from edge_sdk.methods.shared.aggregation.scores import check_scores
 
 MOST_SAMPLES = 2**32
 """Of one device. A sum over all devices is a number that a message can say, so no claim stops who adds it up."""

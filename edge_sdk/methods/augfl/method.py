@@ -50,9 +50,9 @@ from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, U
 from edge_sdk.methods.augfl.settings import SEARCH, Env, Settings
 from edge_sdk.methods.augfl.sums import traffic
 from edge_sdk.methods.augfl.theory import warnings
-from edge_sdk.methods.shared.changing import fixed_while_unseen
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.plain import always_plain
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.aggregation.plain import always_plain
+from edge_sdk.methods.shared.membership.changing import fixed_while_unseen
 
 AUGFL = Method(
     name="augfl",

@@ -17,10 +17,10 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.draw import SELECTIONS
-from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
-from edge_sdk.methods.shared.meta import HessianProduct, Meta
-from edge_sdk.methods.shared.server import PENALTIES, Svt
+from edge_sdk.methods.shared.aggregation.draw import SELECTIONS
+from edge_sdk.methods.shared.aggregation.server import PENALTIES, Svt
+from edge_sdk.methods.shared.training.local import above_zero, one_of, zero_or_more
+from edge_sdk.methods.shared.training.meta import HessianProduct, Meta
 
 BOTH, U, Y = UPLOADS = ("theta_y", "u", "y")
 

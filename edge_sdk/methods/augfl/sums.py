@@ -22,8 +22,8 @@ from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.methods.augfl.messages import AugflModel, Sums, Upload
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Sum
 
 
 @dataclass(frozen=True)

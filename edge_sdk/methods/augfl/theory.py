@@ -12,7 +12,7 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.augfl.settings import Settings
-from edge_sdk.methods.shared.meta import kept_out
+from edge_sdk.methods.shared.training.meta import kept_out
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from edge_sdk.methods.fedal import settings as fedal_settings
 from edge_sdk.methods.fedal.messages import LOGITS, Consensus, Feedback, HospitalLogits
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedslr_consensus import FIRST_B
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.evaluation.reports import Progress
 
 GAME = ("payoff", "floor", "caught", "gap", "exchanged")  # of FedAL's sums, those that go into the metrics
 

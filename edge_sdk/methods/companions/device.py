@@ -16,7 +16,7 @@ from edge_sdk.methods.companions.messages import SharedModel
 from edge_sdk.methods.companions.settings import Env
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedslr import messages as fedslr_messages
-from edge_sdk.methods.shared.reports import COMPANION
+from edge_sdk.methods.shared.evaluation.reports import COMPANION
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from edge_sdk.methods.companions.envs import make_hospital_envs
 from edge_sdk.methods.companions.messages import Both
 from edge_sdk.methods.companions.settings import Env
 from edge_sdk.methods.fedal.method import FEDAL
-from edge_sdk.methods.shared import gather
+from edge_sdk.methods.shared.aggregation import gather
 
 
 def hospital_role(base: Method) -> Role:

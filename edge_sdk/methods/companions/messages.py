@@ -7,7 +7,7 @@ from typing import Any
 
 from edge_sdk.algebra.arrays import Rank, Values
 from edge_sdk.algebra.lowrank import Packed
-from edge_sdk.methods.shared.guard import Measurable, Measure
+from edge_sdk.methods.shared.aggregation.guard import Measurable, Measure
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,9 @@ from edge_sdk.methods.fedal.messages import Shown
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B, FIRST_B, SYNC
-from edge_sdk.methods.shared.changing import always_fixed
-from edge_sdk.methods.shared.plain import always_plain
-from edge_sdk.methods.shared.traffics import always_floats
+from edge_sdk.methods.shared.aggregation.plain import always_plain
+from edge_sdk.methods.shared.aggregation.traffics import always_floats
+from edge_sdk.methods.shared.membership.changing import always_fixed
 
 
 def with_companions(base: Method, name: str, settings: type[Settings], env: type[Env]) -> Method:

@@ -17,8 +17,8 @@ from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels
 from edge_sdk.methods.fedal.distillation import Labels
 from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr_consensus import RIGOROUS
-from edge_sdk.methods.shared.local import zero_or_more
-from edge_sdk.methods.shared.server import Svt
+from edge_sdk.methods.shared.aggregation.server import Svt
+from edge_sdk.methods.shared.training.local import zero_or_more
 
 GLOBAL = "~"  # the global model among FedAL's hospitals; no node can be called that
 

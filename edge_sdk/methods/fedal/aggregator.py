@@ -33,9 +33,9 @@ from edge_sdk.methods.fedal.messages import (
     Shown,
 )
 from edge_sdk.methods.fedal.settings import DISCRIMINATOR, MEDIAN, Env
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Nobody, Tally
-from edge_sdk.methods.shared.reports import progress
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Tally
+from edge_sdk.methods.shared.evaluation.reports import progress
 
 
 @dataclass(frozen=True)

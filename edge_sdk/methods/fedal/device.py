@@ -24,9 +24,9 @@ from edge_sdk.methods.fedal.equations import (
 from edge_sdk.methods.fedal.memory import Memory, empty, optimiser, remembered
 from edge_sdk.methods.fedal.messages import LOGITS, MODEL, Average, Feedback, Local, Outputs, Settled, Share, Shown
 from edge_sdk.methods.fedal.settings import START, Env
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.reports import COMPANION, judge, loss_scores
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.evaluation.reports import COMPANION, judge, loss_scores
 
 
 @dataclass(frozen=True)

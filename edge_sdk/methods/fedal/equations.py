@@ -13,7 +13,7 @@ from edge_sdk.methods.fedal import distillation
 from edge_sdk.methods.fedal.distillation import Floats
 from edge_sdk.methods.fedal.messages import Feedback
 from edge_sdk.methods.fedal.settings import LOCAL, PUBLIC, Env, Settings
-from edge_sdk.methods.shared.local import steady_gradient
+from edge_sdk.methods.shared.training.local import steady_gradient
 
 
 def require(value: Any, env: Env, name: str) -> Any:

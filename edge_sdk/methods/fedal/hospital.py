@@ -30,8 +30,8 @@ from edge_sdk.methods.fedal.messages import (
     Shares,
 )
 from edge_sdk.methods.fedal.settings import Env
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,10 @@ from edge_sdk.methods.fedal.messages import (
 )
 from edge_sdk.methods.fedal.noise import LOCAL_NOISE
 from edge_sdk.methods.fedal.settings import SEARCH, Env, Settings, warnings
-from edge_sdk.methods.shared.changing import always_fixed
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.plain import always_plain
-from edge_sdk.methods.shared.traffics import always_floats
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.aggregation.plain import always_plain
+from edge_sdk.methods.shared.aggregation.traffics import always_floats
+from edge_sdk.methods.shared.membership.changing import always_fixed
 
 FEDAL = Method(
     name="fedal",

@@ -32,9 +32,9 @@ from edge_sdk.methods.fedal.distillation import Logits
 from edge_sdk.methods.fedal.messages import LOGITS, Consensus, Feedback, Local, Outputs, Settled
 from edge_sdk.methods.fedal.settings import Env, Settings
 from edge_sdk.methods.integers.privacy import OFF, Privacy, rounded_length
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.healing import heal
-from edge_sdk.methods.shared.spent import PrivacySpent
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.evaluation.healing import heal
+from edge_sdk.methods.shared.evaluation.spent import PrivacySpent
 
 NOISE = 5  # purpose of randomness, beyond those of the settings
 FINEST, WIDEST = 256, 1024

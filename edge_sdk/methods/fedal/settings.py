@@ -14,7 +14,7 @@ from edge_sdk.methods.fedal import discriminator
 from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels
 from edge_sdk.methods.fedal.distillation import Labels
 from edge_sdk.methods.fedal.memory import KINDS
-from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
+from edge_sdk.methods.shared.training.local import above_zero, one_of, zero_or_more
 
 TARGETS = ("others", "all")
 

@@ -1,9 +1,9 @@
 """FedBCD and FedBCD-I in runs in which nobody may look at a single upload: hospitals do nothing but add up.
 
 FedBCD counts silent devices with their last answer. Here each device keeps its own last answer, and sends by how much
-gamma_i x_i has changed since (shared/running.py); the aggregator has S and G of all devices. Devices that were not
-heard count as in the other form: with the common start or, after a lost disk, with the present z, which they leave
-where it is. FedBCD-I counts those who answer, so its hospitals add up what comes, and that is all.
+gamma_i x_i has changed since (shared/membership/running.py); the aggregator has S and G of all devices. Devices that
+were not heard count as in the other form: with the common start or, after a lost disk, with the present z, which they
+leave where it is. FedBCD-I counts those who answer, so its hospitals add up what comes, and that is all.
 
 The iterates are those of the other form, up to the rounding of floats. What differs is what a lost disk costs: nobody
 else knows what its device has said, so that round is dropped and every device says it anew.
@@ -25,13 +25,14 @@ from edge_sdk.methods.fedbcd.equations import common_start, project
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import Env, OfflineSettings
 from edge_sdk.methods.fedbcd.sums import add_unheard, feasible
-from edge_sdk.methods.shared import draw, gather, mirror, running
-from edge_sdk.methods.shared.changing import departed
-from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
-from edge_sdk.methods.shared.mirror import CountedQuestion, Ledger, Unremembered
-from edge_sdk.methods.shared.plain import clipped_at_most
-from edge_sdk.methods.shared.reports import progress
-from edge_sdk.methods.shared.running import Increment, Stake
+from edge_sdk.methods.shared.aggregation import draw, gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally
+from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
+from edge_sdk.methods.shared.evaluation.reports import progress
+from edge_sdk.methods.shared.membership import mirror, running
+from edge_sdk.methods.shared.membership.changing import departed
+from edge_sdk.methods.shared.membership.mirror import CountedQuestion, Ledger, Unremembered
+from edge_sdk.methods.shared.membership.running import Increment, Stake
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from edge_sdk.methods.fedbcd.equations import cloud_eta, cloud_step, common_star
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import RIGOROUS, SYNC, Env
 from edge_sdk.methods.fedbcd.sums import ROUNDING, add_all, add_unheard, check_feasible, keeps_latest
-from edge_sdk.methods.shared import consensus, gather, mixing
-from edge_sdk.methods.shared.consensus import Cloud, Coordinator, Mixed, Ready
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.aggregation.server import ServerTerms, penalty, server_step
+from edge_sdk.methods.shared.consensus import consensus, mixing
+from edge_sdk.methods.shared.consensus.consensus import Cloud, Coordinator, Mixed, Ready
 
 
 def describe_cloud(env: Env) -> Cloud:

@@ -22,10 +22,10 @@ from edge_sdk.methods.fedbcd.equations import (
 )
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import Env, OfflineEnv
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.local import gradient
-from edge_sdk.methods.shared.reports import loss_scores, training_scores
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.evaluation.reports import loss_scores, training_scores
+from edge_sdk.methods.shared.training.local import gradient
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import numpy as np
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.fedbcd.settings import SYNC, Env, OfflineSettings, Settings
-from edge_sdk.methods.shared import consensus
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.local import Gradient, Indices, batches
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.consensus import consensus
+from edge_sdk.methods.shared.training.local import Gradient, Indices, batches
 
 STEPS, BATCHES, ABLE = 1, 2, 3  # purposes of randomness
 

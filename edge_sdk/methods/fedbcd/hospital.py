@@ -1,4 +1,5 @@
-"""FedBCD's hospital: the sums of its devices, and its own step inside the consensus of shared/consensus.py."""
+"""FedBCD's hospital: the sums of its devices, and its own step inside the consensus of
+shared/consensus/consensus.py."""
 
 from __future__ import annotations
 
@@ -15,10 +16,11 @@ from edge_sdk.methods.fedbcd.equations import cloud_step, common_start, project
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import SYNC, Env
 from edge_sdk.methods.fedbcd.sums import add_all, add_unheard, check_feasible, keeps_latest
-from edge_sdk.methods.shared import consensus, draw, gather
-from edge_sdk.methods.shared.changing import departed
-from edge_sdk.methods.shared.consensus import Pieces, Ready
-from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
+from edge_sdk.methods.shared.aggregation import draw, gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally
+from edge_sdk.methods.shared.consensus import consensus
+from edge_sdk.methods.shared.consensus.consensus import Pieces, Ready
+from edge_sdk.methods.shared.membership.changing import departed
 
 
 @dataclass(frozen=True)

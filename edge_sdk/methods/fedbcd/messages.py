@@ -1,4 +1,5 @@
-"""The message of FedBCD to devices. Between hospitals and aggregator: shared/consensus.py; uploads are `gather.Sum`."""
+"""The message of FedBCD to devices. Between hospitals and aggregator: shared/consensus/consensus.py; uploads are
+`gather.Sum`."""
 
 from __future__ import annotations
 

@@ -75,9 +75,9 @@ from edge_sdk.methods.fedbcd.settings import (
 )
 from edge_sdk.methods.fedbcd.sums import feasible
 from edge_sdk.methods.fedbcd.theory import warnings
-from edge_sdk.methods.shared.changing import fixed_unless_in_step, unless_in_step
-from edge_sdk.methods.shared.consensus import Coordinator, Isolated, Mixed, Ready
-from edge_sdk.methods.shared.gather import Nobody, Sum
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
+from edge_sdk.methods.shared.consensus.consensus import Coordinator, Isolated, Mixed, Ready
+from edge_sdk.methods.shared.membership.changing import fixed_unless_in_step, unless_in_step
 
 
 def policies(

@@ -10,9 +10,9 @@ from edge_sdk.algebra.vectors import Vector, length
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedbcd.equations import project
 from edge_sdk.methods.fedbcd.settings import Env, OfflineSettings
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.consensus import Ready
-from edge_sdk.methods.shared.gather import Sum, Tally
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Sum, Tally
+from edge_sdk.methods.shared.consensus.consensus import Ready
 
 ROUNDING = 1e-5  # of float32: a sum of gamma_i x_i is divided by the sum of gamma_i
 

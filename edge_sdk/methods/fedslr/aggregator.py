@@ -16,10 +16,10 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedslr.equations import aggregate, update_auxiliary
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
-from edge_sdk.methods.shared import draw, gather
-from edge_sdk.methods.shared.changing import departed, mean_over
-from edge_sdk.methods.shared.gather import Tally
-from edge_sdk.methods.shared.reports import progress
+from edge_sdk.methods.shared.aggregation import draw, gather
+from edge_sdk.methods.shared.aggregation.gather import Tally
+from edge_sdk.methods.shared.evaluation.reports import progress
+from edge_sdk.methods.shared.membership.changing import departed, mean_over
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from edge_sdk.methods.fedslr.equations import local_fusion, local_phase, update_
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
 from edge_sdk.methods.fedslr.uploads import Past, recall
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Nobody, Sum, has_diverged
-from edge_sdk.methods.shared.reports import Diverged, training_scores
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.evaluation.reports import Diverged, training_scores
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.fedslr.settings import PHASE_I, PHASE_II, Env
-from edge_sdk.methods.shared.local import batches, descend, gradient, local_prox
-from edge_sdk.methods.shared.server import ServerTerms, penalty, server_step
+from edge_sdk.methods.shared.aggregation.server import ServerTerms, penalty, server_step
+from edge_sdk.methods.shared.training.local import batches, descend, gradient, local_prox
 
 
 def local_phase(env: Env, round: int, w: Vector, gamma: Vector) -> tuple[Vector, float | None]:

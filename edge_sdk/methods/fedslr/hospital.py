@@ -11,10 +11,10 @@ from edge_sdk.contract.round import life_of
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
 from edge_sdk.methods.fedslr.uploads import Past, recall
-from edge_sdk.methods.shared import draw, gather
-from edge_sdk.methods.shared.changing import departed
-from edge_sdk.methods.shared.gather import Tally
-from edge_sdk.methods.shared.mirror import was_put_back
+from edge_sdk.methods.shared.aggregation import draw, gather
+from edge_sdk.methods.shared.aggregation.gather import Tally
+from edge_sdk.methods.shared.membership.changing import departed
+from edge_sdk.methods.shared.membership.mirror import was_put_back
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class HospitalState:
         tally: the uploads of that round.
         counted: device -> the last round of this era in which its upload entered w.
         forgotten: a node has lost its memory, this one or a device.
-        life: in which it was asked last in this era; -1: not yet, or that was not noted (see shared/mirror.py).
+        life: in which it was asked last in this era; -1: not yet, or that was not noted (see
+            shared/membership/mirror.py).
     """
 
     written_as: ClassVar[str] = "FedslrHospital"

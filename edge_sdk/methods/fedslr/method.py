@@ -45,9 +45,9 @@ from edge_sdk.methods.fedslr.device import DeviceState, device_receive, device_s
 from edge_sdk.methods.fedslr.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import RECOMMENDED, SEARCH, Env, Settings, warnings
-from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.plain import clipped_at_most
-from edge_sdk.methods.shared.traffics import summed
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
+from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
+from edge_sdk.methods.shared.aggregation.traffics import summed
 
 FEDSLR = Method(
     name="fedslr",

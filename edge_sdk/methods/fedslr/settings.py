@@ -10,8 +10,8 @@ from edge_sdk.algebra import prox
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
-from edge_sdk.methods.shared.local import TRAINING_SEARCH, Training, above_zero, one_of, zero_or_more
-from edge_sdk.methods.shared.server import PENALTIES, Svt
+from edge_sdk.methods.shared.aggregation.server import PENALTIES, Svt
+from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, Training, above_zero, one_of, zero_or_more
 
 PHASE_I, PHASE_II = 1, 2  # purposes of randomness: w and gamma must not depend on phase II
 

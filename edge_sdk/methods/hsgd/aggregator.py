@@ -23,9 +23,9 @@ from edge_sdk.methods.hsgd.plan import (
     square,
 )
 from edge_sdk.methods.hsgd.settings import Env, Plan, Settings
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Sum, Tally
-from edge_sdk.methods.shared.reports import progress
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Sum, Tally
+from edge_sdk.methods.shared.evaluation.reports import progress
 
 NOTHING = Estimate()
 

@@ -24,7 +24,7 @@ from edge_sdk.methods.hsgd.messages import (
 )
 from edge_sdk.methods.hsgd.row_integers import pack_rows, pack_vector, read_vector
 from edge_sdk.methods.hsgd.settings import Env, require
-from edge_sdk.methods.shared import gather
+from edge_sdk.methods.shared.aggregation import gather
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from edge_sdk.contract.kernels import Rows
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd.compression import Floats
 from edge_sdk.methods.hsgd.settings import Env, Plan, require
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.draw import round_half_up
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.draw import round_half_up
 
 BATCH, MEASURE, ROUND = 1, 2, 3  # purposes of randomness
 

@@ -49,9 +49,9 @@ from edge_sdk.methods.hsgd.messages import (
 from edge_sdk.methods.hsgd.plan import CONTRIBUTORS, NOISE, square
 from edge_sdk.methods.hsgd.row_integers import pack_rows, pack_vector, read_vector
 from edge_sdk.methods.hsgd.settings import Env, Plan, require
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.scores import LOSS_DEVICES
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
+from edge_sdk.methods.shared.aggregation.scores import LOSS_DEVICES
 
 GROUP = ""  # name of the one copy of theta_0 and theta_1 that a whole group shares
 NO_PLAN = Plan(1, 1, 0.0)

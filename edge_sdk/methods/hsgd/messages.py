@@ -14,8 +14,8 @@ from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.compression import Floats, Matrix, PackedMatrix
 from edge_sdk.methods.hsgd.row_integers import RowIntegers, read_rows, read_vector
 from edge_sdk.methods.hsgd.settings import Plan
-from edge_sdk.methods.shared.gather import LARGEST
-from edge_sdk.methods.shared.guard import Measure, norm
+from edge_sdk.methods.shared.aggregation.gather import LARGEST
+from edge_sdk.methods.shared.aggregation.guard import Measure, norm
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,10 @@ from edge_sdk.methods.hsgd.hospital import HospitalState, hospital_close, hospit
 from edge_sdk.methods.hsgd.messages import Embed, EmbedByIntegers, Embedding, HsgdModel, Moved, OwnSteps, Train, Trained
 from edge_sdk.methods.hsgd.plan import Planned
 from edge_sdk.methods.hsgd.settings import SEARCH, Env, Settings
-from edge_sdk.methods.shared.changing import always_fixed
-from edge_sdk.methods.shared.gather import Nobody, Sum
-from edge_sdk.methods.shared.plain import always_plain
-from edge_sdk.methods.shared.traffics import always_floats
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
+from edge_sdk.methods.shared.aggregation.plain import always_plain
+from edge_sdk.methods.shared.aggregation.traffics import always_floats
+from edge_sdk.methods.shared.membership.changing import always_fixed
 
 
 def forward(env: Env, m: HsgdModel, device: str, final: bool) -> HsgdModel:

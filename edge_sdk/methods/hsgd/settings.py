@@ -15,7 +15,7 @@ from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.compression import Floats, PackedMatrix
-from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
+from edge_sdk.methods.shared.training.local import above_zero, one_of, zero_or_more
 
 STRATEGIES = ("relation", "size", "rate")
 

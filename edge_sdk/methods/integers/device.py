@@ -20,8 +20,8 @@ from edge_sdk.methods.integers.states import (
     state_around,
 )
 from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, is_plain, write_upload
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.healing import heal
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.evaluation.healing import heal
 
 
 def around(inner: Role, plan: IntegersPlan) -> Role:

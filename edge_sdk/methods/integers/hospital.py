@@ -19,7 +19,7 @@ from edge_sdk.methods.integers.noise import check_noisy
 from edge_sdk.methods.integers.reference import read
 from edge_sdk.methods.integers.states import IntegersState, Pending, first_state, state_around
 from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, check_upload, is_plain, open_upload, without_numbers
-from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.aggregation.gather import Nobody
 
 
 def around(inner: Role, plan: IntegersPlan) -> Role:

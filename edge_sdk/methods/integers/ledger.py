@@ -14,7 +14,7 @@ from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.integers.noise import noise_for
 from edge_sdk.methods.integers.uploads import IntegersPlan
-from edge_sdk.methods.shared.spent import PrivacySpent
+from edge_sdk.methods.shared.evaluation.spent import PrivacySpent
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.privacy import Noise, noise_of
 from edge_sdk.methods.integers.rounded import UPWARD, Rounding, upward
 from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, anchor_of
-from edge_sdk.methods.shared.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, has_diverged
 
 Whole = npt.NDArray[np.int64]
 

@@ -19,7 +19,7 @@ from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.privacy import Privacy
 from edge_sdk.methods.integers.rounded import UPWARD, read_vector, round_vector, upward
 from edge_sdk.methods.integers.settings import Uploads
-from edge_sdk.methods.shared.gather import has_diverged
+from edge_sdk.methods.shared.aggregation.gather import has_diverged
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def write_upload(
 ) -> tuple[Any, Vector]:
     """An upload as integers, and what rounding has left of it for the next one.
 
-    What has diverged stays as it is: the round is dropped (shared/healing.py).
+    What has diverged stays as it is: the round is dropped (shared/evaluation/healing.py).
     """
     vectors = take_vectors(env.layout, message, plan.traffic.up[type(message)])
     label, there = take_label(message, plan.traffic.up[type(message)]), tuple(sorted(vectors))

@@ -24,7 +24,7 @@ from edge_sdk.contract.method import ME, OUT, UP, Method, NodeEnv, Role, Send, S
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.robust import rules
 from edge_sdk.methods.robust.settings import CLIP, GEOMETRIC_MEDIAN, NONE, TRIMMED_MEAN, Robust
-from edge_sdk.methods.shared.gather import Addend
+from edge_sdk.methods.shared.aggregation.gather import Addend
 
 
 @dataclass(frozen=True)

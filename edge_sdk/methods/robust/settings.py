@@ -8,7 +8,7 @@ from typing import Any
 
 from edge_sdk.contract.method import Method
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.local import above_zero, one_of
+from edge_sdk.methods.shared.training.local import above_zero, one_of
 
 NONE, CLIP, TRIMMED_MEAN, MEDIAN, GEOMETRIC_MEDIAN = "none", "clip", "trimmed-mean", "median", "geometric-median"
 RULES = (NONE, CLIP, TRIMMED_MEAN, MEDIAN, GEOMETRIC_MEDIAN)

@@ -55,9 +55,9 @@ from edge_sdk.methods.rollout.plan import (
     share_out,
     weigh_counts,
 )
-from edge_sdk.methods.shared.changing import always_fixed, departed
-from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.gather import expected
+from edge_sdk.methods.shared.aggregation.gather import expected
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
+from edge_sdk.methods.shared.membership.changing import always_fixed, departed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from edge_sdk.methods.secret.among_opening import holders
 from edge_sdk.methods.secret.among_states import CONFIRMING, COVERING, DEALING, OFFERING, REVEALING, AmongState
 from edge_sdk.methods.secret.masking import cut
 from edge_sdk.methods.secret.plan import SecretPlan
-from edge_sdk.methods.shared.suspension import is_suspended
+from edge_sdk.methods.shared.aggregation.suspension import is_suspended
 
 
 def offered(env: NodeEnv, plan: SecretPlan, s: AmongState, sender: str, m: KeysOffer) -> AmongState:

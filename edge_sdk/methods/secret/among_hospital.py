@@ -53,7 +53,7 @@ from edge_sdk.methods.secret.among_states import (
 from edge_sdk.methods.secret.forms import SumKind
 from edge_sdk.methods.secret.messages import NumberedQuestion
 from edge_sdk.methods.secret.plan import SecretPlan, asks_children, says_nothing
-from edge_sdk.methods.shared.guard import Refused
+from edge_sdk.methods.shared.aggregation.guard import Refused
 
 
 def around(inner: Role, plan: SecretPlan) -> Role:

@@ -3,9 +3,10 @@
     steps    integers of `width` bits: an upload's numbers; how often something is there; histograms
     words    integers of 64 bits: 1 for the device, then exact numbers (weights, scores) in two words each
 
-Nothing is lost: numbers are the fixed-point ones that a hospital adds up in the clear (methods/shared/gather.py), so a
-sum that is taken apart again is the same to the bit. The first word is 1, so its sum is how many answers are in a sum.
-Who takes the masks of other devices off than those whose answers were added gets random bits there.
+Nothing is lost: numbers are the fixed-point ones that a hospital adds up in the clear
+(methods/shared/aggregation/gather.py), so a sum that is taken apart again is the same to the bit. The first word is 1,
+so its sum is how many answers are in a sum. Who takes the masks of other devices off than those whose answers were
+added gets random bits there.
 """
 
 from __future__ import annotations
@@ -23,9 +24,16 @@ from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.messages import SumForm
 from edge_sdk.methods.settling.method import Counts
-from edge_sdk.methods.shared.evaluation import Scores
-from edge_sdk.methods.shared.gather import MANY, Exact, bounded, carry_number, number, split_number
-from edge_sdk.methods.shared.scores import LOSS_DEVICES, MODELS, NAMES, PERSONAL_FACTS, TEST, partial_histograms
+from edge_sdk.methods.shared.aggregation.gather import MANY, Exact, bounded, carry_number, number, split_number
+from edge_sdk.methods.shared.aggregation.scores import (
+    LOSS_DEVICES,
+    MODELS,
+    NAMES,
+    PERSONAL_FACTS,
+    TEST,
+    partial_histograms,
+)
+from edge_sdk.methods.shared.evaluation.evaluation import Scores
 
 MASK_64 = (1 << 64) - 1
 MOST_NUMBER = 2.0**28

@@ -20,8 +20,8 @@ from edge_sdk.methods.secret.masking import cut
 from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, TooFew
 from edge_sdk.methods.secret.plan import SecretPlan, asks_children, says_nothing
 from edge_sdk.methods.secret.states import MaskedPending, SecretState, state_around
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.suspension import is_suspended
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.aggregation.suspension import is_suspended
 
 
 def around(inner: Role, plan: SecretPlan) -> Role:

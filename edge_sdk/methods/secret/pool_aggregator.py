@@ -35,8 +35,8 @@ from edge_sdk.methods.secret.pool_messages import (
     pool_state_around,
 )
 from edge_sdk.methods.secret.pool_sums import added, nothing_of, shares, together
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.suspension import Suspended
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.aggregation.suspension import Suspended
 
 TOGETHER = "all hospitals together"
 

@@ -31,7 +31,7 @@ from edge_sdk.methods.secret.masking import cut, ring_type
 from edge_sdk.methods.secret.messages import MaskedSum
 from edge_sdk.methods.secret.plan import SecretPlan
 from edge_sdk.methods.secret.pool_messages import PoolQuestion, PoolReady, PoolState, pool_state_around
-from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.aggregation.gather import Nobody
 
 
 def around(inner: Role, plan: SecretPlan) -> Role:

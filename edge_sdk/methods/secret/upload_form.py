@@ -24,7 +24,7 @@ from edge_sdk.methods.secret.forms import (
     written_scores,
 )
 from edge_sdk.methods.secret.messages import SumForm
-from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.aggregation.gather import Nobody
 
 LABEL = ("weight", "count", "scores")
 """Fields of an upload beside its vectors, of a kind that can be masked."""

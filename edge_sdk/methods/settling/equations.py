@@ -23,8 +23,8 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import Labelled, NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Candidate, Settling
-from edge_sdk.methods.shared import parts
-from edge_sdk.methods.shared.local import Indices, InPlace, batches, gradient, steps_left
+from edge_sdk.methods.shared.training import parts
+from edge_sdk.methods.shared.training.local import Indices, InPlace, batches, gradient, steps_left
 
 Counts = npt.NDArray[np.int64]
 

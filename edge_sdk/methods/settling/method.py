@@ -33,8 +33,8 @@ from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, S
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.settings import Candidate, Settling
-from edge_sdk.methods.shared.gather import LARGEST, Integers, expected, with_name
-from edge_sdk.methods.shared.reports import FOREST
+from edge_sdk.methods.shared.aggregation.gather import LARGEST, Integers, expected, with_name
+from edge_sdk.methods.shared.evaluation.reports import FOREST
 
 
 # Messages -------------------------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ from edge_sdk.methods.settling import labelling
 from edge_sdk.methods.settling.labelling import NO_LABELS
 from edge_sdk.methods.settling.method import Chosen, Counts, Settle, noted
 from edge_sdk.methods.settling.settings import Settling
-from edge_sdk.methods.shared.gather import expected
-from edge_sdk.methods.shared.riders import Rider, tell_all, tell_new
+from edge_sdk.methods.shared.aggregation.gather import expected
+from edge_sdk.methods.shared.membership.riders import Rider, tell_all, tell_new
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def told_before(env: NodeEnv, s: SelfTrainingState, sends: Sequence[Send]) -> St
 
 def aggregator(method: Method, settings: Settling, rounds_over: Any) -> Role:
     """Closes a round of the method twice where devices label: first to see its model, and again, from the state of
-    before, once the counts are in (as methods/shared/evaluation.py does)."""
+    before, once the counts are in (as methods/shared/evaluation/evaluation.py does)."""
     inner = method.aggregator
 
     def receive(env: NodeEnv, s: SelfTrainingState, sender: str, m: Any) -> Step:

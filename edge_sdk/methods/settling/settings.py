@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.local import above_zero, one_of, zero_or_more
+from edge_sdk.methods.shared.training.local import above_zero, one_of, zero_or_more
 
 NETWORK, FOREST, TAUGHT_FOREST = 0, 1, 2
 

@@ -29,12 +29,12 @@ from edge_sdk.methods.secret.pool_messages import NotOpened, NotPooled
 from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.self_training import LabelChoice, self_trained
 from edge_sdk.methods.settling.settings import Settling
-from edge_sdk.methods.shared.evaluation import Scores, evaluated
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.registration import Overclaimed
-from edge_sdk.methods.shared.reports import Diverged, Models, Progress, Report
-from edge_sdk.methods.shared.spent import PrivateProgress, PrivateReport
-from edge_sdk.methods.shared.suspension import Suspended
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.aggregation.registration import Overclaimed
+from edge_sdk.methods.shared.aggregation.suspension import Suspended
+from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
+from edge_sdk.methods.shared.evaluation.reports import Diverged, Models, Progress, Report
+from edge_sdk.methods.shared.evaluation.spent import PrivateProgress, PrivateReport
 from edge_sdk.methods.standardising import standardised
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.configuration.deadlines import Deadline, deadline_of

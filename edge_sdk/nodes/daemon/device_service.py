@@ -15,7 +15,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
-from edge_sdk.methods.shared.reports import sums_on_test, sums_on_validation
+from edge_sdk.methods.shared.evaluation.reports import sums_on_test, sums_on_validation
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters, write_json

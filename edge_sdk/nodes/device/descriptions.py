@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edge_sdk.methods.shared.scores import TEST
+from edge_sdk.methods.shared.aggregation.scores import TEST
 
 
 def describe_want(listed: int, given: int, held_out: int, least: int) -> str:

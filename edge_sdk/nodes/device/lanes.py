@@ -22,7 +22,7 @@ from edge_sdk.delivery.engine import Assembly
 from edge_sdk.live.lane import LaneWork
 from edge_sdk.live.permission import Permission
 from edge_sdk.live.willingness import Willingness
-from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env, only_judges
 from edge_sdk.nodes.device.live import LiveDevice

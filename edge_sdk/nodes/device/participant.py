@@ -21,8 +21,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.permission import Permission
 from edge_sdk.live.runtime import Assembly, Runtime
 from edge_sdk.live.willingness import Willingness
-from edge_sdk.methods.shared.evaluation import Finished, Scores
-from edge_sdk.methods.shared.reports import Diverged, Models
+from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
+from edge_sdk.methods.shared.evaluation.reports import Diverged, Models
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import (
     augmentation_of,

@@ -6,7 +6,8 @@ same call, on the same samples: `key` is a digest of all that decides what the c
 
     crc32 | msgpack [key, [[steps, losses, state of the generator, [[dtype, shape, bytes], ...]], ...]]
 
-Each item of the inner list is a loop of training steps (`methods/shared/local.py: steps_left`), in the call's order.
+Each item of the inner list is a loop of training steps (`methods/shared/training/local.py: steps_left`), in the call's
+order.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.settling.settings import Settling
-from edge_sdk.methods.shared.local import Indices, batches, gradient
+from edge_sdk.methods.shared.training.local import Indices, batches, gradient
 from edge_sdk.nodes.configuration.settings import from_mapping
 
 ALONE = 15

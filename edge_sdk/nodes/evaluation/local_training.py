@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Method, NodeEnv
-from edge_sdk.methods.shared.local import Training, batches, descend, gradient
+from edge_sdk.methods.shared.training.local import Training, batches, descend, gradient
 
 ALONE = 9
 """Purpose of the random stream; the methods use smaller numbers."""

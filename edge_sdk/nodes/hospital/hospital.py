@@ -20,7 +20,7 @@ from edge_sdk.live.fleet_report import NOTHING
 from edge_sdk.live.labels import COHORT, LabelSum
 from edge_sdk.live.lane import RunLane
 from edge_sdk.live.runtime import Assembly, Runtime
-from edge_sdk.methods.shared.reports import Complaint
+from edge_sdk.methods.shared.evaluation.reports import Complaint
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.configuration.assembly import fixes_members

@@ -16,7 +16,7 @@ from edge_sdk.delivery.engine import Assembly
 from edge_sdk.live.lane import LaneWork
 from edge_sdk.live.permission import Permission
 from edge_sdk.methods.rollout.messages import VersionTaken
-from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.nodes.hospital.bundles import BundleShelf
 from edge_sdk.nodes.kernels.rollout import open_version

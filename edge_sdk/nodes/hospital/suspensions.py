@@ -1,5 +1,6 @@
 """What a service says of children that are suspended: among its gauges at any time, in its log when it is started again
-and when a suspension is lifted. (When one begins, the role tells it: `methods.shared.suspension.Suspended`.)"""
+and when a suspension is lifted. (When one begins, the role tells it:
+`methods.shared.aggregation.suspension.Suspended`.)"""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Mapping
 from logging import Logger
 
 from edge_sdk.contract.node import Node
-from edge_sdk.methods.shared.suspension import list_suspended
+from edge_sdk.methods.shared.aggregation.suspension import list_suspended
 
 KEY = "suspended."
 

@@ -20,8 +20,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.lane import LaneWork
 from edge_sdk.live.permission import Permission
 from edge_sdk.methods.rollout.messages import VersionTaken
-from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.reports import Complaint
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.reports import Complaint
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.configuration.assembly import check_bundle, family_of, is_rollout, make_assembly, make_env

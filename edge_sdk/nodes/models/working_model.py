@@ -26,7 +26,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file, write_text
 from edge_sdk.contract.run import ID
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.reports import COMPANION
+from edge_sdk.methods.shared.evaluation.reports import COMPANION
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model

@@ -8,7 +8,7 @@ from html import escape
 from math import isfinite, nan
 from typing import Any
 
-from edge_sdk.methods.shared.reports import accuracy_spreads, mean_accuracies, mean_loss
+from edge_sdk.methods.shared.evaluation.reports import accuracy_spreads, mean_accuracies, mean_loss
 from edge_sdk.replay.reports import charts, rows, sections, simulated
 from edge_sdk.replay.reports.boards import boards_section
 from edge_sdk.replay.reports.rows import Whisker, bare

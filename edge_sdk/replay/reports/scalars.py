@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
+from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_loss
 from edge_sdk.replay.reports.terminal import Result
 
 Scalar = tuple[str, int, float, float]

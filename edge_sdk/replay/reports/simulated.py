@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edge_sdk.methods.shared.reports import mean_accuracies
+from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
 from edge_sdk.replay.reports import charts, sections
 from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
 

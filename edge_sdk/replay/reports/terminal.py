@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edge_sdk.methods.shared.reports import mean_accuracies, mean_loss
-from edge_sdk.methods.shared.spent import PrivacySpent, to_words
+from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_loss
+from edge_sdk.methods.shared.evaluation.spent import PrivacySpent, to_words
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.tables import TITLES
 from edge_sdk.replay.scores import ALONE

@@ -22,8 +22,8 @@ from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.public_inputs import Public, read_public
 from edge_sdk.data.samples import Cut, Samples, Stored, samples_of
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.evaluation import Scores
-from edge_sdk.methods.shared.reports import sums_on_validation
+from edge_sdk.methods.shared.evaluation.evaluation import Scores
+from edge_sdk.methods.shared.evaluation.reports import sums_on_validation
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import (

@@ -12,7 +12,7 @@ from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.methods.augfl.method import AUGFL
 from edge_sdk.methods.augfl.settings import Pull, Settings
-from edge_sdk.methods.shared import meta
+from edge_sdk.methods.shared.training import meta
 from tests.methods.problems import DEVICES, PATIENT, SEED, TREE, USUAL
 
 N = 6

@@ -10,7 +10,7 @@ import pytest
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.methods.augfl.messages import AugflModel, Sums, Upload
 from edge_sdk.methods.augfl.settings import Settings
-from edge_sdk.methods.shared.evaluation import Progress
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from tests.methods.augfl.augfl_problems import (
     L2,
     SMOOTH,

@@ -12,7 +12,7 @@ from edge_sdk.contract.round import LEAP
 from edge_sdk.methods.augfl import hospital as augfl_hospital
 from edge_sdk.methods.augfl.messages import AugflModel, Upload
 from edge_sdk.methods.augfl.settings import Settings
-from edge_sdk.methods.shared.evaluation import Progress
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from tests.methods.augfl.augfl_problems import (
     AUGFL,
     L2,

@@ -13,7 +13,7 @@ from edge_sdk.methods.augfl.messages import Upload
 from edge_sdk.methods.augfl.settings import Settings
 from edge_sdk.methods.perfedavg import PERFEDAVG
 from edge_sdk.methods.perfedavg import Settings as PerFedAvgSettings
-from edge_sdk.methods.shared import meta
+from edge_sdk.methods.shared.training import meta
 from tests.methods.augfl.augfl_problems import (
     L2,
     LAYOUT,

@@ -20,8 +20,8 @@ from edge_sdk.methods.augfl import theory as augfl_theory
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, Upload
 from edge_sdk.methods.augfl.method import AUGFL
 from edge_sdk.methods.augfl.settings import Settings
-from edge_sdk.methods.shared import meta
-from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import Models, Progress, Report, evaluated
+from edge_sdk.methods.shared.training import meta
 from edge_sdk.wire.codec.codec import Codec
 from edge_sdk.wire.codec.coders import LARGEST_INT
 from tests.methods.augfl.augfl_problems import (

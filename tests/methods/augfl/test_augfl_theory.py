@@ -11,7 +11,7 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.methods.augfl import device as augfl_device
 from edge_sdk.methods.augfl.messages import AugflModel, Upload
 from edge_sdk.methods.augfl.settings import Settings
-from edge_sdk.methods.shared.evaluation import Progress
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from tests.methods.augfl.augfl_problems import (
     L2,
     LAYOUT,

@@ -14,7 +14,7 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal.messages import Outputs
 from edge_sdk.methods.fedal.settings import Settings
-from edge_sdk.methods.shared.evaluation import Progress
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from tests.methods.fedal.fedal_runs import NO_LF, SMALL, difference, discriminator0, literal
 from tests.methods.fedal.logit_problems import Net, drawn, play
 from tests.methods.problems import DEVICES, HASTY, PATIENT, TREE, devices_counted, state, told

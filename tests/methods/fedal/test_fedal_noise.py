@@ -21,8 +21,8 @@ from edge_sdk.methods.fedal.messages import HospitalLogits, Outputs, Settled
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.noise import LOCAL_NOISE, noise_of, round_within, shortened, vectors
 from edge_sdk.methods.integers.privacy import Privacy
-from edge_sdk.methods.shared.evaluation import Scores, evaluated
-from edge_sdk.methods.shared.spent import PrivateProgress
+from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
+from edge_sdk.methods.shared.evaluation.spent import PrivateProgress
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.policy.allow import Allow, RunFacts, find_objections
 from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger, answers_of_run, rho_of_answer, rho_of_run

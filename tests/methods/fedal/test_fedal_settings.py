@@ -18,8 +18,8 @@ from edge_sdk.methods.fedal.equations import draw_public_rows
 from edge_sdk.methods.fedal.messages import Consensus, Feedback, HospitalLogits, Local, Outputs, Settled, Share
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import VARIANTS, Env, Settings
-from edge_sdk.methods.shared.evaluation import Models, Progress, Report, evaluated
-from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.evaluation.evaluation import Models, Progress, Report, evaluated
 from edge_sdk.nodes.configuration.settings import from_mapping
 from tests.methods.fedal.fedal_runs import NO_LF, SMALL
 from tests.methods.fedal.logit_problems import CLASSES, envs_of, play

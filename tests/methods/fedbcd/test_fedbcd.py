@@ -16,8 +16,8 @@ from edge_sdk.methods.fedbcd import messages as fedbcd_messages
 from edge_sdk.methods.fedbcd import settings as fedbcd_settings
 from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I, policies
 from edge_sdk.methods.fedbcd.settings import OfflineSettings, Settings
-from edge_sdk.methods.shared import consensus, mixing
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.consensus import consensus, mixing
 from tests.methods import contract
 from tests.methods.fedbcd import literal_fedbcd as literal
 from tests.methods.fedbcd.fedbcd_runs import DRAWN, GAMMAS, OFFLINE, SYNC, X0, model, off, run

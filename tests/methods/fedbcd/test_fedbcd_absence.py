@@ -8,8 +8,8 @@ import pytest
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedbcd.method import FEDBCD, FEDBCD_I
-from edge_sdk.methods.shared.consensus import Ready
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.consensus.consensus import Ready
 from tests.methods.fedbcd.fedbcd_runs import OFFLINE, SMALL, SYNC, X0, model, off, run
 from tests.methods.lost_disks import replacing_a_disk
 from tests.methods.problems import DEVICES, LAYOUT, SIZES, TREE, envs_of, state

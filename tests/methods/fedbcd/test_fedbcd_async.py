@@ -9,8 +9,8 @@ import pytest
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.methods.fedbcd.method import FEDBCD
-from edge_sdk.methods.shared import mixing
-from edge_sdk.methods.shared.evaluation import Progress, Report, evaluated
+from edge_sdk.methods.shared.consensus import mixing
+from edge_sdk.methods.shared.evaluation.evaluation import Progress, Report, evaluated
 from tests.methods.fedbcd import literal_fedbcd as literal
 from tests.methods.fedbcd.fedbcd_runs import DRAWN, SLOW, X0, model, off, parts_of, run
 from tests.methods.problems import DEVICES, LAYOUT, LOSSY, PROBLEMS, TREE, told

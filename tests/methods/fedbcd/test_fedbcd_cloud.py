@@ -7,8 +7,8 @@ import pytest
 
 from edge_sdk.methods.fedbcd import equations as fedbcd_equations
 from edge_sdk.methods.fedbcd.method import FEDBCD, policies
-from edge_sdk.methods.shared import consensus, mixing
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.consensus import consensus, mixing
 from tests.methods.fedbcd.fedbcd_runs import DRAWN
 from tests.methods.problems import SIZES, play
 from tests.methods.shared.mixing_matrices import first_b

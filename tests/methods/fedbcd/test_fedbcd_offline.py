@@ -8,7 +8,7 @@ import pytest
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.methods.fedbcd.equations import cloud_eta
 from edge_sdk.methods.fedbcd.method import FEDBCD_I, policies
-from edge_sdk.methods.shared.evaluation import Models, evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import Models, evaluated
 from tests.methods.fedbcd import literal_fedbcd as literal
 from tests.methods.fedbcd.fedbcd_runs import OFFLINE, SLOW, X0, model, off, parts_of, run
 from tests.methods.problems import DEVICES, PROBLEMS, SIZES, TREE, devices_counted, devices_that_ran, envs_of, state

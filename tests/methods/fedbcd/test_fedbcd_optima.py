@@ -8,7 +8,7 @@ import pytest
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedbcd import equations as fedbcd_equations
 from edge_sdk.methods.fedbcd.settings import OfflineSettings, Settings
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
 
 RANDOM = np.random.default_rng(5)
 NAMES = ["a", "b", "c", "d", "e"]

@@ -12,9 +12,10 @@ from edge_sdk.methods.fedbcd import hospital as fedbcd_hospital
 from edge_sdk.methods.fedbcd import messages as fedbcd_messages
 from edge_sdk.methods.fedbcd import sums as fedbcd_sums
 from edge_sdk.methods.fedbcd.method import FEDBCD
-from edge_sdk.methods.shared import consensus, gather
-from edge_sdk.methods.shared.evaluation import Progress
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.consensus import consensus
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from tests.methods.fedbcd.fedbcd_runs import DRAWN, GAMMAS, SLOW, SYNC, X0, off, run
 from tests.methods.problems import DEVICES, LOSSY, SIZES, THETA0, TREE, envs_of, told
 

@@ -12,7 +12,7 @@ from edge_sdk.methods import fedslr_consensus
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr.settings import Settings as FedslrSettings
 from edge_sdk.methods.fedslr_consensus import FEDSLR_B, Settings
-from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.evaluation.reports import Progress
 from tests.methods import literal
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, THETA0, TREE, envs_of, play, state
 

@@ -14,7 +14,7 @@ from edge_sdk.methods.fedslr import method as fedslr
 from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr.settings import Settings
-from edge_sdk.methods.shared.evaluation import Progress
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from tests.methods.fedslr.fedslr_runs import FULL_BATCH, PAPER_LIKE, agrees, model
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, envs_of, play, state, told
 

@@ -16,7 +16,7 @@ from edge_sdk.methods.hsgd import messages as hsgd_messages
 from edge_sdk.methods.hsgd.hospital import GROUP
 from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.hsgd.settings import Plan, Settings
-from edge_sdk.methods.shared.reports import Progress
+from edge_sdk.methods.shared.evaluation.reports import Progress
 from tests.methods.hsgd import literal_hsgd as literal
 from tests.methods.hsgd.hsgd_runs import BASIC, by_literal, error, whole
 from tests.methods.hsgd.split_problems import BIG, SEVERAL, START, TOY, Toy, envs_of, intervals, play, theta

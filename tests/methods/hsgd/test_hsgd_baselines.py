@@ -14,7 +14,7 @@ from edge_sdk.methods.hsgd import hospital as hsgd_hospital
 from edge_sdk.methods.hsgd import messages as hsgd_messages
 from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.hsgd.settings import Settings
-from edge_sdk.methods.shared.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from tests.methods import contract
 from tests.methods.hsgd import literal_hsgd as literal
 from tests.methods.hsgd.hsgd_runs import BASIC, NET, by_literal, error

@@ -15,8 +15,8 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.hsgd import messages as hsgd_messages
 from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.hsgd.settings import Settings
-from edge_sdk.methods.shared.evaluation import Scores, evaluated, last_words
-from edge_sdk.methods.shared.reports import Progress, Report
+from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated, last_words
+from edge_sdk.methods.shared.evaluation.reports import Progress, Report
 from tests.methods.hsgd.hsgd_runs import BASIC, KNOWN, NET
 from tests.methods.hsgd.split_problems import BIG, THETA0, Samples, Toy, drawn, envs_of, joined, layout, play, theta
 from tests.methods.problems import told

@@ -16,10 +16,10 @@ from edge_sdk.methods.integers.messages import Changes, Integers
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.rounded import DOWNWARD, Rounding, round_vector
 from edge_sdk.methods.integers.settings import Uploads
-from edge_sdk.methods.shared.evaluation import Progress, evaluated
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.reports import Diverged
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.evaluation.evaluation import Progress, evaluated
+from edge_sdk.methods.shared.evaluation.reports import Diverged
 from edge_sdk.wire.codec.codec import Codec, DecodeError
 from tests.methods.integers.test_integers import CALM, UPLOADS, around, crossed
 from tests.methods.problems import LAYOUT, PATIENT, THETA0, TREE, envs_of, play, told

@@ -13,7 +13,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.messages import Behind, Changes, Integers
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.settings import Uploads
-from edge_sdk.methods.shared.evaluation import Progress, evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import Progress, evaluated
 from tests.methods import contract
 from tests.methods.integers.plain_channel import Channel
 from tests.methods.problems import DEVICES, HASTY, LAYOUT, LOSSY, TREE, envs_of, play, told

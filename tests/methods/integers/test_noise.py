@@ -19,11 +19,11 @@ from edge_sdk.methods.integers.noise import round_within
 from edge_sdk.methods.integers.privacy import Privacy, noise_of
 from edge_sdk.methods.integers.rounded import UPWARD, Rounding
 from edge_sdk.methods.integers.settings import Uploads
-from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.methods.shared.gather import Nobody
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.healing import is_sound
-from edge_sdk.methods.shared.spent import PrivateProgress, PrivateReport
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
+from edge_sdk.methods.shared.evaluation.healing import is_sound
+from edge_sdk.methods.shared.evaluation.spent import PrivateProgress, PrivateReport
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.configuration.assembly import settings_of as settings_of_run
 from tests.methods.problems import DEVICES, HASTY, LAYOUT, TREE, envs_of, play, told

@@ -10,8 +10,8 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.messages import Changes, Integers
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.privacy import Privacy
-from edge_sdk.methods.shared.evaluation import Scores, evaluated
-from edge_sdk.methods.shared.guard import Refused
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from tests.methods.integers.test_noise import BITS, CALM, Seeded, noisy, played
 from tests.methods.literal import on_layers, shuffled, svt
 from tests.methods.problems import DEVICES, SEED, envs_of, play

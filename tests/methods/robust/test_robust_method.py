@@ -17,9 +17,9 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.robust import rules
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import RULES, Robust
-from edge_sdk.methods.shared.consensus import Ready
-from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.consensus.consensus import Ready
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from tests.methods import contract
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, THETA0, TREE, envs_of, play, state

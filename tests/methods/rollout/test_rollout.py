@@ -31,7 +31,7 @@ from edge_sdk.methods.rollout.method import (
     hospital_receive,
 )
 from edge_sdk.methods.rollout.plan import Settings, check_counts, find_fault, list_stages, share_out
-from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
 
 TREE = {"h0": ("d0", "d1", "d2", "d3"), "h1": ("d4", "d5", "d6"), "h2": ("d7",)}
 DEVICES = tuple(d for devices in TREE.values() for d in devices)

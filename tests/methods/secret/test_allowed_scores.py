@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.methods.shared.evaluation import Report, Scores
+from edge_sdk.methods.shared.evaluation.evaluation import Report, Scores
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from edge_sdk.nodes.policy.allow import CLASSES, Allow
 from edge_sdk.nodes.policy.score_filter import for_masking

@@ -26,7 +26,7 @@ from edge_sdk.methods.secret.among_messages import (
     pieces,
 )
 from edge_sdk.methods.secret.messages import NumberedQuestion
-from edge_sdk.methods.shared import evaluation
+from edge_sdk.methods.shared.evaluation import evaluation
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from edge_sdk.nodes.secrets.secret_sharing import ToldMasks
 from tests.methods import contract

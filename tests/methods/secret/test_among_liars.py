@@ -21,9 +21,9 @@ from edge_sdk.methods.secret.among_messages import (
     PassedShares,
     Revealed,
 )
-from edge_sdk.methods.shared.evaluation import Progress
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.suspension import Suspended
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.aggregation.suspension import Suspended
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets
 from tests.methods.problems import DEVICES, told

@@ -26,7 +26,7 @@ from edge_sdk.methods.secret.among_messages import (
 from edge_sdk.methods.secret.among_opening import NotOpenedError, opened
 from edge_sdk.methods.secret.among_states import REVEALING, AmongState
 from edge_sdk.methods.secret.messages import SumForm
-from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.nodes.secrets.secret_sharing import ToldMasks
 from tests.methods.problems import DEVICES, LAYOUT
 from tests.methods.secret.among_fleet import TICKET, Fleet

@@ -20,8 +20,8 @@ from edge_sdk.methods.secret.among_messages import (
 )
 from edge_sdk.methods.secret.among_opening import held_by
 from edge_sdk.methods.secret.among_states import CONFIRMING, COVERING, DEALING, OFFERING, REVEALING
-from edge_sdk.methods.shared.evaluation import Progress
-from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from edge_sdk.nodes.configuration.assembly import method_of
 from tests.methods.problems import DEVICES, told
 from tests.methods.secret.among import CALM, among_run, answering, played

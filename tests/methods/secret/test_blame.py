@@ -13,9 +13,9 @@ from edge_sdk.contract.method import Method
 from edge_sdk.methods.secret.forms import EVALUATION_NAMES
 from edge_sdk.methods.secret.messages import Masked, MaskedSum
 from edge_sdk.methods.secret.pool_messages import NotOpened
-from edge_sdk.methods.shared.evaluation import Progress, Report
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.suspension import Suspended
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.aggregation.suspension import Suspended
+from edge_sdk.methods.shared.evaluation.evaluation import Progress, Report
 from edge_sdk.nodes.configuration.assembly import method_of
 from tests.methods.problems import told
 from tests.methods.secret.test_pools import played, pool_run, silent

@@ -13,8 +13,8 @@ from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.secret.forms import CountsKind, Flat, ScoresKind
 from edge_sdk.methods.secret.upload_form import UploadKind
 from edge_sdk.methods.settling.method import Counts
-from edge_sdk.methods.shared.evaluation import Scores
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.evaluation.evaluation import Scores
 
 ENV: Any = SimpleNamespace(outputs=3)
 ONE = {"samples": 18.0, "devices": 1.0, "global_correct": 11.0, "global_loss": 9.25, "global_auc:0:1:3": 18.0}

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from edge_sdk.live.runtime import Runtime
-from edge_sdk.methods.shared import evaluation
-from edge_sdk.methods.shared.evaluation import Finished
+from edge_sdk.methods.shared.evaluation import evaluation
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.nodes.configuration.assembly import make_assembly
 from edge_sdk.wire.link import Backoff
 from tests.methods.contract import fingerprint

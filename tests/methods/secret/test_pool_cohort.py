@@ -10,8 +10,8 @@ import pytest
 from edge_sdk.methods.secret.aggregator import NotSummed
 from edge_sdk.methods.secret.messages import MaskedSum
 from edge_sdk.methods.secret.pool_messages import NotPooled, PoolQuestion
-from edge_sdk.methods.shared.evaluation import Progress
-from edge_sdk.methods.shared.gather import Nobody
+from edge_sdk.methods.shared.aggregation.gather import Nobody
+from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from tests.methods.problems import LAYOUT, told
 from tests.methods.secret.test_pools import QUESTION, answer, played, pool_run
 

@@ -16,8 +16,8 @@ from edge_sdk.methods.integers.settings import why_opened
 from edge_sdk.methods.secret import pool_aggregator, pool_sums
 from edge_sdk.methods.secret.messages import MaskedSum
 from edge_sdk.methods.secret.pool_messages import NotPooled, PoolQuestion, PoolReady
-from edge_sdk.methods.shared.evaluation import Progress, Report
-from edge_sdk.methods.shared.gather import Nobody, Sum
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
+from edge_sdk.methods.shared.evaluation.evaluation import Progress, Report
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from edge_sdk.nodes.secrets import mask_assignment
 from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys

@@ -17,9 +17,9 @@ from edge_sdk.methods.secret.forms import PLAIN_NAMES, Flat, NumbersKind, Scores
 from edge_sdk.methods.secret.masking import context_of, put_on, ring_type
 from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, TooFew
 from edge_sdk.methods.secret.upload_form import UploadKind
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.evaluation import Progress, Report, Scores
-from edge_sdk.methods.shared.guard import Refused
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.evaluation.evaluation import Progress, Report, Scores
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from edge_sdk.nodes.secrets.masks import RunMasks
 from edge_sdk.wire.codec.codec import Codec

@@ -9,8 +9,8 @@ import pytest
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.settings import why_opened
-from edge_sdk.methods.shared import evaluation
-from edge_sdk.methods.shared.evaluation import Report
+from edge_sdk.methods.shared.evaluation import evaluation
+from edge_sdk.methods.shared.evaluation.evaluation import Report
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.secrets import mask_assignment

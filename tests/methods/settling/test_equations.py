@@ -10,7 +10,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.settings import Candidate, Settling
-from edge_sdk.methods.shared.local import batches
+from edge_sdk.methods.shared.training.local import batches
 from tests.methods.settling.problems import CLASSES, HEAD, LAYOUT, PARTS, THETA0, Network, envs_of, logits
 
 SMALL = Settling(rate=0.02, batch=8, density=1.0, steps=(0, 5, 20), local_steps=(10, 30), local_weights=(0.0, 0.5, 1.0))

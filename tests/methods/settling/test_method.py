@@ -16,7 +16,15 @@ from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.method import Choice, Chosen, Counts, Settle, settled
 from edge_sdk.methods.settling.settings import Settling
-from edge_sdk.methods.shared.evaluation import Evaluate, Finished, Models, Progress, Report, Scores, evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import (
+    Evaluate,
+    Finished,
+    Models,
+    Progress,
+    Report,
+    Scores,
+    evaluated,
+)
 from tests.methods import contract
 from tests.methods.problems import DEVICES, HASTY, SIZES, TREE, play, told
 from tests.methods.settling.problems import PARTS, envs_of, logits

@@ -13,7 +13,7 @@ from edge_sdk.methods.settling import labelling
 from edge_sdk.methods.settling.method import Choice, Chosen, settled
 from edge_sdk.methods.settling.self_training import LabelChoice, LabelledModel, WithLabels, self_trained, turns
 from edge_sdk.methods.settling.settings import Settling
-from edge_sdk.methods.shared.evaluation import Finished, Models, Progress, evaluated
+from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models, Progress, evaluated
 from tests.methods import contract
 from tests.methods.problems import DEVICES, play, told
 from tests.methods.settling.problems import PARTS, Network, envs_of, logits, network

@@ -12,8 +12,8 @@ from edge_sdk.contract.round import Policy
 from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
 from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.shared import consensus
-from edge_sdk.methods.shared.consensus import Cloud, Isolated, Mixed, Pieces, Ready
+from edge_sdk.methods.shared.consensus import consensus
+from edge_sdk.methods.shared.consensus.consensus import Cloud, Isolated, Mixed, Pieces, Ready
 from tests.methods import literal
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, THETA0, TREE, envs_of, play
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.shared import draw
-from edge_sdk.methods.shared.local import batches
+from edge_sdk.methods.shared.aggregation import draw
+from edge_sdk.methods.shared.training.local import batches
 
 SIZES = {"h0": 3, "h1": 2, "h2": 1}
 

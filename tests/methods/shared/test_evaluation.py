@@ -12,11 +12,20 @@ from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr.settings import Settings
-from edge_sdk.methods.shared.evaluation import Evaluate, Finished, Models, Progress, Report, Scores, Watched, evaluated
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.reports import accuracy_spreads, judge_personal
-from edge_sdk.methods.shared.scores import check_scores
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.aggregation.scores import check_scores
+from edge_sdk.methods.shared.evaluation.evaluation import (
+    Evaluate,
+    Finished,
+    Models,
+    Progress,
+    Report,
+    Scores,
+    Watched,
+    evaluated,
+)
+from edge_sdk.methods.shared.evaluation.reports import accuracy_spreads, judge_personal
 from tests.methods.problems import DEVICES, HASTY, PROBLEMS, TREE, devices_counted, envs_of, play, state, told
 
 SETTINGS = Settings(eta_g=0.5, lam=0.2, mu=0.1, batch=16, participation=0.5)

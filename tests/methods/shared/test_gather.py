@@ -9,8 +9,8 @@ import pytest
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Nobody, Sum
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
 
 
 def summed(parts, dtype=np.float32):

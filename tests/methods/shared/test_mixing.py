@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared import mixing
+from edge_sdk.methods.shared.consensus import mixing
 from tests.methods.shared.mixing_matrices import first_b, is_connected
 
 RANDOM = np.random.default_rng(5)

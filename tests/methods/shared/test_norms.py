@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.vectors import PIECE, length
-from edge_sdk.methods.shared.gather import LARGEST, Sum
-from edge_sdk.methods.shared.guard import norm
-from edge_sdk.methods.shared.healing import is_sound
-from edge_sdk.methods.shared.uploads import VectorSum
+from edge_sdk.methods.shared.aggregation.gather import LARGEST, Sum
+from edge_sdk.methods.shared.aggregation.guard import norm
+from edge_sdk.methods.shared.aggregation.uploads import VectorSum
+from edge_sdk.methods.shared.evaluation.healing import is_sound
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -11,10 +11,11 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.augfl.settings import Settings as AugflSettings
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.settings import Uploads
-from edge_sdk.methods.shared import gather, running
-from edge_sdk.methods.shared.evaluation import evaluated
-from edge_sdk.methods.shared.mirror import Account, CountedQuestion
-from edge_sdk.methods.shared.running import Increment
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.evaluation.evaluation import evaluated
+from edge_sdk.methods.shared.membership import running
+from edge_sdk.methods.shared.membership.mirror import Account, CountedQuestion
+from edge_sdk.methods.shared.membership.running import Increment
 from tests.methods import contract
 from tests.methods.augfl import augfl_problems
 from tests.methods.augfl.augfl_problems import SMOOTH

@@ -12,9 +12,9 @@ import pytest
 from edge_sdk.algebra.classification import BINS, MOST_CLASSES, areas, sums
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedavg import FEDAVG, Settings
-from edge_sdk.methods.shared.evaluation import Scores, Watched, evaluated, noted
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.scores import MODELS, MOST, NAMES, check_scores
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.aggregation.scores import MODELS, MOST, NAMES, check_scores
+from edge_sdk.methods.shared.evaluation.evaluation import Scores, Watched, evaluated, noted
 from edge_sdk.wire.codec.codec import Codec, DecodeError
 from tests.methods.problems import LAYOUT, envs_of
 

@@ -17,8 +17,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Cut, Samples, samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedavg import FedavgModel
-from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.reports import Models
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.daemon.device_service import DeviceService
 from edge_sdk.nodes.daemon.settings_files import DeviceFile

@@ -10,7 +10,7 @@ import pytest
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.reports import Models
+from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.device.device import Device
 from tests.model.bundle_files import repacked

@@ -10,10 +10,10 @@ import pytest
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.guard import Refused
-from edge_sdk.methods.shared.registration import Overclaimed
-from edge_sdk.methods.shared.reports import Diverged
-from edge_sdk.methods.shared.suspension import Suspended
+from edge_sdk.methods.shared.aggregation.guard import Refused
+from edge_sdk.methods.shared.aggregation.registration import Overclaimed
+from edge_sdk.methods.shared.aggregation.suspension import Suspended
+from edge_sdk.methods.shared.evaluation.reports import Diverged
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.settings_files import HospitalFile
 from edge_sdk.nodes.device.device import Device

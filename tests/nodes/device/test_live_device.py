@@ -18,8 +18,8 @@ import pytest
 from edge_sdk.contract.run import Run
 from edge_sdk.data.store.sample_store import StoreLimits
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.reports import Models
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.device.live_samples import Recording
 from tests.delivery.fleet import eventually

@@ -11,7 +11,7 @@ from edge_sdk.methods.fedbcd.equations import draw_minibatches
 from edge_sdk.methods.fedbcd.settings import Env as FedbcdEnv
 from edge_sdk.methods.fedbcd.settings import Settings as FedbcdSettings
 from edge_sdk.methods.fedslr import method as fedslr
-from edge_sdk.methods.shared.parts import Parts
+from edge_sdk.methods.shared.training.parts import Parts
 from edge_sdk.nodes.evaluation.local_baseline import LEAST, choose_trial, step_grid, train_in_steps
 
 TARGET = np.array([0.5, -0.25], np.float32)

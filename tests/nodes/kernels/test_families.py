@@ -13,8 +13,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.hsgd.plan import Planned
 from edge_sdk.methods.hsgd.settings import Plan
-from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.reports import Event, Models, Progress, Report
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.reports import Event, Models, Progress, Report
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import check_bundle, family_of
 from edge_sdk.nodes.configuration.kernel_families import FAMILIES

@@ -16,8 +16,8 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.live.directory import LATER, decode_run, encode_run
 from edge_sdk.methods.settling.method import Choice
-from edge_sdk.methods.shared.local import gradient, steady_gradient
-from edge_sdk.methods.shared.reports import Event, Models
+from edge_sdk.methods.shared.evaluation.reports import Event, Models
+from edge_sdk.methods.shared.training.local import gradient, steady_gradient
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import augmentation_of, make_env, method_of
 from edge_sdk.nodes.device.device import Device

@@ -13,8 +13,8 @@ from edge_sdk.contract.method import UP
 from edge_sdk.contract.run import Run
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FEDAVG
-from edge_sdk.methods.shared.evaluation import Evaluate, Scores, evaluated
-from edge_sdk.methods.shared.reports import Report, mean_accuracies, sums_on_test, sums_on_validation
+from edge_sdk.methods.shared.evaluation.evaluation import Evaluate, Scores, evaluated
+from edge_sdk.methods.shared.evaluation.reports import Report, mean_accuracies, sums_on_test, sums_on_validation
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import make_env
 from edge_sdk.nodes.kernels import plain

@@ -13,8 +13,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.rollout.messages import VersionKept, VersionLeft, VersionTaken
-from edge_sdk.methods.shared.evaluation import Finished
-from edge_sdk.methods.shared.reports import Models
+from edge_sdk.methods.shared.evaluation.evaluation import Finished
+from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.bundle import parse, read_bundle
 from edge_sdk.nodes.configuration.assembly import fixes_hospitals, fixes_members
 from edge_sdk.nodes.device.device import Device

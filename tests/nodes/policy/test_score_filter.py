@@ -19,10 +19,10 @@ from edge_sdk.methods.fedal.messages import Settled
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.settings import Uploads
 from edge_sdk.methods.settling.method import Counts
-from edge_sdk.methods.shared.evaluation import Scores, evaluated
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.reports import Progress, Report, mean_loss
-from edge_sdk.methods.shared.scores import check_scores
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.aggregation.scores import check_scores
+from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
+from edge_sdk.methods.shared.evaluation.reports import Progress, Report, mean_loss
 from edge_sdk.nodes.policy.allow import CLASSES, Allow, RunFacts, find_objections
 from edge_sdk.nodes.policy.score_filter import allowed_message, allowed_scores, leaving, limited
 from tests.methods.problems import DEVICES, TREE, envs_of, play, told

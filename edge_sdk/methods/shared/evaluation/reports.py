@@ -28,10 +28,10 @@ from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, Labelled, NodeEnv, Send
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Tally
-from edge_sdk.methods.shared.scores import LOSS_DEVICES, UNTOLD
-from edge_sdk.methods.shared.scores import TEST as TEST
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Tally
+from edge_sdk.methods.shared.aggregation.scores import LOSS_DEVICES, UNTOLD
+from edge_sdk.methods.shared.aggregation.scores import TEST as TEST
 
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 FOREST = (

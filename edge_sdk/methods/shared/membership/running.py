@@ -8,9 +8,9 @@ in the sum S of all; that is a hospital which reads single uploads. Where nobody
     the aggregator adds the sums of a round to S
 
 S stays the sum of all c_i only if a device takes c_i for its counted one exactly when its upload was counted, which
-shared/mirror.py tells it. A lost disk begins a new era: S is nothing again, and every device says all of c_i the next
-time it is asked. What the aggregator opens, with secret sums too, is a sum of changes over the devices of one round:
-S - S^- again. Two of these differ by what other devices have said in another round, never by one device alone.
+shared/membership/mirror.py tells it. A lost disk begins a new era: S is nothing again, and every device says all of c_i
+the next time it is asked. What the aggregator opens, with secret sums too, is a sum of changes over the devices of one
+round: S - S^- again. Two of these differ by what other devices have said in another round, never by one device alone.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared import gather, mirror
-from edge_sdk.methods.shared.gather import FULL, LARGEST, Nobody, Tally
-from edge_sdk.methods.shared.guard import Measure, norm
-from edge_sdk.methods.shared.mirror import Account, CountedQuestion
-from edge_sdk.methods.shared.scores import check_scores
-from edge_sdk.methods.shared.uploads import checked
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import FULL, LARGEST, Nobody, Tally
+from edge_sdk.methods.shared.aggregation.guard import Measure, norm
+from edge_sdk.methods.shared.aggregation.scores import check_scores
+from edge_sdk.methods.shared.aggregation.uploads import checked
+from edge_sdk.methods.shared.membership import mirror
+from edge_sdk.methods.shared.membership.mirror import Account, CountedQuestion
 
 ROUNDING = 1e-6  # of weights, which are added up as floats
 

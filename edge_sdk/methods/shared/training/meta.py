@@ -23,9 +23,9 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.choice import pick
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.draw import round_half_up
-from edge_sdk.methods.shared.local import Gradient, above_zero, one_of, zero_or_more
-from edge_sdk.methods.shared.reports import UNSEEN
+from edge_sdk.methods.shared.aggregation.draw import round_half_up
+from edge_sdk.methods.shared.evaluation.reports import UNSEEN
+from edge_sdk.methods.shared.training.local import Gradient, above_zero, one_of, zero_or_more
 
 SPLIT, KEPT_OUT = 21, 22  # purposes of randomness
 

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, Protocol, Self, runtime_checkable
 
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.shared.guard import Guard, measure_of
+from edge_sdk.methods.shared.aggregation.guard import Guard, measure_of
 
 SAMPLES, UNIFORM = "samples", "uniform"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_sdk.contract.traffic import VectorTraffic, first_model
-from edge_sdk.methods.shared.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum
 
 
 def summed(question: type, *paths: str, upload: type = Sum, **more: Any) -> Callable[[Any], VectorTraffic]:

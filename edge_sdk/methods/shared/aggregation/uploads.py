@@ -16,9 +16,9 @@ from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared import gather
-from edge_sdk.methods.shared.gather import Nobody, Sum, Tally
-from edge_sdk.methods.shared.guard import Measure
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally
+from edge_sdk.methods.shared.aggregation.guard import Measure
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,9 @@ def check_score(name: str, value: float, scores: Mapping[str, float], count: flo
 def check_histogram(name: str) -> None:
     found = HISTOGRAM.fullmatch(name)
     if found is None:
-        raise ValueError(f"score {name[:60]!r} is none of those that a method reports (methods/shared/scores.py)")
+        raise ValueError(
+            f"score {name[:60]!r} is none of those that a method reports (methods/shared/aggregation/scores.py)"
+        )
     if int(found[2]) >= MOST_CLASSES or int(found[3]) >= BINS:
         raise ValueError(f"score {name!r}: there are at most {MOST_CLASSES} classes and {BINS} bins")
 

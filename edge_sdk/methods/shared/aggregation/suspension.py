@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.shared.guard import Guard, measure_of
+from edge_sdk.methods.shared.aggregation.guard import Guard, measure_of
 
 
 @dataclass(frozen=True)

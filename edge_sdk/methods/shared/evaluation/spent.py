@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from edge_sdk.contract.method import OUT, Send
-from edge_sdk.methods.shared.reports import Progress, Report
+from edge_sdk.methods.shared.evaluation.reports import Progress, Report
 
 
 @dataclass(frozen=True)

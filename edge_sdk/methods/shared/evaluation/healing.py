@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract.method import OUT, UP, NodeEnv, Role, Send, Step
-from edge_sdk.methods.shared.gather import Nobody, Sum, has_diverged
-from edge_sdk.methods.shared.guard import measure_of
-from edge_sdk.methods.shared.reports import Diverged
-from edge_sdk.methods.shared.uploads import VectorSum
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.aggregation.guard import measure_of
+from edge_sdk.methods.shared.aggregation.uploads import VectorSum
+from edge_sdk.methods.shared.evaluation.reports import Diverged
 
 DROPPED = "training diverged; its round is dropped, and the device goes on from the state before"
 RESET = "training diverged, and so had the private state; the device begins as on the first day"

@@ -26,8 +26,8 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.records import record
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.guard import Measure, norm
-from edge_sdk.methods.shared.scores import check_scores
+from edge_sdk.methods.shared.aggregation.guard import Measure, norm
+from edge_sdk.methods.shared.aggregation.scores import check_scores
 
 HIGH, LOW = 20, 70
 LARGEST = 2.0**32

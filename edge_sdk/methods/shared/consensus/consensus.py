@@ -30,11 +30,12 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared import gather, mixing
-from edge_sdk.methods.shared.changing import remaining
-from edge_sdk.methods.shared.gather import Sum
-from edge_sdk.methods.shared.reports import Progress
-from edge_sdk.methods.shared.scores import check_scores
+from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.aggregation.scores import check_scores
+from edge_sdk.methods.shared.consensus import mixing
+from edge_sdk.methods.shared.evaluation.reports import Progress
+from edge_sdk.methods.shared.membership.changing import remaining
 
 
 # Messages -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv, StepKeeper
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.draw import SELECTIONS
+from edge_sdk.methods.shared.aggregation.draw import SELECTIONS
 
 Indices = npt.NDArray[np.intp] | None
 InPlace = Callable[[Vector], None]

@@ -32,10 +32,10 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
 from edge_sdk.contract.round import life_of
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared import draw, gather, uploads
-from edge_sdk.methods.shared.changing import departed
-from edge_sdk.methods.shared.gather import Tally
-from edge_sdk.methods.shared.reports import progress
+from edge_sdk.methods.shared.aggregation import draw, gather, uploads
+from edge_sdk.methods.shared.aggregation.gather import Tally
+from edge_sdk.methods.shared.evaluation.reports import progress
+from edge_sdk.methods.shared.membership.changing import departed
 
 Size = Callable[[NodeEnv], int]
 """How many numbers an upload has."""

@@ -14,13 +14,14 @@ from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared import draw, gather, parts, uploads
-from edge_sdk.methods.shared.gather import Nobody, Tally
-from edge_sdk.methods.shared.local import TRAINING_SEARCH, Training, batches, descend, gradient, one_of
-from edge_sdk.methods.shared.parts import Parts, Spans
-from edge_sdk.methods.shared.reports import progress, training_scores
-from edge_sdk.methods.shared.traffics import summed
-from edge_sdk.methods.shared.uploads import VectorSum
+from edge_sdk.methods.shared.aggregation import draw, gather, uploads
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Tally
+from edge_sdk.methods.shared.aggregation.traffics import summed
+from edge_sdk.methods.shared.aggregation.uploads import VectorSum
+from edge_sdk.methods.shared.evaluation.reports import progress, training_scores
+from edge_sdk.methods.shared.training import parts
+from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, Training, batches, descend, gradient, one_of
+from edge_sdk.methods.shared.training.parts import Parts, Spans
 
 
 @dataclass(frozen=True, kw_only=True)

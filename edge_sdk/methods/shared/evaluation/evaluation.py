@@ -22,11 +22,13 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv, Role, Send, Step
 from edge_sdk.contract.records import changed
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.gather import Exact, bounded, expected, number, plus, split_number, with_name
-from edge_sdk.methods.shared.guard import Guard, Refused, begin_round, is_vote, judge_answer
-from edge_sdk.methods.shared.healing import heal
-from edge_sdk.methods.shared.registration import bound_claim, note_claim
-from edge_sdk.methods.shared.reports import (
+from edge_sdk.methods.shared.aggregation.gather import Exact, bounded, expected, number, plus, split_number, with_name
+from edge_sdk.methods.shared.aggregation.guard import Guard, Refused, begin_round, is_vote, judge_answer
+from edge_sdk.methods.shared.aggregation.registration import bound_claim, note_claim
+from edge_sdk.methods.shared.aggregation.scores import check_scores
+from edge_sdk.methods.shared.aggregation.suspension import is_suspended, note_refusal, note_upload, without_suspended
+from edge_sdk.methods.shared.evaluation.healing import heal
+from edge_sdk.methods.shared.evaluation.reports import (
     Models,
     Progress,
     Report,
@@ -36,9 +38,7 @@ from edge_sdk.methods.shared.reports import (
     judge_test,
     with_forest,
 )
-from edge_sdk.methods.shared.scores import check_scores
-from edge_sdk.methods.shared.spent import told_with
-from edge_sdk.methods.shared.suspension import is_suspended, note_refusal, note_upload, without_suspended
+from edge_sdk.methods.shared.evaluation.spent import told_with
 
 __all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Layout, Slot, Vector
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.local import Gradient, KeptGradient
+from edge_sdk.methods.shared.training.local import Gradient, KeptGradient
 
 LAST = "last"
 Spans = tuple[slice, ...]

@@ -1,0 +1,1 @@
+"""Agreement between hospitals that have models of their own."""
