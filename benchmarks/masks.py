@@ -39,7 +39,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.methods.integers.labels import take_label
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.settings import AMONG
-from edge_sdk.methods.secret.among_messages import (
+from edge_sdk.methods.secret.messages.among_messages import (
     Agreement,
     Confirmed,
     Covered,
@@ -50,9 +50,9 @@ from edge_sdk.methods.secret.among_messages import (
     Survivors,
     Withdrawn,
 )
-from edge_sdk.methods.secret.masking import put_on, take_off
-from edge_sdk.methods.secret.messages import MaskedSum
-from edge_sdk.methods.secret.upload_form import UploadKind
+from edge_sdk.methods.secret.messages.masking import put_on, take_off
+from edge_sdk.methods.secret.messages.messages import MaskedSum
+from edge_sdk.methods.secret.messages.upload_form import UploadKind
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from edge_sdk.nodes.secrets.masks import RunMasks

@@ -31,10 +31,10 @@ from edge_sdk.algebra.discrete import draw_gaussian
 from edge_sdk.contract.masks import TAG
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.integers.privacy import NOISY, Privacy, noise_of
-from edge_sdk.methods.secret.messages import MaskedSum, SumForm
-from edge_sdk.methods.secret.plan import SecretPlan
-from edge_sdk.methods.secret.pool_hospital import masked
-from edge_sdk.methods.secret.pool_messages import PoolQuestion
+from edge_sdk.methods.secret.messages.messages import MaskedSum, SumForm
+from edge_sdk.methods.secret.messages.plan import SecretPlan
+from edge_sdk.methods.secret.messages.pool_messages import PoolQuestion
+from edge_sdk.methods.secret.over_hospitals.pool_hospital import masked
 from edge_sdk.nodes.secrets.masks import RunMasks
 
 PASSES, HOSPITALS, ROUNDS = 5, 3, 40

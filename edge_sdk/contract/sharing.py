@@ -1,5 +1,5 @@
-"""What roles are given for sums that devices open among themselves (see methods/secret/among_device.py): a device's
-keeper of secrets, and a hospital's reader of what devices have revealed. What is behind them is in
+"""What roles are given for sums that devices open among themselves (see methods/secret/among_devices/among_device.py):
+a device's keeper of secrets, and a hospital's reader of what devices have revealed. What is behind them is in
 nodes/secrets/secret_sharing.py.
 """
 

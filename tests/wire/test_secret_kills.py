@@ -7,7 +7,7 @@ from shutil import rmtree
 
 import pytest
 
-from edge_sdk.methods.secret.among_messages import Covered
+from edge_sdk.methods.secret.messages.among_messages import Covered
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.wire.among_node import AmongFleet

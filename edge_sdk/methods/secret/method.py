@@ -1,18 +1,19 @@
 """Secret sums around a method whose hospitals only add up: a hospital passes on a sum that it cannot read.
 
-    device       masks its answer for the aggregator, with a mask of its own for each answer (masking.py)
+    device       masks its answer for the aggregator, with a mask of its own for each answer (messages/masking.py)
     hospital     adds masked answers up as they come, and passes the sum on with the names of those that are in it
-    aggregator   makes the masks of these devices again, takes them off, and has the sum (aggregator.py)
+    aggregator   makes the masks of these devices again, takes them off, and has the sum (to_aggregator/aggregator.py)
 
 It is one message up and one down, as without masks, and a device that does not answer costs nothing: its mask is in no
 sum. Masked are uploads with their weights, sizes and scores, the scores of evaluations, and the counts of settling;
 what remains to be read is that a device has answered, and with what kind of answer. Codecs of such a run know neither
 uploads nor scores in the clear, so none can leave by accident.
 
-With secret = "among-devices" the devices of a hospital open its sums (among_device.py, among_hospital.py), and nothing
-rests on who does not work with whom above them.
+With secret = "among-devices" the devices of a hospital open its sums (among_devices/among_device.py,
+among_devices/among_hospital.py), and nothing rests on who does not work with whom above them.
 
-With `hospitals` the aggregator reads sums over so many hospitals only (pool_hospital.py, pool_aggregator.py).
+With `hospitals` the aggregator reads sums over so many hospitals only (over_hospitals/pool_hospital.py,
+over_hospitals/pool_aggregator.py).
 
 What it rests on: **hospital and aggregator do not show each other what they have.** The hospital has each masked
 answer, the aggregator all masks; together they could read everything.
@@ -29,17 +30,8 @@ from typing import Any
 from edge_sdk.contract.method import Method
 from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.settings import Uploads, check_unopened, traffic_of
-from edge_sdk.methods.secret import (
-    aggregator,
-    among_aggregator,
-    among_device,
-    among_hospital,
-    device,
-    hospital,
-    pool_aggregator,
-    pool_hospital,
-)
-from edge_sdk.methods.secret.among_messages import (
+from edge_sdk.methods.secret.among_devices import among_aggregator, among_device, among_hospital
+from edge_sdk.methods.secret.messages.among_messages import (
     Agreement,
     Confirmed,
     Covered,
@@ -52,11 +44,13 @@ from edge_sdk.methods.secret.among_messages import (
     Survivors,
     Withdrawn,
 )
-from edge_sdk.methods.secret.forms import CountsKind, NumbersKind, ScoresKind, SumKind
-from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, SumForm, TooFew
-from edge_sdk.methods.secret.plan import SecretPlan
-from edge_sdk.methods.secret.pool_messages import PoolQuestion, PoolReady
-from edge_sdk.methods.secret.upload_form import UploadKind
+from edge_sdk.methods.secret.messages.forms import CountsKind, NumbersKind, ScoresKind, SumKind
+from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum, NumberedQuestion, SumForm, TooFew
+from edge_sdk.methods.secret.messages.plan import SecretPlan
+from edge_sdk.methods.secret.messages.pool_messages import PoolQuestion, PoolReady
+from edge_sdk.methods.secret.messages.upload_form import UploadKind
+from edge_sdk.methods.secret.over_hospitals import pool_aggregator, pool_hospital
+from edge_sdk.methods.secret.to_aggregator import aggregator, device, hospital
 
 
 def secret(method: Method, inside: Method, method_settings: Any, settings: Uploads) -> Method:

@@ -22,10 +22,10 @@ from edge_sdk.methods.integers.settings import Uploads, check_unopened, summing
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import NONE, Robust, check_method
 from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
-from edge_sdk.methods.secret.aggregator import NotSummed
-from edge_sdk.methods.secret.among_messages import NoneOpened, Withheld
+from edge_sdk.methods.secret.messages.among_messages import NoneOpened, Withheld
+from edge_sdk.methods.secret.messages.pool_messages import NotOpened, NotPooled
 from edge_sdk.methods.secret.method import secret
-from edge_sdk.methods.secret.pool_messages import NotOpened, NotPooled
+from edge_sdk.methods.secret.to_aggregator.aggregator import NotSummed
 from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.self_training import LabelChoice, self_trained
 from edge_sdk.methods.settling.settings import Settling

@@ -28,7 +28,7 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.messages import Changes
 from edge_sdk.methods.integers.states import IntegersState
-from edge_sdk.methods.secret.messages import NumberedQuestion
+from edge_sdk.methods.secret.messages.messages import NumberedQuestion
 from edge_sdk.nodes.configuration.assembly import own_settings, privacy_of
 from edge_sdk.nodes.policy.approvals import digest_of, read_table
 

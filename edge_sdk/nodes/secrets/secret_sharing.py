@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra import shamir
 from edge_sdk.contract.sharing import TAG, Steps, Words
-from edge_sdk.methods.secret.masking import cut, ring_type
+from edge_sdk.methods.secret.messages.masking import cut, ring_type
 from edge_sdk.nodes.secrets.mask_keys import library
 from edge_sdk.nodes.secrets.masks import zeros
 

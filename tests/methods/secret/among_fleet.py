@@ -7,7 +7,7 @@ import numpy as np
 
 from edge_sdk.contract.method import OUT, UP
 from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG
-from edge_sdk.methods.secret.among_messages import (
+from edge_sdk.methods.secret.messages.among_messages import (
     Agreement,
     Confirmed,
     KeysOffer,
@@ -19,7 +19,7 @@ from edge_sdk.methods.secret.among_messages import (
     to_bits,
     to_octets,
 )
-from edge_sdk.methods.secret.messages import NumberedQuestion
+from edge_sdk.methods.secret.messages.messages import NumberedQuestion
 from edge_sdk.nodes.configuration.assembly import method_of
 from tests.methods.problems import DEVICES
 from tests.methods.secret.among import CALM, among_envs, among_run, keeper_of, played

@@ -8,7 +8,7 @@ import pytest
 from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.method import Role
 from edge_sdk.contract.round import Policy
-from edge_sdk.methods.secret.among_messages import (
+from edge_sdk.methods.secret.messages.among_messages import (
     FEW,
     SPLIT,
     UNSHARED,
@@ -25,7 +25,7 @@ from edge_sdk.methods.secret.among_messages import (
     Withdrawn,
     pieces,
 )
-from edge_sdk.methods.secret.messages import NumberedQuestion
+from edge_sdk.methods.secret.messages.messages import NumberedQuestion
 from edge_sdk.methods.shared.evaluation import evaluation
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from edge_sdk.nodes.secrets.secret_sharing import ToldMasks

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.secret.among_messages import Dealt, Withdrawn
+from edge_sdk.methods.secret.messages.among_messages import Dealt, Withdrawn
 from edge_sdk.nodes.configuration.assembly import fixes_members, settings_of
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.secrets import mask_assignment

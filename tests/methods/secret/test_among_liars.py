@@ -10,7 +10,7 @@ from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.secret.among_messages import (
+from edge_sdk.methods.secret.messages.among_messages import (
     FALSE,
     FEW,
     Covered,

@@ -10,7 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from edge_sdk.algebra import shamir
 from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.sharing import SEALED, TAG
-from edge_sdk.methods.secret.among_messages import (
+from edge_sdk.methods.secret.among_devices.among_opening import NotOpenedError, opened
+from edge_sdk.methods.secret.among_devices.among_states import REVEALING, AmongState
+from edge_sdk.methods.secret.messages.among_messages import (
     Agreement,
     Confirmed,
     Dealt,
@@ -23,9 +25,7 @@ from edge_sdk.methods.secret.among_messages import (
     to_bits,
     to_octets,
 )
-from edge_sdk.methods.secret.among_opening import NotOpenedError, opened
-from edge_sdk.methods.secret.among_states import REVEALING, AmongState
-from edge_sdk.methods.secret.messages import SumForm
+from edge_sdk.methods.secret.messages.messages import SumForm
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.nodes.secrets.secret_sharing import ToldMasks
 from tests.methods.problems import DEVICES, LAYOUT

@@ -10,7 +10,7 @@ from edge_sdk.algebra import rounding
 from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.secret.among_messages import (
+from edge_sdk.methods.secret.messages.among_messages import (
     Agreement,
     Confirmed,
     Covered,

@@ -9,7 +9,9 @@ import pytest
 from edge_sdk.algebra.neighbours import neighbours
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.secret.among_messages import (
+from edge_sdk.methods.secret.among_devices.among_opening import held_by
+from edge_sdk.methods.secret.among_devices.among_states import CONFIRMING, COVERING, DEALING, OFFERING, REVEALING
+from edge_sdk.methods.secret.messages.among_messages import (
     Confirmed,
     Covered,
     Dealt,
@@ -18,8 +20,6 @@ from edge_sdk.methods.secret.among_messages import (
     Withdrawn,
     to_octets,
 )
-from edge_sdk.methods.secret.among_opening import held_by
-from edge_sdk.methods.secret.among_states import CONFIRMING, COVERING, DEALING, OFFERING, REVEALING
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from edge_sdk.nodes.configuration.assembly import method_of

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.method import Method
-from edge_sdk.methods.secret.forms import EVALUATION_NAMES
-from edge_sdk.methods.secret.messages import Masked, MaskedSum
-from edge_sdk.methods.secret.pool_messages import NotOpened
+from edge_sdk.methods.secret.messages.forms import EVALUATION_NAMES
+from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum
+from edge_sdk.methods.secret.messages.pool_messages import NotOpened
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.aggregation.suspension import Suspended
 from edge_sdk.methods.shared.evaluation.evaluation import Progress, Report

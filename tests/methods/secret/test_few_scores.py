@@ -10,8 +10,8 @@ import numpy as np
 from edge_sdk.algebra import rounding
 from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.messages import Integers
-from edge_sdk.methods.secret.forms import CountsKind, Flat, ScoresKind
-from edge_sdk.methods.secret.upload_form import UploadKind
+from edge_sdk.methods.secret.messages.forms import CountsKind, Flat, ScoresKind
+from edge_sdk.methods.secret.messages.upload_form import UploadKind
 from edge_sdk.methods.settling.method import Counts
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.evaluation.evaluation import Scores

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_sdk.methods.secret.aggregator import NotSummed
-from edge_sdk.methods.secret.messages import MaskedSum
-from edge_sdk.methods.secret.pool_messages import NotPooled, PoolQuestion
+from edge_sdk.methods.secret.messages.messages import MaskedSum
+from edge_sdk.methods.secret.messages.pool_messages import NotPooled, PoolQuestion
+from edge_sdk.methods.secret.to_aggregator.aggregator import NotSummed
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from tests.methods.problems import LAYOUT, told

@@ -13,9 +13,9 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.labels import label_type
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.settings import why_opened
-from edge_sdk.methods.secret import pool_aggregator, pool_sums
-from edge_sdk.methods.secret.messages import MaskedSum
-from edge_sdk.methods.secret.pool_messages import NotPooled, PoolQuestion, PoolReady
+from edge_sdk.methods.secret.messages.messages import MaskedSum
+from edge_sdk.methods.secret.messages.pool_messages import NotPooled, PoolQuestion, PoolReady
+from edge_sdk.methods.secret.over_hospitals import pool_aggregator, pool_sums
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
 from edge_sdk.methods.shared.evaluation.evaluation import Progress, Report
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of

@@ -12,11 +12,11 @@ from edge_sdk.errors import EncodeError, PeerError, UsageError
 from edge_sdk.methods.augfl.messages import Counted
 from edge_sdk.methods.integers.messages import Integers
 from edge_sdk.methods.integers.rungs import RUNGS
-from edge_sdk.methods.secret.aggregator import NotSummed
-from edge_sdk.methods.secret.forms import PLAIN_NAMES, Flat, NumbersKind, ScoresKind
-from edge_sdk.methods.secret.masking import context_of, put_on, ring_type
-from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, TooFew
-from edge_sdk.methods.secret.upload_form import UploadKind
+from edge_sdk.methods.secret.messages.forms import PLAIN_NAMES, Flat, NumbersKind, ScoresKind
+from edge_sdk.methods.secret.messages.masking import context_of, put_on, ring_type
+from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum, NumberedQuestion, TooFew
+from edge_sdk.methods.secret.messages.upload_form import UploadKind
+from edge_sdk.methods.secret.to_aggregator.aggregator import NotSummed
 from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.evaluation.evaluation import Progress, Report, Scores

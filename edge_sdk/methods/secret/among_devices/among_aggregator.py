@@ -6,8 +6,8 @@ from typing import Any
 
 from edge_sdk.contract.method import OUT, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.secret.among_messages import NoneOpened, NoSum
-from edge_sdk.methods.secret.plan import SecretPlan, says_nothing
+from edge_sdk.methods.secret.messages.among_messages import NoneOpened, NoSum
+from edge_sdk.methods.secret.messages.plan import SecretPlan, says_nothing
 
 
 def around(inner: Role, plan: SecretPlan) -> Role:

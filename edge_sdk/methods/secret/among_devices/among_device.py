@@ -34,7 +34,8 @@ from edge_sdk.algebra.neighbours import is_in_one_piece, neighbours, threshold
 from edge_sdk.contract.method import OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG, SecretKeeper
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.secret.among_messages import (
+from edge_sdk.methods.secret.among_devices.among_states import AmongDeviceState, device_state_around
+from edge_sdk.methods.secret.messages.among_messages import (
     Agreement,
     Confirmed,
     Covered,
@@ -51,10 +52,9 @@ from edge_sdk.methods.secret.among_messages import (
     to_bits,
     to_octets,
 )
-from edge_sdk.methods.secret.among_states import AmongDeviceState, device_state_around
-from edge_sdk.methods.secret.device import permitted, unmasked
-from edge_sdk.methods.secret.messages import NumberedQuestion
-from edge_sdk.methods.secret.plan import SecretPlan, says_nothing
+from edge_sdk.methods.secret.messages.messages import NumberedQuestion
+from edge_sdk.methods.secret.messages.plan import SecretPlan, says_nothing
+from edge_sdk.methods.secret.to_aggregator.device import permitted, unmasked
 
 LOST = "the device was started again meanwhile, and has kept no secret"
 TWICE = "it has given an answer to this question before, or to a later one of its kind"

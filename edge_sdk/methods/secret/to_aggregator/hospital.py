@@ -15,11 +15,11 @@ import numpy as np
 from edge_sdk.algebra import rounding
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.secret.forms import SumKind
-from edge_sdk.methods.secret.masking import cut
-from edge_sdk.methods.secret.messages import Masked, MaskedSum, NumberedQuestion, TooFew
-from edge_sdk.methods.secret.plan import SecretPlan, asks_children, says_nothing
-from edge_sdk.methods.secret.states import MaskedPending, SecretState, state_around
+from edge_sdk.methods.secret.messages.forms import SumKind
+from edge_sdk.methods.secret.messages.masking import cut
+from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum, NumberedQuestion, TooFew
+from edge_sdk.methods.secret.messages.plan import SecretPlan, asks_children, says_nothing
+from edge_sdk.methods.secret.messages.states import MaskedPending, SecretState, state_around
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.aggregation.suspension import is_suspended
 

@@ -11,10 +11,10 @@ from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.sharing import PUBLIC
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.secret.among_messages import FALSE, UNSHARED, from_bits, pieces
-from edge_sdk.methods.secret.among_states import AmongState
-from edge_sdk.methods.secret.forms import Flat, check_count
-from edge_sdk.methods.secret.masking import cut, ring_type
+from edge_sdk.methods.secret.among_devices.among_states import AmongState
+from edge_sdk.methods.secret.messages.among_messages import FALSE, UNSHARED, from_bits, pieces
+from edge_sdk.methods.secret.messages.forms import Flat, check_count
+from edge_sdk.methods.secret.messages.masking import cut, ring_type
 
 SECRET = 32  # bytes
 

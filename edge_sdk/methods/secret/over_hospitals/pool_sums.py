@@ -17,10 +17,10 @@ from edge_sdk.algebra import rounding
 from edge_sdk.contract.masks import TAG
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.messages import Integers
-from edge_sdk.methods.secret.masking import cut
-from edge_sdk.methods.secret.messages import MaskedSum, SumForm
-from edge_sdk.methods.secret.plan import SecretPlan
-from edge_sdk.methods.secret.pool_messages import PoolState
+from edge_sdk.methods.secret.messages.masking import cut
+from edge_sdk.methods.secret.messages.messages import MaskedSum, SumForm
+from edge_sdk.methods.secret.messages.plan import SecretPlan
+from edge_sdk.methods.secret.messages.pool_messages import PoolState
 
 
 def together(s: PoolState) -> tuple[str, ...]:

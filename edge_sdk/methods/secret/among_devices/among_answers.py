@@ -15,8 +15,17 @@ from edge_sdk.algebra.neighbours import neighbours
 from edge_sdk.contract.method import OUT, NodeEnv, Send
 from edge_sdk.contract.sharing import COMMITTED, SEALED, TAG
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.secret.among_blame import LieError, check_told
-from edge_sdk.methods.secret.among_messages import (
+from edge_sdk.methods.secret.among_devices.among_blame import LieError, check_told
+from edge_sdk.methods.secret.among_devices.among_opening import holders
+from edge_sdk.methods.secret.among_devices.among_states import (
+    CONFIRMING,
+    COVERING,
+    DEALING,
+    OFFERING,
+    REVEALING,
+    AmongState,
+)
+from edge_sdk.methods.secret.messages.among_messages import (
     Confirmed,
     Covered,
     Dealt,
@@ -26,10 +35,8 @@ from edge_sdk.methods.secret.among_messages import (
     from_bits,
     pieces,
 )
-from edge_sdk.methods.secret.among_opening import holders
-from edge_sdk.methods.secret.among_states import CONFIRMING, COVERING, DEALING, OFFERING, REVEALING, AmongState
-from edge_sdk.methods.secret.masking import cut
-from edge_sdk.methods.secret.plan import SecretPlan
+from edge_sdk.methods.secret.messages.masking import cut
+from edge_sdk.methods.secret.messages.plan import SecretPlan
 from edge_sdk.methods.shared.aggregation.suspension import is_suspended
 
 

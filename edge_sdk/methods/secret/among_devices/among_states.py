@@ -12,8 +12,8 @@ import numpy as np
 from edge_sdk.contract.sharing import PUBLIC
 from edge_sdk.methods.integers.messages import Octets
 from edge_sdk.methods.integers.states import Ring
-from edge_sdk.methods.secret.among_messages import Participants, to_octets
-from edge_sdk.methods.secret.messages import SumForm, Words
+from edge_sdk.methods.secret.messages.among_messages import Participants, to_octets
+from edge_sdk.methods.secret.messages.messages import SumForm, Words
 
 IDLE, OFFERING, DEALING, COVERING, CONFIRMING, REVEALING = range(6)
 """What devices are asked for now."""

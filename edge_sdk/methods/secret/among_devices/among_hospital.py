@@ -21,9 +21,20 @@ from edge_sdk.algebra.neighbours import is_in_one_piece, neighbours, threshold
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.contract.sharing import COMMITTED, SEALED, TAG
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.secret.among_answers import disputes_in, offered, told
-from edge_sdk.methods.secret.among_blame import LieError, check_disputes, liars_in
-from edge_sdk.methods.secret.among_messages import (
+from edge_sdk.methods.secret.among_devices.among_answers import disputes_in, offered, told
+from edge_sdk.methods.secret.among_devices.among_blame import LieError, check_disputes, liars_in
+from edge_sdk.methods.secret.among_devices.among_opening import NotOpenedError, holders, opened
+from edge_sdk.methods.secret.among_devices.among_states import (
+    CONFIRMING,
+    COVERING,
+    DEALING,
+    IDLE,
+    OFFERING,
+    REVEALING,
+    AmongState,
+    among_state_around,
+)
+from edge_sdk.methods.secret.messages.among_messages import (
     FEW,
     REFUSED,
     SPLIT,
@@ -39,20 +50,9 @@ from edge_sdk.methods.secret.among_messages import (
     to_bits,
     to_octets,
 )
-from edge_sdk.methods.secret.among_opening import NotOpenedError, holders, opened
-from edge_sdk.methods.secret.among_states import (
-    CONFIRMING,
-    COVERING,
-    DEALING,
-    IDLE,
-    OFFERING,
-    REVEALING,
-    AmongState,
-    among_state_around,
-)
-from edge_sdk.methods.secret.forms import SumKind
-from edge_sdk.methods.secret.messages import NumberedQuestion
-from edge_sdk.methods.secret.plan import SecretPlan, asks_children, says_nothing
+from edge_sdk.methods.secret.messages.forms import SumKind
+from edge_sdk.methods.secret.messages.messages import NumberedQuestion
+from edge_sdk.methods.secret.messages.plan import SecretPlan, asks_children, says_nothing
 from edge_sdk.methods.shared.aggregation.guard import Refused
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from edge_sdk.contract.method import Send
-from edge_sdk.methods.secret.forms import SumKind
-from edge_sdk.methods.secret.messages import SumForm
+from edge_sdk.methods.secret.messages.forms import SumKind
+from edge_sdk.methods.secret.messages.messages import SumForm
 
 
 @dataclass(frozen=True)

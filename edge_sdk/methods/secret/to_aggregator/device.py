@@ -7,9 +7,9 @@ from typing import Any
 
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.secret.masking import put_on
-from edge_sdk.methods.secret.messages import Masked, NumberedQuestion
-from edge_sdk.methods.secret.plan import SecretPlan, says_nothing
+from edge_sdk.methods.secret.messages.masking import put_on
+from edge_sdk.methods.secret.messages.messages import Masked, NumberedQuestion
+from edge_sdk.methods.secret.messages.plan import SecretPlan, says_nothing
 
 
 def around(inner: Role, plan: SecretPlan) -> Role:

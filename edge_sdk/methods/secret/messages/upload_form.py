@@ -14,7 +14,7 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.integers.labels import Paths, label_type
 from edge_sdk.methods.integers.messages import VECTORS, Integers
 from edge_sdk.methods.integers.rungs import RUNGS, rung_of, size_of
-from edge_sdk.methods.secret.forms import (
+from edge_sdk.methods.secret.messages.forms import (
     PLAIN_NAMES,
     Flat,
     join_words,
@@ -23,7 +23,7 @@ from edge_sdk.methods.secret.forms import (
     to_words,
     written_scores,
 )
-from edge_sdk.methods.secret.messages import SumForm
+from edge_sdk.methods.secret.messages.messages import SumForm
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 
 LABEL = ("weight", "count", "scores")

@@ -1,4 +1,4 @@
-"""Messages and states of sums over hospitals (pool_hospital.py, pool_aggregator.py)."""
+"""Messages and states of sums over hospitals (over_hospitals/pool_hospital.py, over_hospitals/pool_aggregator.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edge_sdk.algebra.arrays import Drawn
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.masks import TAG
 from edge_sdk.methods.integers.messages import Octets
-from edge_sdk.methods.secret.messages import LONGEST, MOST_TERMS, MaskedSum, SumForm
+from edge_sdk.methods.secret.messages.messages import LONGEST, MOST_TERMS, MaskedSum, SumForm
 
 MOST_HOSPITALS = 1 << 12
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.secret.masking import take_off
-from edge_sdk.methods.secret.messages import MOST_TERMS, MaskedSum, NumberedQuestion, TooFew
-from edge_sdk.methods.secret.plan import SecretPlan, asks_children, says_nothing
-from edge_sdk.methods.secret.states import SecretState, state_around
+from edge_sdk.methods.secret.messages.masking import take_off
+from edge_sdk.methods.secret.messages.messages import MOST_TERMS, MaskedSum, NumberedQuestion, TooFew
+from edge_sdk.methods.secret.messages.plan import SecretPlan, asks_children, says_nothing
+from edge_sdk.methods.secret.messages.states import SecretState, state_around
 
 Opening = tuple[SecretState, Any]
 """The state after a sum was opened, and the sum as the role inside takes it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_sdk.methods.integers.messages import Octets
 from edge_sdk.methods.integers.states import Ring
-from edge_sdk.methods.secret.messages import SumForm, Words
+from edge_sdk.methods.secret.messages.messages import SumForm, Words
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ import numpy as np
 from edge_sdk.algebra import rounding
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.secret.masking import cut, ring_type
-from edge_sdk.methods.secret.messages import MaskedSum
-from edge_sdk.methods.secret.plan import SecretPlan
-from edge_sdk.methods.secret.pool_messages import PoolQuestion, PoolReady, PoolState, pool_state_around
+from edge_sdk.methods.secret.messages.masking import cut, ring_type
+from edge_sdk.methods.secret.messages.messages import MaskedSum
+from edge_sdk.methods.secret.messages.plan import SecretPlan
+from edge_sdk.methods.secret.messages.pool_messages import PoolQuestion, PoolReady, PoolState, pool_state_around
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 
 

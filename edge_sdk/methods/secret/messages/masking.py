@@ -22,8 +22,8 @@ from edge_sdk.algebra.rounding import Ring
 from edge_sdk.contract.masks import TAG
 from edge_sdk.contract.method import UP, NodeEnv
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.secret.forms import Flat, SumKind, check_count
-from edge_sdk.methods.secret.messages import Masked, MaskedSum, SumForm
+from edge_sdk.methods.secret.messages.forms import Flat, SumKind, check_count
+from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum, SumForm
 
 
 def ring_type(width: int) -> npt.DTypeLike:

@@ -22,11 +22,9 @@ from edge_sdk.algebra import rounding
 from edge_sdk.contract.method import ME, OUT, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.integers.messages import Integers
-from edge_sdk.methods.secret import aggregator
-from edge_sdk.methods.secret.aggregator import NotSummed
-from edge_sdk.methods.secret.messages import MaskedSum
-from edge_sdk.methods.secret.plan import SecretPlan, says_nothing
-from edge_sdk.methods.secret.pool_messages import (
+from edge_sdk.methods.secret.messages.messages import MaskedSum
+from edge_sdk.methods.secret.messages.plan import SecretPlan, says_nothing
+from edge_sdk.methods.secret.messages.pool_messages import (
     NotOpened,
     NotPooled,
     PoolQuestion,
@@ -34,7 +32,9 @@ from edge_sdk.methods.secret.pool_messages import (
     PoolState,
     pool_state_around,
 )
-from edge_sdk.methods.secret.pool_sums import added, nothing_of, shares, together
+from edge_sdk.methods.secret.over_hospitals.pool_sums import added, nothing_of, shares, together
+from edge_sdk.methods.secret.to_aggregator import aggregator
+from edge_sdk.methods.secret.to_aggregator.aggregator import NotSummed
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.aggregation.suspension import Suspended
 

@@ -20,9 +20,9 @@ from edge_sdk.algebra.neighbours import neighbours, threshold
 from edge_sdk.algebra.shamir import COMMITMENT, SHARE, commit
 from edge_sdk.contract.sharing import COMMITTED
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.secret.among_messages import FALSE, Revealed, from_bits, pieces
-from edge_sdk.methods.secret.among_opening import NotOpenedError, held_by, holders
-from edge_sdk.methods.secret.among_states import AmongState
+from edge_sdk.methods.secret.among_devices.among_opening import NotOpenedError, held_by, holders
+from edge_sdk.methods.secret.among_devices.among_states import AmongState
+from edge_sdk.methods.secret.messages.among_messages import FALSE, Revealed, from_bits, pieces
 
 
 class LieError(PeerError):

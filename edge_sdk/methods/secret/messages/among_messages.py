@@ -1,4 +1,5 @@
-"""Messages of sums that the devices of a hospital open among themselves (among_device.py, among_hospital.py).
+"""Messages of sums that the devices of a hospital open among themselves (among_devices/among_device.py,
+among_devices/among_hospital.py).
 
 Sets of devices travel as bits, in the order of the roster.
 """
@@ -18,7 +19,7 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.run import ID
 from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG
 from edge_sdk.methods.integers.messages import Octets
-from edge_sdk.methods.secret.messages import MOST_TERMS, SumForm, Words, check_width
+from edge_sdk.methods.secret.messages.messages import MOST_TERMS, SumForm, Words, check_width
 
 FEW, UNSHARED, SPLIT, FALSE, REFUSED = "few", "unshared", "split", "false", "refused"
 WHY = {

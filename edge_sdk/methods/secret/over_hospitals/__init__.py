@@ -1,0 +1,1 @@
+"""Sums over hospitals, of which the aggregator reads no single hospital's."""
