@@ -38,10 +38,10 @@ from benchmarks.protocol import TUNING, Results, by_device, grid, markdown, mean
 from edge_sdk.algebra import rounding
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.integers.labels import take_label
-from edge_sdk.methods.integers.messages import Integers
-from edge_sdk.methods.integers.rounded import UPWARD, read_vector, round_vector, upward
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.labels import take_label
+from edge_sdk.methods.integers.vectors.messages import Integers
+from edge_sdk.methods.integers.vectors.rounded import UPWARD, read_vector, round_vector, upward
+from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.model.model import Model
 from edge_sdk.replay import datasets

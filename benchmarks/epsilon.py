@@ -31,8 +31,8 @@ from benchmarks.bytes import network, part
 from benchmarks.fleet import Fleet
 from benchmarks.holders import Holder
 from benchmarks.protocol import markdown, mean_sd
-from edge_sdk.methods.integers.privacy import NOISY, Privacy
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.privacy import NOISY, Privacy
+from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.replay import datasets
 
 EPSILONS = (inf, 16.0, 8.0, 4.0, 2.0)

@@ -25,8 +25,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import Augment
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.privacy import Privacy
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.privacy import Privacy
+from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.model.model import Model

@@ -36,9 +36,9 @@ from edge_sdk.contract.masks import TAG
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
-from edge_sdk.methods.integers.labels import take_label
-from edge_sdk.methods.integers.messages import Integers
-from edge_sdk.methods.integers.settings import AMONG
+from edge_sdk.methods.integers.vectors.labels import take_label
+from edge_sdk.methods.integers.vectors.messages import Integers
+from edge_sdk.methods.integers.vectors.settings import AMONG
 from edge_sdk.methods.secret.messages.among_messages import (
     Agreement,
     Confirmed,

@@ -50,11 +50,11 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.hsgd import row_integers
 from edge_sdk.methods.hsgd.messages import Embed, EmbedByIntegers, Embedding
-from edge_sdk.methods.integers.messages import Changes, Integers
 from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.privacy import NOISY, Privacy
-from edge_sdk.methods.integers.rounded import read_vector, upward
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.messages import Changes, Integers
+from edge_sdk.methods.integers.vectors.privacy import NOISY, Privacy
+from edge_sdk.methods.integers.vectors.rounded import read_vector, upward
+from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from edge_sdk.nodes.policy.allow import CLASSES as BY_CLASS

@@ -30,7 +30,7 @@ from edge_sdk.algebra import rounding
 from edge_sdk.algebra.discrete import draw_gaussian
 from edge_sdk.contract.masks import TAG
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.integers.privacy import NOISY, Privacy, noise_of
+from edge_sdk.methods.integers.vectors.privacy import NOISY, Privacy, noise_of
 from edge_sdk.methods.secret.messages.messages import MaskedSum, SumForm
 from edge_sdk.methods.secret.messages.plan import SecretPlan
 from edge_sdk.methods.secret.messages.pool_messages import PoolQuestion

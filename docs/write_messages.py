@@ -20,7 +20,7 @@ from edge_sdk.contract.method import Method  # noqa: E402
 from edge_sdk.errors import UsageError  # noqa: E402
 from edge_sdk.methods import METHODS  # noqa: E402
 from edge_sdk.methods.integers.method import rounded  # noqa: E402
-from edge_sdk.methods.integers.settings import AMONG, Uploads  # noqa: E402
+from edge_sdk.methods.integers.vectors.settings import AMONG, Uploads  # noqa: E402
 from edge_sdk.methods.rollout.method import ROLLOUT  # noqa: E402
 from edge_sdk.methods.secret.method import secret  # noqa: E402
 from edge_sdk.methods.settling.method import settled  # noqa: E402

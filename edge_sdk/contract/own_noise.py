@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 
 class OwnNoise(Protocol):
-    """Local differential privacy, where a method has its own. `privacy`: methods.integers.privacy.Privacy."""
+    """Local differential privacy, where a method has its own. `privacy`: methods.integers.vectors.privacy.Privacy."""
 
     def around(self, method: Any, settings: Any, privacy: Any) -> Any:
         """The method, whose devices add noise. Raises UsageError where it cannot give what it promises."""

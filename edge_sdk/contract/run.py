@@ -36,7 +36,7 @@ class Run:
         classes: label names in the order of the model's outputs.
         robust: rules in place of plain sums, see `methods.robust`; empty: sums are plain.
         uploads: how vectors travel as integers, see `methods.integers`; empty: as floats.
-        privacy: noise that devices add to uploads, see `methods.integers.privacy`; empty: they add none.
+        privacy: noise that devices add to uploads, see `methods.integers.vectors.privacy`; empty: they add none.
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         deadline: seconds after which a hospital goes on without the devices that have not answered; inf: it waits for
             all that it has asked.

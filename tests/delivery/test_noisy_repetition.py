@@ -18,7 +18,7 @@ from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import Store
-from edge_sdk.methods.integers.messages import Changes, Integers
+from edge_sdk.methods.integers.vectors.messages import Changes, Integers
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of
 from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger, rho_of_answer
 from edge_sdk.wire.frames import Message

@@ -9,7 +9,7 @@ from docs import write_messages
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.configuration.assembly import settings_of as settings_of_run

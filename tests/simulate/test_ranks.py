@@ -12,7 +12,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import Robust
 from edge_sdk.methods.shared.aggregation.gather import MANY, Sum, add, carried, total

@@ -31,7 +31,7 @@ from edge_sdk.methods.fedal.device import DeviceState
 from edge_sdk.methods.fedal.distillation import Logits
 from edge_sdk.methods.fedal.messages import LOGITS, Consensus, Feedback, Local, Outputs, Settled
 from edge_sdk.methods.fedal.settings import Env, Settings
-from edge_sdk.methods.integers.privacy import OFF, Privacy, rounded_length
+from edge_sdk.methods.integers.vectors.privacy import OFF, Privacy, rounded_length
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.evaluation.healing import heal
 from edge_sdk.methods.shared.evaluation.spent import PrivacySpent

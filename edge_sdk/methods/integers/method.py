@@ -1,6 +1,6 @@
 """Integers around a method: its vectors travel as small integers, and it does not notice.
 
-    a question    the reference (reference.py) in place of the model, and the scale of the answers' integers
+    a question    the reference (vectors/reference.py) in place of the model, and the scale of the answers' integers
     an upload     the difference to the reference, rotated and rounded to the scale, error feedback added before
     at a hospital integers are added up, exactly and unopened; the method inside adds up zeros, weights and scores
     a sum         the integers' sum, with as many more bits as it takes
@@ -26,14 +26,14 @@ from dataclasses import replace
 from typing import Any, get_type_hints
 
 from edge_sdk.contract.method import Method, NodeEnv
-from edge_sdk.methods.integers import aggregator, device, hospital
-from edge_sdk.methods.integers.labels import label_type
-from edge_sdk.methods.integers.ledger import spent_by
-from edge_sdk.methods.integers.messages import Behind, Changes, Integers
-from edge_sdk.methods.integers.privacy import OFF, Privacy, check_privacy
-from edge_sdk.methods.integers.settings import Uploads, check_unopened, traffic_of
-from edge_sdk.methods.integers.states import IntegersState
-from edge_sdk.methods.integers.uploads import IntegersPlan
+from edge_sdk.methods.integers.tiers import aggregator, device, hospital
+from edge_sdk.methods.integers.tiers.states import IntegersState
+from edge_sdk.methods.integers.vectors.labels import label_type
+from edge_sdk.methods.integers.vectors.ledger import spent_by
+from edge_sdk.methods.integers.vectors.messages import Behind, Changes, Integers
+from edge_sdk.methods.integers.vectors.privacy import OFF, Privacy, check_privacy
+from edge_sdk.methods.integers.vectors.settings import Uploads, check_unopened, traffic_of
+from edge_sdk.methods.integers.vectors.uploads import IntegersPlan
 
 
 def rounded(

@@ -28,8 +28,8 @@ from dataclasses import replace
 from typing import Any
 
 from edge_sdk.contract.method import Method
-from edge_sdk.methods.integers.labels import label_type
-from edge_sdk.methods.integers.settings import Uploads, check_unopened, traffic_of
+from edge_sdk.methods.integers.vectors.labels import label_type
+from edge_sdk.methods.integers.vectors.settings import Uploads, check_unopened, traffic_of
 from edge_sdk.methods.secret.among_devices import among_aggregator, among_device, among_hospital
 from edge_sdk.methods.secret.messages.among_messages import (
     Agreement,

@@ -17,8 +17,8 @@ from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.privacy import NOISY, Privacy
-from edge_sdk.methods.integers.settings import Uploads, check_unopened, summing
+from edge_sdk.methods.integers.vectors.privacy import NOISY, Privacy
+from edge_sdk.methods.integers.vectors.settings import Uploads, check_unopened, summing
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import NONE, Robust, check_method
 from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS

@@ -15,7 +15,7 @@ from edge_sdk.algebra.privacy import epsilon_of
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.integers.privacy import OFF
+from edge_sdk.methods.integers.vectors.privacy import OFF
 from edge_sdk.methods.rollout.method import ROLLOUT
 from edge_sdk.nodes.configuration.assembly import method_of, privacy_of
 from edge_sdk.nodes.policy.budget import HOURS, is_within

@@ -26,8 +26,8 @@ from edge_sdk.contract.method import UP, Role, Step
 from edge_sdk.contract.run import Run, short
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.integers.messages import Changes
-from edge_sdk.methods.integers.states import IntegersState
+from edge_sdk.methods.integers.tiers.states import IntegersState
+from edge_sdk.methods.integers.vectors.messages import Changes
 from edge_sdk.methods.secret.messages.messages import NumberedQuestion
 from edge_sdk.nodes.configuration.assembly import own_settings, privacy_of
 from edge_sdk.nodes.policy.approvals import digest_of, read_table

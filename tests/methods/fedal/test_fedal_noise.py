@@ -20,7 +20,7 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.fedal.messages import HospitalLogits, Outputs, Settled
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.noise import LOCAL_NOISE, noise_of, round_within, shortened, vectors
-from edge_sdk.methods.integers.privacy import Privacy
+from edge_sdk.methods.integers.vectors.privacy import Privacy
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.evaluation.spent import PrivateProgress
 from edge_sdk.nodes.configuration.assembly import method_of

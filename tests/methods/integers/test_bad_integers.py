@@ -12,10 +12,10 @@ from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.integers.messages import Changes, Integers
 from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.rounded import DOWNWARD, Rounding, round_vector
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.messages import Changes, Integers
+from edge_sdk.methods.integers.vectors.rounded import DOWNWARD, Rounding, round_vector
+from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.evaluation.evaluation import Progress, evaluated

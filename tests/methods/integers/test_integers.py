@@ -10,9 +10,9 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.integers.messages import Behind, Changes, Integers
 from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.messages import Behind, Changes, Integers
+from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.shared.evaluation.evaluation import Progress, evaluated
 from tests.methods import contract
 from tests.methods.integers.plain_channel import Channel

@@ -13,12 +13,12 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.integers.messages import Changes, Integers
 from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.noise import round_within
-from edge_sdk.methods.integers.privacy import Privacy, noise_of
-from edge_sdk.methods.integers.rounded import UPWARD, Rounding
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.messages import Changes, Integers
+from edge_sdk.methods.integers.vectors.noise import round_within
+from edge_sdk.methods.integers.vectors.privacy import Privacy, noise_of
+from edge_sdk.methods.integers.vectors.rounded import UPWARD, Rounding
+from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.integers.messages import Changes, Integers
 from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.privacy import Privacy
+from edge_sdk.methods.integers.vectors.messages import Changes, Integers
+from edge_sdk.methods.integers.vectors.privacy import Privacy
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from tests.methods.integers.test_noise import BITS, CALM, Seeded, noisy, played

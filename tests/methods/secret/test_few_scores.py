@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra import rounding
-from edge_sdk.methods.integers.labels import label_type
-from edge_sdk.methods.integers.messages import Integers
+from edge_sdk.methods.integers.vectors.labels import label_type
+from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.secret.messages.forms import CountsKind, Flat, ScoresKind
 from edge_sdk.methods.secret.messages.upload_form import UploadKind
 from edge_sdk.methods.settling.method import Counts

@@ -8,7 +8,7 @@ import pytest
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.integers.messages import Changes
+from edge_sdk.methods.integers.vectors.messages import Changes
 from edge_sdk.methods.secret.messages.messages import Masked, NumberedQuestion
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of

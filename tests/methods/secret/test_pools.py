@@ -10,9 +10,9 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.integers.labels import label_type
-from edge_sdk.methods.integers.messages import Integers
-from edge_sdk.methods.integers.settings import why_opened
+from edge_sdk.methods.integers.vectors.labels import label_type
+from edge_sdk.methods.integers.vectors.messages import Integers
+from edge_sdk.methods.integers.vectors.settings import why_opened
 from edge_sdk.methods.secret.messages.messages import MaskedSum
 from edge_sdk.methods.secret.messages.pool_messages import NotPooled, PoolQuestion, PoolReady
 from edge_sdk.methods.secret.over_hospitals import pool_aggregator, pool_sums

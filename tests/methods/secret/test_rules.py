@@ -10,8 +10,8 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import EncodeError, PeerError, UsageError
 from edge_sdk.methods.augfl.messages import Counted
-from edge_sdk.methods.integers.messages import Integers
-from edge_sdk.methods.integers.rungs import RUNGS
+from edge_sdk.methods.integers.vectors.messages import Integers
+from edge_sdk.methods.integers.vectors.rungs import RUNGS
 from edge_sdk.methods.secret.messages.forms import PLAIN_NAMES, Flat, NumbersKind, ScoresKind
 from edge_sdk.methods.secret.messages.masking import context_of, put_on, ring_type
 from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum, NumberedQuestion, TooFew

@@ -8,7 +8,7 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.integers.settings import why_opened
+from edge_sdk.methods.integers.vectors.settings import why_opened
 from edge_sdk.methods.shared.evaluation import evaluation
 from edge_sdk.methods.shared.evaluation.evaluation import Report
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of

@@ -10,7 +10,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.augfl.settings import Settings as AugflSettings
 from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.methods.shared.membership import running

@@ -12,7 +12,7 @@ from edge_sdk.algebra.privacy import epsilon_of
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import Cancelled, PeerError, UsageError
-from edge_sdk.methods.integers.messages import Changes, Integers
+from edge_sdk.methods.integers.vectors.messages import Changes, Integers
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from edge_sdk.nodes.policy.allow import Allow, RunFacts, find_objections
 from edge_sdk.nodes.policy.approvals import digest_of

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract.sharing import PUBLIC
-from edge_sdk.methods.integers.messages import Octets
-from edge_sdk.methods.integers.states import Ring
+from edge_sdk.methods.integers.tiers.states import Ring
+from edge_sdk.methods.integers.vectors.messages import Octets
 from edge_sdk.methods.secret.messages.among_messages import Participants, to_octets
 from edge_sdk.methods.secret.messages.messages import SumForm, Words
 

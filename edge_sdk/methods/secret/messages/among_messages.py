@@ -18,7 +18,7 @@ from edge_sdk.algebra.shamir import SHARE
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.run import ID
 from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG
-from edge_sdk.methods.integers.messages import Octets
+from edge_sdk.methods.integers.vectors.messages import Octets
 from edge_sdk.methods.secret.messages.messages import MOST_TERMS, SumForm, Words, check_width
 
 FEW, UNSHARED, SPLIT, FALSE, REFUSED = "few", "unshared", "split", "false", "refused"

@@ -13,7 +13,7 @@ from edge_sdk.algebra.rounding import FEWEST, WIDEST
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.masks import TAG
 from edge_sdk.contract.run import ID
-from edge_sdk.methods.integers.messages import VECTORS, Octets, check_range
+from edge_sdk.methods.integers.vectors.messages import VECTORS, Octets, check_range
 
 Words = Annotated[npt.NDArray[np.uint64], Tensor((ANY,), "uint64")]
 MOST_TERMS = 1 << 14

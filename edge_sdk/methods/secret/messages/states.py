@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, make_dataclass
 from functools import cache
 from typing import Any
 
-from edge_sdk.methods.integers.messages import Octets
-from edge_sdk.methods.integers.states import Ring
+from edge_sdk.methods.integers.tiers.states import Ring
+from edge_sdk.methods.integers.vectors.messages import Octets
 from edge_sdk.methods.secret.messages.messages import SumForm, Words
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from edge_sdk.algebra import rounding
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.integers.labels import Paths, label_type
-from edge_sdk.methods.integers.messages import VECTORS, Integers
-from edge_sdk.methods.integers.rungs import RUNGS, rung_of, size_of
+from edge_sdk.methods.integers.vectors.labels import Paths, label_type
+from edge_sdk.methods.integers.vectors.messages import VECTORS, Integers
+from edge_sdk.methods.integers.vectors.rungs import RUNGS, rung_of, size_of
 from edge_sdk.methods.secret.messages.forms import (
     PLAIN_NAMES,
     Flat,

@@ -21,7 +21,7 @@ import numpy as np
 from edge_sdk.algebra import rounding
 from edge_sdk.contract.method import ME, OUT, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.integers.messages import Integers
+from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.secret.messages.messages import MaskedSum
 from edge_sdk.methods.secret.messages.plan import SecretPlan, says_nothing
 from edge_sdk.methods.secret.messages.pool_messages import (

@@ -16,7 +16,7 @@ import numpy as np
 from edge_sdk.algebra import rounding
 from edge_sdk.contract.masks import TAG
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.integers.messages import Integers
+from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.secret.messages.masking import cut
 from edge_sdk.methods.secret.messages.messages import MaskedSum, SumForm
 from edge_sdk.methods.secret.messages.plan import SecretPlan

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.integers.noise import noise_for
-from edge_sdk.methods.integers.uploads import IntegersPlan
+from edge_sdk.methods.integers.vectors.noise import noise_for
+from edge_sdk.methods.integers.vectors.uploads import IntegersPlan
 from edge_sdk.methods.shared.evaluation.spent import PrivacySpent
 
 

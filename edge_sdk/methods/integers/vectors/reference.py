@@ -24,9 +24,9 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.integers.messages import Change, Changes
-from edge_sdk.methods.integers.rounded import DOWNWARD, downward, read_vector, round_vector
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.messages import Change, Changes
+from edge_sdk.methods.integers.vectors.rounded import DOWNWARD, downward, read_vector, round_vector
+from edge_sdk.methods.integers.vectors.settings import Uploads
 
 FACTOR_BITS = 12
 """Bits of a number of a model's factors, at least: these err by a thousandth, where a difference may err by a fifth."""

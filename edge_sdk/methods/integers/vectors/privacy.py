@@ -29,7 +29,7 @@ from edge_sdk.algebra.rounding import MOST, WIDEST, largest, width
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.settings import Uploads
 
 NOISY: Mapping[str, Any] = {"bits": MOST, "down_bits": 8, "feedback": False}
 """Uploads of a run with noise where [run.uploads] does not say. Noise is spread over many steps: with few of them the

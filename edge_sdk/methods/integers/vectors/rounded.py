@@ -10,7 +10,7 @@ import numpy as np
 from edge_sdk.algebra import rotation, rounding
 from edge_sdk.algebra.vectors import Vector, length
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors.settings import Uploads
 
 UPWARD, DOWNWARD = 0x5550, 0x444F  # purposes of randomness, beyond those of any method
 

@@ -13,12 +13,12 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.integers import rungs
-from edge_sdk.methods.integers.labels import joined, parted, put_vectors, take_label, take_vectors
-from edge_sdk.methods.integers.messages import Integers
-from edge_sdk.methods.integers.privacy import Privacy
-from edge_sdk.methods.integers.rounded import UPWARD, read_vector, round_vector, upward
-from edge_sdk.methods.integers.settings import Uploads
+from edge_sdk.methods.integers.vectors import rungs
+from edge_sdk.methods.integers.vectors.labels import joined, parted, put_vectors, take_label, take_vectors
+from edge_sdk.methods.integers.vectors.messages import Integers
+from edge_sdk.methods.integers.vectors.privacy import Privacy
+from edge_sdk.methods.integers.vectors.rounded import UPWARD, read_vector, round_vector, upward
+from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.shared.aggregation.gather import has_diverged
 
 

@@ -11,14 +11,21 @@ import numpy as np
 from edge_sdk.algebra import rounding
 from edge_sdk.contract.method import ME, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.integers.asking import addressed, model_in, read_question
-from edge_sdk.methods.integers.device import answered
-from edge_sdk.methods.integers.labels import take_label
-from edge_sdk.methods.integers.messages import Behind, Changes, Integers
-from edge_sdk.methods.integers.noise import check_noisy
-from edge_sdk.methods.integers.reference import read
-from edge_sdk.methods.integers.states import IntegersState, Pending, first_state, state_around
-from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, check_upload, is_plain, open_upload, without_numbers
+from edge_sdk.methods.integers.tiers.asking import addressed, model_in, read_question
+from edge_sdk.methods.integers.tiers.device import answered
+from edge_sdk.methods.integers.tiers.states import IntegersState, Pending, first_state, state_around
+from edge_sdk.methods.integers.vectors.labels import take_label
+from edge_sdk.methods.integers.vectors.messages import Behind, Changes, Integers
+from edge_sdk.methods.integers.vectors.noise import check_noisy
+from edge_sdk.methods.integers.vectors.reference import read
+from edge_sdk.methods.integers.vectors.uploads import (
+    IntegersPlan,
+    Scale,
+    check_upload,
+    is_plain,
+    open_upload,
+    without_numbers,
+)
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 
 

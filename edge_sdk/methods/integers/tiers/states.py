@@ -13,9 +13,9 @@ import numpy.typing as npt
 from edge_sdk.algebra.arrays import ANY, Tensor, Values
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.traffic import VectorTraffic
-from edge_sdk.methods.integers.ledger import NoiseLedger
-from edge_sdk.methods.integers.reference import Reference
-from edge_sdk.methods.integers.uploads import Scale
+from edge_sdk.methods.integers.vectors.ledger import NoiseLedger
+from edge_sdk.methods.integers.vectors.reference import Reference
+from edge_sdk.methods.integers.vectors.uploads import Scale
 
 Ring = Annotated[npt.NDArray[np.uint32], Tensor((ANY,), "uint32")]
 

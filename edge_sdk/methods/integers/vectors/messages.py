@@ -13,7 +13,7 @@ from edge_sdk.algebra import rounding
 from edge_sdk.algebra.arrays import ANY, OrNone, Rank, Tensor, Values
 from edge_sdk.algebra.rounding import FEWEST, FINEST, MOST, WIDEST
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.methods.integers.labels import parted, put_vectors, take_label, take_vectors
+from edge_sdk.methods.integers.vectors.labels import parted, put_vectors, take_label, take_vectors
 from edge_sdk.methods.shared.aggregation.guard import Measurable, Measure
 
 Octets = Annotated[npt.NDArray[np.uint8], Tensor((ANY,), "uint8")]

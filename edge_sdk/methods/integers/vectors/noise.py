@@ -18,11 +18,11 @@ from edge_sdk.algebra.discrete import draw_gaussian
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.integers.labels import joined, label_type, take_label, take_vectors
-from edge_sdk.methods.integers.messages import Integers
-from edge_sdk.methods.integers.privacy import Noise, noise_of
-from edge_sdk.methods.integers.rounded import UPWARD, Rounding, upward
-from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, anchor_of
+from edge_sdk.methods.integers.vectors.labels import joined, label_type, take_label, take_vectors
+from edge_sdk.methods.integers.vectors.messages import Integers
+from edge_sdk.methods.integers.vectors.privacy import Noise, noise_of
+from edge_sdk.methods.integers.vectors.rounded import UPWARD, Rounding, upward
+from edge_sdk.methods.integers.vectors.uploads import IntegersPlan, Scale, anchor_of
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, has_diverged
 
 Whole = npt.NDArray[np.int64]

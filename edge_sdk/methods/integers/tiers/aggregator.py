@@ -12,14 +12,20 @@ from edge_sdk.algebra import rounding
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.integers import ledger as ledgers
-from edge_sdk.methods.integers.asking import addressed, factors_in, is_shown, model_in
-from edge_sdk.methods.integers.messages import Behind, Integers
-from edge_sdk.methods.integers.noise import check_noisy, noise_for
-from edge_sdk.methods.integers.reference import move
-from edge_sdk.methods.integers.rounded import upward
-from edge_sdk.methods.integers.states import IntegersState, NoisyState, first_state, noisy_state_around, state_around
-from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, check_upload, is_plain, open_upload
+from edge_sdk.methods.integers.tiers.asking import addressed, factors_in, is_shown, model_in
+from edge_sdk.methods.integers.tiers.states import (
+    IntegersState,
+    NoisyState,
+    first_state,
+    noisy_state_around,
+    state_around,
+)
+from edge_sdk.methods.integers.vectors import ledger as ledgers
+from edge_sdk.methods.integers.vectors.messages import Behind, Integers
+from edge_sdk.methods.integers.vectors.noise import check_noisy, noise_for
+from edge_sdk.methods.integers.vectors.reference import move
+from edge_sdk.methods.integers.vectors.rounded import upward
+from edge_sdk.methods.integers.vectors.uploads import IntegersPlan, Scale, check_upload, is_plain, open_upload
 
 FIRST = rounding.MOST
 """Bits of the first round's uploads, of whose size nothing is known: each is rounded to a scale of its own."""

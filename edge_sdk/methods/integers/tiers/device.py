@@ -8,18 +8,18 @@ from typing import Any
 
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.integers.asking import read_question
-from edge_sdk.methods.integers.messages import Behind, Changes
-from edge_sdk.methods.integers.noise import write_noisy
-from edge_sdk.methods.integers.reference import read
-from edge_sdk.methods.integers.states import (
+from edge_sdk.methods.integers.tiers.asking import read_question
+from edge_sdk.methods.integers.tiers.states import (
     BuildingState,
     IntegersState,
     building_state_around,
     first_state,
     state_around,
 )
-from edge_sdk.methods.integers.uploads import IntegersPlan, Scale, is_plain, write_upload
+from edge_sdk.methods.integers.vectors.messages import Behind, Changes
+from edge_sdk.methods.integers.vectors.noise import write_noisy
+from edge_sdk.methods.integers.vectors.reference import read
+from edge_sdk.methods.integers.vectors.uploads import IntegersPlan, Scale, is_plain, write_upload
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.evaluation.healing import heal
 

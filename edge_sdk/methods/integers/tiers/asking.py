@@ -13,10 +13,10 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Send
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.integers.labels import joined, parted, put_vectors, take_label, take_vectors
-from edge_sdk.methods.integers.messages import Changes
-from edge_sdk.methods.integers.reference import Reference, written
-from edge_sdk.methods.integers.uploads import Scale
+from edge_sdk.methods.integers.vectors.labels import joined, parted, put_vectors, take_label, take_vectors
+from edge_sdk.methods.integers.vectors.messages import Changes
+from edge_sdk.methods.integers.vectors.reference import Reference, written
+from edge_sdk.methods.integers.vectors.uploads import Scale
 
 
 def read_question(env: NodeEnv, traffic: VectorTraffic, model: Vector, m: Changes) -> Any:

@@ -1,0 +1,1 @@
+"""Vectors as integers: settings, rotation and rounding, noise and what it costs, uploads and the reference."""
