@@ -38,7 +38,7 @@ from edge_sdk.contract.node import Node
 from edge_sdk.contract.patience import list_deadlines
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
-from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, Runtime
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Complaint, Event, Report, mean_accuracies, mean_loss
 from edge_sdk.model.bundle import read_bundle

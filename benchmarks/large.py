@@ -27,7 +27,7 @@ from edge_sdk.contract.method import DOWN, UP, NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
-from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, Runtime
 from edge_sdk.replay.broker import Mosquitto
 from edge_sdk.wire.codec.codec import Codec
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.wire import CHILD, PARENT, assembly
 from edge_sdk.contract.run import Run
 from edge_sdk.hardware.bad_link import Proxy
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.replay.broker import Mosquitto
 from edge_sdk.wire.link import Backoff
 

@@ -40,7 +40,7 @@ from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, unchang
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
-from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, Runtime
 from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.codec.codec import Codec

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_sdk.live.log_guard import LogGuard
+from edge_sdk.live.loop.log_guard import LogGuard
 from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
 from tests.exports import list_operators_once
 

@@ -135,8 +135,8 @@ def check_pages(db: Database) -> None:
 
 def prepare_database(db: Database, path: Path, durability: str) -> None:
     """Check the version, choose how commits are made durable, make the tables."""
-    # The directory is this process's alone (live/directory.py locks it), so SQLite need not ask at each commit whether
-    # another process uses the file.
+    # The directory is this process's alone (live/presence/directory.py locks it), so SQLite need not ask at each commit
+    # whether another process uses the file.
     db.execute("pragma locking_mode = exclusive")
     found = db.execute("pragma user_version").fetchone()[0]
     if found not in (0, *BEFORE, FORMAT):

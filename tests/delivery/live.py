@@ -12,7 +12,7 @@ from typing import Any
 from edge_sdk.contract.method import Role
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import MessageCodec
-from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, Runtime
 from edge_sdk.wire.link import Backoff
 from tests.delivery import roles
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract.run import Run
-from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, Runtime
 from edge_sdk.nodes.configuration.assembly import is_secret, make_assembly, method_of, settings_of
 from edge_sdk.wire.link import Backoff
 from tests.methods.problems import TREE, envs_of

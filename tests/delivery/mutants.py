@@ -26,7 +26,7 @@ from edge_sdk.delivery.incoming import Incoming
 from edge_sdk.delivery.outgoing import Outgoing
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import Store
-from edge_sdk.live.membership import Membership
+from edge_sdk.live.membership.membership import Membership
 from edge_sdk.wire.frames import Message
 from tests.delivery.machine import Play, play
 

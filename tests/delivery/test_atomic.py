@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.atomic import replace_file, sweep_aside, sync_to_disk, write_bytes, write_text
-from edge_sdk.live.directory import NodeDirectory
+from edge_sdk.live.presence.directory import NodeDirectory
 
 
 def test_a_reader_finds_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import EncodedMessage
 from edge_sdk.delivery.outgoing import Outgoing
 from edge_sdk.delivery.store import Store
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually

@@ -111,7 +111,7 @@ def test_a_page_that_is_found_damaged_by_a_commit(
         plain(store, src, seq)
 
     broken: list[Store] = []
-    monkeypatch.setattr("edge_sdk.live.membership.DISK", 0.05)
+    monkeypatch.setattr("edge_sdk.live.membership.membership.DISK", 0.05)
     with playing(net.aggregator("a"), device):
         eventually(lambda: net.rounds >= 2)
         monkeypatch.setattr(Store, "save_received", malformed)

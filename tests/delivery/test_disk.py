@@ -22,8 +22,8 @@ from edge_sdk.delivery.outbox_table import OutboxTable
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import DiskError, Store
 from edge_sdk.errors import UsageError
-from edge_sdk.live.directory import NodeDirectory
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
+from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire.frames import Chunk, Message
 from tests.delivery import roles
@@ -54,7 +54,7 @@ class Full:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_sdk.live.membership.DISK", 0.2)
+    monkeypatch.setattr("edge_sdk.live.membership.membership.DISK", 0.2)
 
 
 @pytest.mark.usefixtures("soon")
@@ -93,7 +93,7 @@ def test_a_disk_that_fails_now_and_then_anywhere_loses_nothing_and_counts_nothin
     tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch, worker: bool
 ) -> None:
     """One write in forty, of any kind, in all three tiers; each round is whole and its sum is right."""
-    monkeypatch.setattr("edge_sdk.live.membership.DISK", 0.02)
+    monkeypatch.setattr("edge_sdk.live.membership.membership.DISK", 0.02)
     random = Random(7)
     disks = [Full(monkeypatch, *write, lambda *_: random.random() < 1 / 40) for write in WRITES]
     net = Net(tmp_path, quick.url, worker=worker)

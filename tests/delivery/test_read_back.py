@@ -19,7 +19,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.outbox_table import OutboxRow
 from edge_sdk.delivery.store import Job, Store
 from edge_sdk.errors import UsageError
-from edge_sdk.live.directory import as_decoded, decode_run, encode_run
+from edge_sdk.live.presence.directory import as_decoded, decode_run, encode_run
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated

@@ -23,7 +23,7 @@ from edge_sdk.data.npz import read_npz
 from edge_sdk.data.samples import read_samples
 from edge_sdk.data.traces import cut_windows, read_trace
 from edge_sdk.errors import AuscultError
-from edge_sdk.live.roster import Roster
+from edge_sdk.live.membership.roster import Roster
 from edge_sdk.model import bundle
 from edge_sdk.nodes.configuration.presets import SettingsFile
 from edge_sdk.nodes.configuration.settings import read_toml

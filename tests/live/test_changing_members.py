@@ -18,8 +18,8 @@ from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.sizes import Sizes
 from edge_sdk.delivery.store import Store
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.live.roster import Roster
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
+from edge_sdk.live.membership.roster import Roster
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Birth, pack_frame

@@ -26,7 +26,7 @@ MEASURED = Policy(quorum=1, deadline=20.0, measured=True, least=1.0)
 def test_a_device_that_hangs_holds_up_a_run_for_one_deadline_and_is_named(
     tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge_sdk.live.waiting_log.SHOWN", 0.2)
+    monkeypatch.setattr("edge_sdk.live.membership.waiting_log.SHOWN", 0.2)
     caplog.set_level("INFO", "auscult.node")
     net, go_on = Net(tmp_path, quick.url), threading.Event()
     hung = net.device("b", "agg", work=lambda round: go_on.wait(30) if round == 3 else None)

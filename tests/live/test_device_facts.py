@@ -14,9 +14,9 @@ import pytest
 
 from edge_sdk.contract.device_facts import BATTERY, BOARD, LONGEST, VERSION, DeviceFacts, check_told, clean, in_tenths
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.live.fleet_report import describe_child
-from edge_sdk.live.presence import Presence
-from edge_sdk.live.willingness import Willingness
+from edge_sdk.live.loop.fleet_report import describe_child
+from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.presence.presence import Presence
 from edge_sdk.nodes.device import machine_facts
 from edge_sdk.wire.frames import Birth, pack_frame, unpack_frame
 from tests.live.test_willing import header_of

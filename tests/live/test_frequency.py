@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.live import frequency
-from edge_sdk.live.frequency import Frequency
-from edge_sdk.live.presence import Child
+from edge_sdk.live.membership import rate_limit
+from edge_sdk.live.membership.rate_limit import Frequency
+from edge_sdk.live.presence.presence import Child
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import SMALLEST_CHUNK, Birth, pack_frame
@@ -36,8 +36,8 @@ def test_a_large_payload_costs_more_and_what_was_of_use_is_given_back() -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frequency, "RATE", 20.0)
-    monkeypatch.setattr(frequency, "BURST", 30.0)
+    monkeypatch.setattr(rate_limit, "RATE", 20.0)
+    monkeypatch.setattr(rate_limit, "BURST", 30.0)
 
 
 @pytest.mark.usefixtures("small")
@@ -72,7 +72,7 @@ def test_a_large_body_is_no_flood(tmp_path: Path, quick: LocalBroker) -> None:
     with playing(net.aggregator("h", size=250_000), hospital, device):
         eventually(lambda: net.rounds)
     chunks = 10**6 // SMALLEST_CHUNK
-    assert hospital.counters["messages_in.a"] > chunks > 2 * frequency.BURST, "the test is of many chunks"
+    assert hospital.counters["messages_in.a"] > chunks > 2 * rate_limit.BURST, "the test is of many chunks"
     assert not [name for name in hospital.counters if name.startswith("refused.frequency")]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
-from edge_sdk.live.lane import LaneWork
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.lane import LaneWork
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Birth, pack_frame

@@ -11,7 +11,7 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_sdk.live.log_guard import LINES, MOST, guard_log
+from edge_sdk.live.loop.log_guard import LINES, MOST, guard_log
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Birth, pack_frame
@@ -64,7 +64,7 @@ def test_what_is_said_too_often_is_counted(
     log: logging.Logger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("edge_sdk.live.log_guard.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("edge_sdk.live.loop.log_guard.time.monotonic", lambda: now[0])
     for i in range(5000):
         log.warning("%s: %s cannot take part: %s", "h", "a", i)
     log.warning("%s: %s cannot take part: %s", "h", "b", "no bundle")
@@ -81,7 +81,7 @@ def test_kinds_without_end_fill_no_log(
 ) -> None:
     """A peer may choose words that nobody has used before, so that each line is the first of its kind."""
     now = [1000.0]
-    monkeypatch.setattr("edge_sdk.live.log_guard.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("edge_sdk.live.loop.log_guard.time.monotonic", lambda: now[0])
     for i in range(20_000):
         log.warning("%s: %s", "h", f"{i} is no frame")
     assert len(caplog.messages) == MOST

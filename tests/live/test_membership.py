@@ -125,7 +125,7 @@ def test_who_leaves_is_not_here(tmp_path: Path, quick: LocalBroker) -> None:
 def test_two_processes_do_not_share_a_directory(
     tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge_sdk.live.directory.PATIENCE", 0.1)
+    monkeypatch.setattr("edge_sdk.live.presence.directory.PATIENCE", 0.1)
     net = Net(tmp_path, quick.url)
     first = net.device("a", "agg")
     with Live(first):

@@ -13,7 +13,7 @@ import pytest
 from edge_sdk.contract.method import Role
 from edge_sdk.contract.round import LEAP, Policy
 from edge_sdk.errors import Cancelled
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Progress, Report
 from edge_sdk.replay.broker import LocalBroker

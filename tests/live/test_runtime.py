@@ -10,7 +10,7 @@ import pytest
 from edge_sdk.contract.round import LEAP, Policy
 from edge_sdk.delivery.store import Store
 from edge_sdk.errors import Cancelled, UsageError
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.addresses import Tls, broker_at

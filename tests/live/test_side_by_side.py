@@ -10,7 +10,7 @@ import pytest
 
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually

@@ -15,7 +15,7 @@ from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.listing import list_some
 from edge_sdk.errors import PeerError
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Progress
 from edge_sdk.replay.broker import LocalBroker
@@ -30,8 +30,8 @@ YEAR = 365 * 24 * 3600.0
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_sdk.live.waiting_log.FIRST", 0.3)
-    monkeypatch.setattr("edge_sdk.live.waiting_log.AGAIN", 0.3)
+    monkeypatch.setattr("edge_sdk.live.membership.waiting_log.FIRST", 0.3)
+    monkeypatch.setattr("edge_sdk.live.membership.waiting_log.AGAIN", 0.3)
 
 
 @pytest.mark.usefixtures("soon")

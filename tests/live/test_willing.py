@@ -15,8 +15,8 @@ from edge_sdk.contract.method import NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.round import Policy, count_questions
 from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
-from edge_sdk.live.runtime import Runtime
-from edge_sdk.live.willingness import Willingness
+from edge_sdk.live.loop.runtime import Runtime
+from edge_sdk.live.membership.willingness import Willingness
 from edge_sdk.methods.shared.aggregation import draw
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire.frames import APPENDED, Birth, pack_frame, unpack_frame
@@ -80,7 +80,7 @@ def test_where_nobody_is_willing_the_run_waits(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("edge_sdk.live.waiting_log.FIRST", 0.2)
+    monkeypatch.setattr("edge_sdk.live.membership.waiting_log.FIRST", 0.2)
     net = Net(tmp_path, quick.url)
     a = Moody(net, "a")
     with playing(net.aggregator("h")):

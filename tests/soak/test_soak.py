@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.atomic import LOCK
-from edge_sdk.live.directory import lock_file
+from edge_sdk.live.presence.directory import lock_file
 from tests.soak.__main__ import wrong_rounds
 from tests.soak.gauges import MB, Gauges, Look
 from tests.soak.services import Services

@@ -15,7 +15,7 @@ import pytest
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.run import Run
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.nodes.device.pace import PROGRESS

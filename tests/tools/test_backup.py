@@ -15,7 +15,7 @@ import pytest
 
 from edge_sdk.cli import main
 from edge_sdk.contract.run import Run
-from edge_sdk.live.directory import NodeDirectory
+from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.nodes.models import kept_models
 
 RUN = Run(id="first", method="fedavg")

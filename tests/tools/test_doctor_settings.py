@@ -257,7 +257,7 @@ def test_a_mistake_in_the_file(place: Place, diagnose: Any) -> None:
 
 def test_a_node_that_runs_is_left_in_peace(place: Place, diagnose: Any) -> None:
     """A second connection of the same name would end the first."""
-    from edge_sdk.live.directory import NodeDirectory
+    from edge_sdk.live.presence.directory import NodeDirectory
 
     path = place.device()
     running = NodeDirectory(place.directory / "state" / "a", "normal")

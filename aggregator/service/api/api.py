@@ -28,7 +28,7 @@ from aggregator.service.database import audit
 from aggregator.service.database.database import Row
 from aggregator.service.runs import schedules
 from aggregator.service.runs.runs import NoSuchRunError, Wanted, add_run, change_run, find_run, list_runs, wanted_of
-from edge_sdk.live.fleet_report import STATES
+from edge_sdk.live.loop.fleet_report import STATES
 from edge_sdk.nodes.configuration.settings import from_mapping
 
 

@@ -18,7 +18,7 @@ from aggregator.service.application.view import list_needs
 from aggregator.service.console.pages import service_of
 from aggregator.service.database.database import audit, runs
 from aggregator.service.runs.runs import ACTIVE, FAILED, FINISHED, PAUSED, PROPOSED, QUEUED, RUNNING, STOPPED, list_runs
-from edge_sdk.live.fleet_report import STATES as DEVICE_STATES
+from edge_sdk.live.loop.fleet_report import STATES as DEVICE_STATES
 from edge_sdk.nodes.daemon.prometheus import PREFIX, escaped
 
 Sample = tuple[str, dict[str, str], float]

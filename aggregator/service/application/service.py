@@ -22,7 +22,7 @@ from aggregator.service.runs.device_overlap import PresentFleet
 from aggregator.service.runs.supervisor import SERVICE, Supervisor
 from edge_sdk.atomic import LOCK, make_private_directory, sweep_aside, write_text
 from edge_sdk.errors import UsageError
-from edge_sdk.live.directory import lock_file
+from edge_sdk.live.presence.directory import lock_file
 
 CONNECTION = "console.json"
 """Beside the database: address of the console, and a token for commands of this user on this machine."""

@@ -28,7 +28,7 @@ from aggregator.service.runs.runs import (
     list_actions,
     list_runs,
 )
-from edge_sdk.live.fleet_report import AWAY, HERE, REFUSES, TRAINING
+from edge_sdk.live.loop.fleet_report import AWAY, HERE, REFUSES, TRAINING
 from edge_sdk.methods.shared.aggregation.scores import UNTOLD
 
 RECENT = 6

@@ -64,7 +64,7 @@ hospitals = sql.Table(
     "hospitals",
     tables,
     sql.Column("name", sql.String(64), primary_key=True),
-    sql.Column("report", sql.JSON, nullable=False),  # the latest, as edge_sdk/live/fleet_report.py makes it
+    sql.Column("report", sql.JSON, nullable=False),  # the latest, as edge_sdk/live/loop/fleet_report.py makes it
     sql.Column("first_heard", sql.Float, nullable=False),
     sql.Column("last_heard", sql.Float, nullable=False),
 )

@@ -20,8 +20,8 @@ from aggregator.service.database.database import Database, Row, hospitals
 from aggregator.service.fleet.reports import read_report
 from aggregator.service.fleet.traffic import NewBytes
 from edge_sdk.errors import PeerError
-from edge_sdk.live.fleet_report import AGAIN, AWAY, CONNECTED, HERE, JOINING, REFUSES, TRAINING
-from edge_sdk.live.frequency import Frequency
+from edge_sdk.live.loop.fleet_report import AGAIN, AWAY, CONNECTED, HERE, JOINING, REFUSES, TRAINING
+from edge_sdk.live.membership.rate_limit import Frequency
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection

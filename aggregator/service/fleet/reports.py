@@ -10,8 +10,8 @@ from edge_sdk.contract.device_facts import LONGEST
 from edge_sdk.contract.limits import MOST_DEVICES
 from edge_sdk.contract.run import HEX, ID
 from edge_sdk.errors import PeerError
-from edge_sdk.live.fleet_report import CHANGES, MOST, STATES, VERSION
-from edge_sdk.live.roster import LARGEST
+from edge_sdk.live.loop.fleet_report import CHANGES, MOST, STATES, VERSION
+from edge_sdk.live.membership.roster import LARGEST
 from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.topics import MOST_LANES
 

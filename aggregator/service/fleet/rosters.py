@@ -21,7 +21,7 @@ from aggregator.service.database.database import Database, tables
 from aggregator.service.fleet.enrolment import Enrolment
 from aggregator.service.runs.queue import why_fixed_for_devices
 from aggregator.service.runs.runs import RUNNING, list_runs
-from edge_sdk.live.roster import LARGEST, VERSION
+from edge_sdk.live.membership.roster import LARGEST, VERSION
 from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.topics import ROSTERS, downward
 

@@ -1,9 +1,9 @@
 """Schedules of an event: a run begins when the hospitals have told of enough new labelled samples.
 
-Hospitals tell sums that never fall (edge_sdk/live/labels.py). A schedule keeps what each had told when it was made, and
-when it began a run last; what has come since is new, and what a hospital tells for the first time is new as a whole.
-While a run of the schedule waits, trains or is paused, samples only add up. The run is queued and the sums are noted in
-one transaction, so a kill at any moment leaves both or neither.
+Hospitals tell sums that never fall (edge_sdk/live/presence/labels.py). A schedule keeps what each had told when it was
+made, and when it began a run last; what has come since is new, and what a hospital tells for the first time is new as a
+whole. While a run of the schedule waits, trains or is paused, samples only add up. The run is queued and the sums are
+noted in one transaction, so a kill at any moment leaves both or neither.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from aggregator.service.runs.runs import Wanted, add_run, list_runs
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.data.traces import load_folder
 from edge_sdk.errors import UsageError
-from edge_sdk.live.fleet_report import NAMES
+from edge_sdk.live.loop.fleet_report import NAMES
 from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.replay.processes import NodeProcesses

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.atomic import write_text
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
 
 
 def list_counters(runtime: Runtime) -> dict[str, Any]:

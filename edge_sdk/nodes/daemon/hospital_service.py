@@ -16,8 +16,8 @@ from typing import Any
 
 from edge_sdk.data.patients import patients_of
 from edge_sdk.hardware.probe import peak_memory_mb
-from edge_sdk.live.roster import Roster
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
+from edge_sdk.live.membership.roster import Roster
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters
 from edge_sdk.nodes.daemon.settings_files import HospitalFile

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.errors import UsageError
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.background_work import SideWork
 from edge_sdk.nodes.daemon.certificate_renewal import Renewal

@@ -11,8 +11,8 @@ from edge_sdk.contract.limits import Limits, check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Cut, Stored
 from edge_sdk.errors import UsageError
-from edge_sdk.live.fleet_report import LEVELS, NOTHING
-from edge_sdk.live.labels import COHORT
+from edge_sdk.live.loop.fleet_report import LEVELS, NOTHING
+from edge_sdk.live.presence.labels import COHORT
 from edge_sdk.nodes.configuration.deadlines import AUTO, deadline_above, parse_deadline
 from edge_sdk.nodes.configuration.presets import RECOMMENDED
 from edge_sdk.nodes.configuration.private_table import Private

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from edge_sdk.live.runtime import LONGEST_NAP, Runtime
+from edge_sdk.live.loop.runtime import LONGEST_NAP, Runtime
 
 STUCK = 2 * LONGEST_NAP
 """Seconds after which a loop that has not gone round is stuck: it wakes by itself at least every LONGEST_NAP."""

@@ -1,4 +1,4 @@
-"""Rollouts and evaluations on a device beside its training: each in a lane of its own (live/lane.py).
+"""Rollouts and evaluations on a device beside its training: each in a lane of its own (live/loop/lane.py).
 
 A device trains in one run at a time, in its main lane. With `evaluations = n` it has n lanes more, in which nothing is
 trained. The first one takes rollouts and evaluations, the others take evaluations only: what a device predicts with is
@@ -19,9 +19,9 @@ from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.delivery.engine import Assembly
-from edge_sdk.live.lane import LaneWork
-from edge_sdk.live.permission import Permission
-from edge_sdk.live.willingness import Willingness
+from edge_sdk.live.loop.lane import LaneWork
+from edge_sdk.live.membership.permission import Permission
+from edge_sdk.live.membership.willingness import Willingness
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env, only_judges

@@ -18,9 +18,9 @@ from edge_sdk.contract.willing import Reason
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
-from edge_sdk.live.permission import Permission
-from edge_sdk.live.runtime import Assembly, Runtime
-from edge_sdk.live.willingness import Willingness
+from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.live.membership.permission import Permission
+from edge_sdk.live.membership.willingness import Willingness
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
 from edge_sdk.methods.shared.evaluation.reports import Diverged, Models
 from edge_sdk.model.model import Model

@@ -8,8 +8,8 @@ from pathlib import Path
 from edge_sdk.atomic import make_private_directory, write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.live.lane import RunLane
-from edge_sdk.live.node_lanes import NodeLanes
+from edge_sdk.live.loop.lane import RunLane
+from edge_sdk.live.loop.node_lanes import NodeLanes
 from edge_sdk.nodes.hospital.training import HospitalTraining
 
 LEFT = "left"

@@ -16,10 +16,10 @@ from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.patients import Patients
 from edge_sdk.delivery.counters import RestOfCounters
 from edge_sdk.errors import UsageError
-from edge_sdk.live.fleet_report import NOTHING
-from edge_sdk.live.labels import COHORT, LabelSum
-from edge_sdk.live.lane import RunLane
-from edge_sdk.live.runtime import Assembly, Runtime
+from edge_sdk.live.loop.fleet_report import NOTHING
+from edge_sdk.live.loop.lane import RunLane
+from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.live.presence.labels import COHORT, LabelSum
 from edge_sdk.methods.shared.evaluation.reports import Complaint
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.split_model import SplitModel
@@ -58,7 +58,8 @@ class Hospital:
         allow: which runs reach its devices; None: all.
         enrolled: devices that a service has enrolled for it count beside `devices`, and come and go during a run.
         masks: its keys for sums over hospitals; None: it takes part in no such run.
-        label_cohort: devices that have had new labels before it tells a console of the sum, see `live/labels.py`.
+        label_cohort: devices that have had new labels before it tells a console of the sum, see
+            `live/presence/labels.py`.
         evaluations: rollouts and evaluations that may go on here beside a training; its devices have the same setting.
         trainings: that may go on here side by side, none of whose devices is in another one.
         kinds: name -> devices that have another bundle than `bundle`, and which one.

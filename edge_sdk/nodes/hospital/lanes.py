@@ -13,8 +13,8 @@ from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
-from edge_sdk.live.lane import LaneWork
-from edge_sdk.live.permission import Permission
+from edge_sdk.live.loop.lane import LaneWork
+from edge_sdk.live.membership.permission import Permission
 from edge_sdk.methods.rollout.messages import VersionTaken
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env

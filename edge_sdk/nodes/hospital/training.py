@@ -17,8 +17,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.patients import Patients
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
-from edge_sdk.live.lane import LaneWork
-from edge_sdk.live.permission import Permission
+from edge_sdk.live.loop.lane import LaneWork
+from edge_sdk.live.membership.permission import Permission
 from edge_sdk.methods.rollout.messages import VersionTaken
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Complaint

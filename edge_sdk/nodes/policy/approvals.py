@@ -22,7 +22,7 @@ import msgpack  # type: ignore[import-untyped]
 from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.live.directory import as_decoded
+from edge_sdk.live.presence.directory import as_decoded
 
 ASKED, DECIDED, SPENT = "runs-asked.json", "runs-decided.json", "runs-bytes.json"
 MOST = 100

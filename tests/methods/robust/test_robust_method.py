@@ -12,7 +12,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.contract.method import UP
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.live.directory import decode_run, encode_run
+from edge_sdk.live.presence.directory import decode_run, encode_run
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.robust import rules
 from edge_sdk.methods.robust.method import robust

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.methods.shared.evaluation import evaluation
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.nodes.configuration.assembly import make_assembly

@@ -5,7 +5,7 @@ import pytest
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.live.directory import decode_run, encode_run
+from edge_sdk.live.presence.directory import decode_run, encode_run
 from edge_sdk.methods.integers.vectors.messages import Changes, Integers
 from edge_sdk.methods.shared.evaluation.evaluation import Report
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of

@@ -12,7 +12,7 @@ import pytest
 
 from edge_sdk.delivery.store import Store
 from edge_sdk.errors import UsageError
-from edge_sdk.live.directory import NodeDirectory
+from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.nodes.configuration.settings import text_without_passwords
 from edge_sdk.nodes.daemon import counter_files
 from edge_sdk.nodes.models import kept_models

@@ -14,7 +14,7 @@ from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.node import Node, with_record
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.live.directory import NodeDirectory
+from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.methods.shared.aggregation.guard import Guard
 from edge_sdk.nodes.daemon.hospital_service import HospitalService
 from edge_sdk.nodes.daemon.prometheus import exposition

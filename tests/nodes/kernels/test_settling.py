@@ -14,7 +14,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import Augment, augment, with_copies
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
-from edge_sdk.live.directory import LATER, decode_run, encode_run
+from edge_sdk.live.presence.directory import LATER, decode_run, encode_run
 from edge_sdk.methods.settling.method import Choice
 from edge_sdk.methods.shared.evaluation.reports import Event, Models
 from edge_sdk.methods.shared.training.local import gradient, steady_gradient

@@ -15,7 +15,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
-from edge_sdk.live.runtime import Runtime
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.nodes.hospital.hospital import Hospital

@@ -20,7 +20,7 @@ from aggregator.service.fleet.rosters import LEAP, Rosters
 from aggregator.service.runs.runs import NotPossibleError
 from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
-from edge_sdk.live.roster import read_roster
+from edge_sdk.live.membership.roster import read_roster
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.settings_files import HospitalFile
 from edge_sdk.tools.certificates import load_certificate

@@ -12,9 +12,9 @@ import pytest
 from aggregator.service.fleet.monitor import to_hospital, to_report
 from aggregator.service.fleet.reports import read_report
 from edge_sdk.errors import PeerError
-from edge_sdk.live.fleet_report import AGAIN, COUNTS, NAMES, FleetReporter
-from edge_sdk.live.frequency import Frequency
-from edge_sdk.live.presence import Child
+from edge_sdk.live.loop.fleet_report import AGAIN, COUNTS, NAMES, FleetReporter
+from edge_sdk.live.membership.rate_limit import Frequency
+from edge_sdk.live.presence.presence import Child
 
 MANY = 300
 TOPIC = "auscult/v1/cloud/north/up/f"

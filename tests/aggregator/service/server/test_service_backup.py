@@ -16,7 +16,7 @@ from aggregator.service.runs.runs import Wanted, add_run, find_run
 from aggregator.service.server.backup import ROWS, back_up, restore
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.live.directory import NodeDirectory
+from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.tools.backup import back_up as back_up_node
 from tests.aggregator.service.conftest import CLASSES, PASSWORD
 from tests.aggregator.service.console.test_pages import fill

@@ -1,6 +1,6 @@
 """Asks a node's application again and again whether it wants to train, and tells the parent when that has changed.
 
-Where its owner lets it, a device also tells how many windows were given a label, in steps (see labels.py)."""
+Where its owner lets it, a device also tells how many windows were given a label, in steps (see presence/labels.py)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from math import inf
 from edge_sdk.contract.device_facts import DeviceFacts
 from edge_sdk.contract.limits import MOST_LABELLED
 from edge_sdk.contract.willing import Reason
-from edge_sdk.live.announcer import Announcer
-from edge_sdk.live.labels import DEVICE_STEP, in_steps
-from edge_sdk.live.membership import Membership
+from edge_sdk.live.membership.membership import Membership
+from edge_sdk.live.presence.announcer import Announcer
+from edge_sdk.live.presence.labels import DEVICE_STEP, in_steps
 
 
 class Willingness:

@@ -3,10 +3,10 @@
 One turn of the loop reads all there is, makes one commit for all of it, and publishes. So nothing leaves before it is
 saved, and many messages share a commit.
 
-What is read goes to `dispatcher.py`, and from there to the session or, where a peer speaks of itself, to
-`neighbours.py`. `membership.py` decides in which run the node has a session. What leaves goes through `publisher.py`
-(messages) and `announcer.py` (births, hellos, goodbyes). A node has these once for each of its lanes (`lane.py`): as a
-rule there is one, and further ones are for runs beside it.
+What is read goes to `membership/dispatcher.py`, and from there to the session or, where a peer speaks of itself, to
+`membership/neighbours.py`. `membership/membership.py` decides in which run the node has a session. What leaves goes
+through `presence/publisher.py` (messages) and `presence/announcer.py` (births, hellos, goodbyes). A node has these once
+for each of its lanes (`lane.py`): as a rule there is one, and further ones are for runs beside it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly as Assembly
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
-from edge_sdk.live.fleet_report import NOTHING, FleetReporter
-from edge_sdk.live.gauges import CounterLog, name_peers, read_gauges
-from edge_sdk.live.lane import LaneWork, Surroundings, nothing_told
-from edge_sdk.live.log_guard import guard_log
-from edge_sdk.live.node_lanes import NodeLanes
-from edge_sdk.live.node_names import check_names
-from edge_sdk.live.permission import Permission
-from edge_sdk.live.presence import Presence
-from edge_sdk.live.willingness import Willingness
+from edge_sdk.live.loop.fleet_report import NOTHING, FleetReporter
+from edge_sdk.live.loop.gauges import CounterLog, name_peers, read_gauges
+from edge_sdk.live.loop.lane import LaneWork, Surroundings, nothing_told
+from edge_sdk.live.loop.log_guard import guard_log
+from edge_sdk.live.loop.node_lanes import NodeLanes
+from edge_sdk.live.membership.permission import Permission
+from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.presence.node_names import check_names
+from edge_sdk.live.presence.presence import Presence
 from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.links import LinkMaker, close_links, make_tls_contexts
@@ -207,7 +207,7 @@ class Runtime:
         return found | self.waiting_log.gauges(time.monotonic()) | name_peers(self, self.dispatcher.heard_at)
 
     def waiting(self) -> dict[str, Any]:
-        """What this node waits for, since when, and for whom (see waiting_log.py). From any thread."""
+        """What this node waits for, since when, and for whom (see membership/waiting_log.py). From any thread."""
         return self.waiting_log.status(time.monotonic())
 
     # -- from any thread, also from a signal handler

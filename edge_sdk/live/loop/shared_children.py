@@ -14,7 +14,7 @@ from dataclasses import replace
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
-from edge_sdk.live.lane import LaneWork, RunLane, Surroundings
+from edge_sdk.live.loop.lane import LaneWork, RunLane, Surroundings
 
 MAIN, UNNUMBERED = 0, -1
 """Numbers of the main lane and of one that nobody above speaks in."""

@@ -21,11 +21,11 @@ from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import DiskError, Store, StoreDamaged, finding_damage
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.live.announcer import Announcer, Standing
-from edge_sdk.live.directory import NodeDirectory, decode_run, encode_run, is_same_training
-from edge_sdk.live.offers import assemble_offered
-from edge_sdk.live.presence import Presence
-from edge_sdk.live.turns import Turns
+from edge_sdk.live.membership.offers import assemble_offered
+from edge_sdk.live.membership.rival_parents import Turns
+from edge_sdk.live.presence.announcer import Announcer, Standing
+from edge_sdk.live.presence.directory import NodeDirectory, decode_run, encode_run, is_same_training
+from edge_sdk.live.presence.presence import Presence
 from edge_sdk.wire.frames import Hello
 
 GRACE = 5.0  # seconds that a call may take to notice that the node is stopping

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.live.directory import decode_run
-from edge_sdk.live.membership import Membership
+from edge_sdk.live.membership.membership import Membership
+from edge_sdk.live.presence.directory import decode_run
 
 
 class Owner(Protocol):

@@ -6,7 +6,7 @@
       birth (nonce)             ──>    greeted with a hello; sent what waits for it if it is in this run
            <──  hello (disk, run)      the child can be sent messages from now on; a new run is taken up
 
-`presence.py` keeps who is here, and `announcer.py` publishes what this node says of itself.
+`presence/presence.py` keeps who is here, and `presence/announcer.py` publishes what this node says of itself.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.errors import UsageError
-from edge_sdk.live.announcer import Announcer
-from edge_sdk.live.directory import decode_run
-from edge_sdk.live.labels import LabelSum
-from edge_sdk.live.membership import Membership
-from edge_sdk.live.presence import REASON, Child, Presence, describe_refusals
+from edge_sdk.live.membership.membership import Membership
+from edge_sdk.live.presence.announcer import Announcer
+from edge_sdk.live.presence.directory import decode_run
+from edge_sdk.live.presence.labels import LabelSum
+from edge_sdk.live.presence.presence import REASON, Child, Presence, describe_refusals
 from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
 from edge_sdk.wire.link import Link

@@ -20,12 +20,12 @@ from typing import Any, Protocol
 from edge_sdk.contract.device_facts import DeviceFacts, clean
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
-from edge_sdk.live.dispatcher import Dispatcher
-from edge_sdk.live.neighbours import Neighbours
-from edge_sdk.live.node_lanes import NodeLanes
-from edge_sdk.live.presence import Child, Presence
-from edge_sdk.live.publisher import Publisher
-from edge_sdk.live.waiting_log import SHOWN, WaitingLog
+from edge_sdk.live.loop.node_lanes import NodeLanes
+from edge_sdk.live.membership.dispatcher import Dispatcher
+from edge_sdk.live.membership.neighbours import Neighbours
+from edge_sdk.live.membership.waiting_log import SHOWN, WaitingLog
+from edge_sdk.live.presence.presence import Child, Presence
+from edge_sdk.live.presence.publisher import Publisher
 from edge_sdk.version import find_version
 from edge_sdk.wire.topics import ALL, REPORTS, upward
 

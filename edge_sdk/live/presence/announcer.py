@@ -14,9 +14,9 @@ from typing import Any
 from edge_sdk.contract.device_facts import DeviceFacts
 from edge_sdk.contract.run import Run
 from edge_sdk.contract.willing import Reason
-from edge_sdk.live.directory import encode_run
-from edge_sdk.live.presence import Presence
-from edge_sdk.live.publisher import Publisher
+from edge_sdk.live.presence.directory import encode_run
+from edge_sdk.live.presence.presence import Presence
+from edge_sdk.live.presence.publisher import Publisher
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Birth, Hello, pack_frame
 from edge_sdk.wire.link import Link

@@ -9,7 +9,7 @@ from typing import Any
 from edge_sdk.contract import round as rounds
 from edge_sdk.delivery.listing import list_some
 from edge_sdk.delivery.session import Session
-from edge_sdk.live.presence import Presence
+from edge_sdk.live.presence.presence import Presence
 
 FIRST, AGAIN = 30.0, 600.0  # seconds of waiting until it is said, and until it is said once more
 SHOWN = 5.0  # seconds of waiting from which a child is named among the gauges

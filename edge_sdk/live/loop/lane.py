@@ -23,17 +23,17 @@ from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import Store
-from edge_sdk.live.announcer import Announcer
-from edge_sdk.live.changes import RequestedChanges
-from edge_sdk.live.directory import NodeDirectory
-from edge_sdk.live.dispatcher import Dispatcher
-from edge_sdk.live.membership import GRACE, Membership
-from edge_sdk.live.neighbours import Neighbours
-from edge_sdk.live.permission import Permission
-from edge_sdk.live.presence import Presence
-from edge_sdk.live.publisher import Publisher
-from edge_sdk.live.waiting_log import WaitingLog
-from edge_sdk.live.willingness import Willingness
+from edge_sdk.live.membership.changes import RequestedChanges
+from edge_sdk.live.membership.dispatcher import Dispatcher
+from edge_sdk.live.membership.membership import GRACE, Membership
+from edge_sdk.live.membership.neighbours import Neighbours
+from edge_sdk.live.membership.permission import Permission
+from edge_sdk.live.membership.waiting_log import WaitingLog
+from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.presence.announcer import Announcer
+from edge_sdk.live.presence.directory import NodeDirectory
+from edge_sdk.live.presence.presence import Presence
+from edge_sdk.live.presence.publisher import Publisher
 from edge_sdk.wire.link import Link
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
-from edge_sdk.live.dispatcher import Dispatcher
-from edge_sdk.live.lane import LaneWork, RunLane, Surroundings
-from edge_sdk.live.shared_children import share_children
+from edge_sdk.live.loop.lane import LaneWork, RunLane, Surroundings
+from edge_sdk.live.loop.shared_children import share_children
+from edge_sdk.live.membership.dispatcher import Dispatcher
 from edge_sdk.wire import topics
 
 

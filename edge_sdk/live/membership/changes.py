@@ -10,8 +10,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.delivery.session import Session
 from edge_sdk.errors import UsageError
-from edge_sdk.live.membership import Membership
-from edge_sdk.live.offers import assemble_offered
+from edge_sdk.live.membership.membership import Membership
+from edge_sdk.live.membership.offers import assemble_offered
 
 
 @dataclass
