@@ -1,4 +1,5 @@
-"""Tests of simulate/memory.py, in a process of its own: what the C library keeps holds for a whole process."""
+"""Tests of simulate/processes/memory.py, in a process of its own: what the C library keeps holds for a whole
+process."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ import sys
 
 import pytest
 
-from edge_sdk.simulate.memory import searching_rarely
+from edge_sdk.simulate.processes.memory import searching_rarely
 
 COUNT = """
 import resource, sys
 import numpy as np
-from edge_sdk.simulate.memory import keep_freed_memory
+from edge_sdk.simulate.processes.memory import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 def work():

@@ -1,11 +1,11 @@
-"""Tests of simulate/pace.py on a clock that is set by hand."""
+"""Tests of simulate/network/checkpoint_pace.py on a clock that is set by hand."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from math import inf
 
-from edge_sdk.simulate.pace import SHARE, SavingPace
+from edge_sdk.simulate.network.checkpoint_pace import SHARE, SavingPace
 
 
 class Hand:

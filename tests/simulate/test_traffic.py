@@ -1,4 +1,4 @@
-"""Tests of simulate/traffic.py."""
+"""Tests of simulate/sums/traffic.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from edge_sdk.simulate.traffic import Traffic
+from edge_sdk.simulate.sums.traffic import Traffic
 
 
 @dataclass(frozen=True)

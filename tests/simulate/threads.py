@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
-from edge_sdk.simulate.behaviour import Behaviour, ClientHabits
-from edge_sdk.simulate.build import NetworkPlan, make_network
-from edge_sdk.simulate.crowd import Crowd
-from edge_sdk.simulate.ranks import OneRank
+from edge_sdk.simulate.clients.behaviour import Behaviour, ClientHabits
+from edge_sdk.simulate.clients.crowd import Crowd
+from edge_sdk.simulate.network.build import NetworkPlan, make_network
+from edge_sdk.simulate.processes.ranks import OneRank
 from tests.methods.contract import fingerprint
 from tests.methods.problems import LAYOUT, PATIENT, SEED, TREE, envs_of
 

@@ -2,7 +2,7 @@
 
 Each rank writes a file of its own; when all have, rank 0 notes the number of the checkpoint in a file that changes in
 one piece. What was drawn, asked and answered since is done again, with the same result: roles are pure, and records of
-clients are never written over (states.py).
+clients are never written over (clients/states.py).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from edge_sdk.atomic import sync_to_disk, write_bytes, write_text
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract.records import changed
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.simulate.build import BATCH, NetworkPlan
-from edge_sdk.simulate.light import Light, as_light, as_sent, ready_to_add, stand_in
-from edge_sdk.simulate.network import Happening, SimulatedNetwork
-from edge_sdk.simulate.states import Place
-from edge_sdk.simulate.tallies import written_out
+from edge_sdk.simulate.clients.states import Place
+from edge_sdk.simulate.network.build import BATCH, NetworkPlan
+from edge_sdk.simulate.network.network import Happening, SimulatedNetwork
+from edge_sdk.simulate.sums.light_uploads import Light, as_light, as_sent, ready_to_add, stand_in
+from edge_sdk.simulate.sums.tallies import written_out
 from edge_sdk.wire.codec.codec import Codec
 
 FORMAT = 1

@@ -21,12 +21,12 @@ from edge_sdk.replay.cohorts.form import check_options, form_cohort
 from edge_sdk.replay.cohorts.ready import is_ready
 from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files
 from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
-from edge_sdk.simulate.behaviour import Behaviour
-from edge_sdk.simulate.bootstrap import BootstrappedClients
-from edge_sdk.simulate.drawn import DrawnClients, make_pools
-from edge_sdk.simulate.epochs import CALLS, EPOCH
-from edge_sdk.simulate.numbered import NumberedClients, make_tree, number_of
-from edge_sdk.simulate.population import Population, StoredPopulation
+from edge_sdk.simulate.clients.behaviour import Behaviour
+from edge_sdk.simulate.clients.bootstrap import BootstrappedClients
+from edge_sdk.simulate.clients.drawn import DrawnClients, make_pools
+from edge_sdk.simulate.clients.numbered import NumberedClients, make_tree, number_of
+from edge_sdk.simulate.clients.population import Population, StoredPopulation
+from edge_sdk.simulate.training.epochs import CALLS, EPOCH
 
 Say = Callable[[str], None]
 LARGE = 1000
@@ -49,9 +49,10 @@ class Simulation:
         deadline: seconds of that clock after which a hospital goes on without answers that have not come.
         quorum: answers without which it does not.
         targets: accuracies of which it is told when, and after how many bytes, they are reached.
-        save_every: seconds between two checkpoints, at most; inf: there are none. See pace.py.
+        save_every: seconds between two checkpoints, at most; inf: there are none. See network/checkpoint_pace.py.
         calls: "epoch": a client makes all steps of an epoch in one call of onnxruntime, where that gives the same bits;
-            "step": one by one; "cohort": with those of other clients on torch, within rounding of that (together.py).
+            "step": one by one; "cohort": with those of other clients on torch, within rounding of that
+            (training/batched_clients.py).
     """
 
     replay: Replay

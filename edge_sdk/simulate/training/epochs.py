@@ -29,11 +29,12 @@ from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.model.tensor_session import choose_form
 from edge_sdk.model.theta_tensors import ThetaTensor
 from edge_sdk.model.whole_batches import find_least
-from edge_sdk.simulate.ranks import Ranks
+from edge_sdk.simulate.processes.ranks import Ranks
 
 EPOCH, STEP, COHORT = "epoch", "step", "cohort"
 CALLS = (EPOCH, STEP, COHORT)
-"""Ways to train: a call for all steps of an epoch, for each step, or for the steps of many clients (together.py)."""
+"""Ways to train: a call for all steps of an epoch, for each step, or for the steps of many clients
+(batched_clients.py)."""
 Array = npt.NDArray[Any]
 Terms = frozenset[str]
 """What a step has beside its gradient: "damp", "base", "push", as `edge_sdk.models.derive.epoch` names them."""

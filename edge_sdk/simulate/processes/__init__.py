@@ -1,0 +1,1 @@
+"""The processes of a simulation: ranks, their connections, Ray, and memory."""

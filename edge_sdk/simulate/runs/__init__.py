@@ -1,0 +1,1 @@
+"""Whole simulations, from the command line to the result."""

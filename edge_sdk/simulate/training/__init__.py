@@ -1,0 +1,1 @@
+"""Training of many clients with few calls."""
