@@ -13,7 +13,7 @@ that are here by then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, get_type_hints
@@ -38,10 +38,9 @@ from edge_sdk.methods.shared.evaluation.reports import (
     judge_test,
     with_forest,
 )
-from edge_sdk.methods.shared.evaluation.spent import told_with
+from edge_sdk.methods.shared.evaluation.spent import priced
 
 __all__ = ["Evaluate", "Finished", "Models", "Progress", "Report", "Scores", "Watched", "evaluated"]
-
 
 LONGEST = 500
 """Characters of a reason that are kept: some of them were the peer's."""
@@ -324,18 +323,12 @@ def aggregator(method: Method, every: int) -> Role:
     return wrapped(inner, receive, close, unread)
 
 
-def priced(method: Method, env: NodeEnv, state: Any, sends: Sequence[Send]) -> Sequence[Send]:
-    """The sends, with what the run has told about a device so far in each event, where devices add noise."""
-    return sends if method.spent is None else told_with(method.spent(env, state), sends)
-
-
 def resumed(env: NodeEnv, s: Watched, questions: list[Send], method: Method) -> Step:
     """The aggregator after an evaluation: back to the method, or to the end."""
     report = Send(OUT, Report(s.round, sums_of(s), s.final))
     if not s.final:
         return s, [report, *questions]
-    words = last_words(env, s.heard, s.round, method.show(env, s.inner))
-    return s, [report, *words]
+    return s, [report, *last_words(env, s.heard, s.round, method.show(env, s.inner))]
 
 
 def asking(sends: Any) -> list[Send]:
@@ -351,9 +344,8 @@ def last_words(
         forward: hospital: makes what each child is shown.
     """
     others = tuple(sorted({*env.here, *env.sizes} - {*heard}))
-    told = Finished(round)
     if forward is None or shown is None:
         to_others = [Send(others, Finished(round, shown), answer=False)]
     else:
         to_others = [Send(d, Finished(round, forward(env, shown, d, True)), answer=False) for d in others]
-    return [Send(heard, told, answer=False), *to_others, Send(OUT, told)]
+    return [Send(heard, Finished(round), answer=False), *to_others, Send(OUT, Finished(round))]

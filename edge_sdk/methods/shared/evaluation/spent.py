@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from edge_sdk.contract.method import OUT, Send
+from edge_sdk.contract.method import OUT, Method, NodeEnv, Send
 from edge_sdk.methods.shared.evaluation.reports import Progress, Report
 
 
@@ -58,6 +58,11 @@ def with_spent(line: dict[str, Any], spent: PrivacySpent) -> dict[str, Any]:
 
 def to_words(spent: PrivacySpent) -> str:
     return f"epsilon {spent.epsilon:.3g} (of the models {spent.epsilon_model:.3g}) at delta {spent.delta:g}"
+
+
+def priced(method: Method, env: NodeEnv, state: Any, sends: Sequence[Send]) -> Sequence[Send]:
+    """The sends, with what the run has told about a device so far in each event, where devices add noise."""
+    return sends if method.spent is None else told_with(method.spent(env, state), sends)
 
 
 def told_with(spent: PrivacySpent, sends: Sequence[Send]) -> list[Send]:
