@@ -145,9 +145,8 @@ def parse(data: bytes) -> Bundle:
     try:
         check_manifest(manifest, parts)
         layout = read_layout(parts, "layout.json", "theta0", manifest["parameters"])
-        buffers = (
-            read_layout(parts, "buffers.json", "buffers0", manifest["buffers"]) if manifest["buffers"] else Layout(())
-        )
+        count = manifest["buffers"]
+        buffers = read_layout(parts, "buffers.json", "buffers0", count) if count else Layout(())
         for name, entry in manifest["graphs"].items():
             for form, native in list_forms(name, entry, layout, parts):
                 check_graph(name, form, native)
@@ -272,8 +271,7 @@ def check_inputs(inputs: Any) -> None:
         check_dims(f"inputs[{i}]", fields.get("shape"))
         integers = fields.get("dtype") == "int64" and is_count(fields.get("below"))
         if not isinstance(fields.get("name"), str) or not (integers or fields.get("dtype") == "float32"):
-            got = str(fields)[:100]
-            raise BundleError(f"inputs[{i}]: expected a name and float32, or int64 with `below`; got {got}")
+            raise BundleError(f"inputs[{i}]: {str(fields)[:100]}, expected a name and float32, or int64 with `below`")
 
 
 def check_graph_entry(name: str, entry: Json) -> None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.errors import Cancelled, UsageError
-from edge_sdk.model import inputs
+from edge_sdk.errors import UsageError
+from edge_sdk.model import bound, inputs
+from edge_sdk.model.bound import FORWARD_BATCH, Cancel, GradFn, OutputFn, ScoreFn
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.model.dropout import MASKS, step_masks
 from edge_sdk.model.front import KEPT_LIMIT, BoundSamples, compute_front, uses_front
@@ -28,16 +29,9 @@ from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
 from edge_sdk.model.tensor_session import open_session
 from edge_sdk.model.theta_tensors import ThetaTensors
-from edge_sdk.model.whole_batches import check_chosen, check_step
+from edge_sdk.model.whole_batches import check_step
 
-GradFn = Callable[..., tuple[float, Vector]]
 Random = np.random.Generator
-ScoreFn = Callable[[Vector], Mapping[str, float]]
-OutputFn = Callable[[Vector], Floats]
-Cancel = Callable[[], bool]
-
-FORWARD_BATCH = 64
-"""Samples that go through a forward graph at once: larger batches are hardly faster and cost a device its memory."""
 
 log = logging.getLogger(__name__)
 
@@ -245,62 +239,16 @@ class Model:
             Cancelled: `cancel()` was true.
         """
         rows = self.bind(x)
-        y, graph = self.targets(y, len(rows)), rows.choose("loss_grad")
-        most = 0 if self.drop_sites or len(self.buffers0) else self.max_batch
-
-        def gradient(theta: Vector, indices: Any = None, random: Random | None = None) -> tuple[float, Vector]:
-            chosen = np.arange(len(rows)) if indices is None else np.asarray(indices)
-            check_chosen(self.bundle.manifest, len(chosen))
-            theta, loss = self.parameters(theta), 0.0
-            if len(chosen) <= most and (cancel is None or not cancel()):  # as nearly always: no array but these
-                feeds = rows.feed(graph, theta, chosen)
-                feeds |= {"y": y[chosen], "weights": inputs.even_weights(len(chosen))}
-                part, grad = self.session(graph).run(feeds)[:2]
-                return float(part), grad
-            total: Floats | None = None
-            for step in self.batches(chosen):
-                if cancel is not None and cancel():
-                    raise Cancelled("training was given up before a step")
-                weights = inputs.even_weights(len(chosen))[: len(step)]
-                feeds = rows.feed(graph, theta, step) | {"y": y[step], "weights": weights}
-                feeds |= step_masks(self.drop_sites, len(step), random)
-                part, grad = self.run(graph, feeds, None)[:2]
-                loss, total = loss + float(part), grad if total is None else np.add(total, grad, out=total)
-            assert total is not None
-            return loss, total
-
-        return gradient
+        return bound.make_gradient(self, rows, self.targets(y, len(rows)), cancel)
 
     def predict_fn(self, x: Data | BoundSamples) -> OutputFn:
         """f(theta) -> what `predict` returns for x, without the work of a front after the first call."""
-        rows = self.bind(x)
-        graph, none = rows.choose("predict"), np.zeros((0, *self.output_shape), np.float32)
-
-        def outputs(theta: Vector) -> Floats:
-            theta, steps = self.parameters(theta), self.batches(np.arange(len(rows)), FORWARD_BATCH)
-            return np.concatenate([none, *(self.run(graph, rows.feed(graph, theta, s), None)[0] for s in steps)])
-
-        return outputs
+        return bound.make_outputs(self, self.bind(x))
 
     def score(self, x: Data | BoundSamples, y: Array, cancel: Cancel | None = None) -> ScoreFn:
         """f(theta) -> {"loss": sum of losses, "correct": count, "samples": count}; no "correct" without classes."""
         rows = self.bind(x)
-        y, graph = self.targets(y, len(rows)), rows.choose("predict")
-
-        def sums(theta: Vector) -> Mapping[str, float]:
-            theta, out = self.parameters(theta), {"loss": 0.0, "samples": float(len(rows))}
-            if self.classes:
-                out["correct"] = 0.0
-            for step in self.batches(np.arange(len(rows)), FORWARD_BATCH):
-                if cancel is not None and cancel():
-                    raise Cancelled("evaluation was given up before a step")
-                z = self.run(graph, rows.feed(graph, theta, step), None)[0]
-                out["loss"] += float(inputs.compute_losses(self.loss, z, y[step]).sum())
-                if self.classes:
-                    out["correct"] += float((z.argmax(1) == y[step]).sum())
-            return out
-
-        return sums
+        return bound.make_score(self, rows, self.targets(y, len(rows)), cancel)
 
     def batches(self, items: Array, most: int = 1 << 30) -> Iterator[Array]:
         """`items` in steps of at most `most`, and of no more than the bundle allows."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.model.bound import FORWARD_BATCH
 from edge_sdk.model.inputs import Data, Floats, split_inputs
-from edge_sdk.model.model import FORWARD_BATCH, Model
+from edge_sdk.model.model import Model
 
 Output = Callable[[Data], Floats]
 

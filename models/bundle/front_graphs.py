@@ -12,7 +12,7 @@ import onnx
 from edge_sdk.model.front_values import FROM_FRONT, FRONT
 from edge_sdk.models.bundle.graphs import write_loss_grad
 from edge_sdk.models.derive import targets
-from edge_sdk.models.derive.front import Front, cut_front
+from edge_sdk.models.derive.front import Front, cut_front, write_front
 from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.gate.check import YShape
 from edge_sdk.models.gate.front import find_difference
@@ -103,9 +103,8 @@ def choose_front(spec: Spec, source: Source, trained: Source, compare: Compare, 
 
 
 def make_front(front: Front, spec: Spec, trains: bool) -> FrontGraphs:
-    """The front, written as of `targets.write_front`, and the gradient behind it."""
-    first = targets.write_front(front.source, front.values, trains)
-    first.graph.dtypes |= {name: dtype.removesuffix("32") for name, dtype in front.dtypes.items()}
+    """The front, written as of `write_front`, and the gradient behind it."""
+    first = write_front(front, trains)
     shapes = {name: as_numbers(first.graph.shape(name)[1:]) for name in front.dtypes}
     values = [{"name": n, "shape": [*shapes[n]], "dtype": dtype} for n, dtype in front.dtypes.items()]
     found = FrontGraphs(values=values)

@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from edge_sdk.model.front_values import PREFIX
-from edge_sdk.models.derive.targets import Source
+from edge_sdk.models.derive.targets import Source, Target, finish
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads, select_needed
@@ -52,7 +52,7 @@ class Front:
     dtypes: dict[str, str]
 
     def shapes(self) -> list[Shape]:
-        """Of the values at the cut, in order."""
+        """The shapes of the values at the cut, in order."""
         g = self.source.copy_exported()
         return [g.shape(v) for v in self.values]
 
@@ -76,6 +76,16 @@ def cut_front(source: Source, data: Collection[str]) -> Front | None:
     dtypes = {name: DTYPES.get(kinds[v], "int64") for v, name in values.items()}
     rest = write_rest(source.copy_exported(), g.nodes, fixed, values, dtypes)
     return Front(source.replace(g, cut), source.replace(rest), values, dtypes)
+
+
+def write_front(front: Front, trains: bool) -> Target:
+    """The values at the cut, as a graph for training computes them, or one that predicts."""
+    names = [*front.values.values()]
+    g = front.source.copy_training_graph().graph if trains else front.source.copy_graph()
+    for value, name in front.values.items():
+        g.op("Identity", value, shape=g.shape(value), output=name)
+    g.dtypes |= {name: dtype.removesuffix("32") for name, dtype in front.dtypes.items()}
+    return finish(g, names, [], front.source.samples) if trains else Target(g, names)
 
 
 def find_fixed(g: OnnxGraph, data: Collection[str]) -> set[str]:

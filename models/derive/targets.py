@@ -286,18 +286,6 @@ def write_vjp(source: Source) -> Target:
     return finish(g, [source.output, "grad", *more], source.parameters, source.samples)
 
 
-def write_front(front: Source, values: Mapping[str, str], trains: bool) -> Target:
-    """The values at a cut, as a graph for training computes them, or one that predicts.
-
-    Args:
-        values: name of a value -> that of the result.
-    """
-    g = front.copy_training_graph().graph if trains else front.copy_graph()
-    for value, name in values.items():
-        g.op("Identity", value, shape=g.shape(value), output=name)
-    return finish(g, [*values.values()], [], front.samples) if trains else Target(g, [*values.values()])
-
-
 def write_features(source: Source, layer: str) -> Target:
     """The value that the layer with this path returns."""
     source, last = source.keep_layer(layer)

@@ -13,9 +13,10 @@ from edge_sdk.contract.method import Labelled
 from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import augment, with_copies
 from edge_sdk.errors import UsageError
+from edge_sdk.model.bound import GradFn
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.front import BoundSamples
-from edge_sdk.model.model import GradFn, Model
+from edge_sdk.model.model import Model
 from edge_sdk.model.whole_batches import check_step
 from edge_sdk.nodes.kernels.family import Array, DeviceParts, Family, Fields
 from edge_sdk.nodes.kernels.own_windows import feature_means, features_of, has_features, own_windows
