@@ -23,7 +23,7 @@ import numpy.typing as npt
 from edge_sdk.errors import UsageError
 
 Floats = npt.NDArray[np.floating]
-Integers = npt.NDArray[np.integer]
+Integers = npt.NDArray[np.int64]
 
 DEEPEST = 60
 """Levels after which a node is a leaf whatever it holds."""
@@ -92,7 +92,7 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
 def best_splits(
     x: Floats, y: Integers, rows: Integers, node: Integers, counts: Integers, random: np.random.Generator
 ) -> tuple[Integers, Floats, npt.NDArray[np.bool_]]:
-    """Of each node of a level: the feature and the threshold of the best of its random splits, and whether it splits.
+    """Features and thresholds of the best of its random splits for each node of a level, and which nodes split.
 
     Args:
         rows, node: samples in open nodes, and which of them they are in. counts: (nodes, classes), of their classes.
@@ -112,7 +112,7 @@ def best_splits(
     for _ in range(ceil(sqrt(x.shape[1]))):
         drawn = random.integers(0, x.shape[1], width)
         values = x[rows, drawn[node]]
-        low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        low, high = (np.asarray(f.reduceat(values, starts)) for f in (np.minimum, np.maximum))
         cut = np.zeros(width, np.float32)
         cut[at] = low + random.random(width)[at].astype(np.float32) * (high - low)
         up = values > cut[node]

@@ -47,7 +47,7 @@ class WindowFeatures(nn.Module):
         return [x[:, 3 * k : 3 * k + 3].square().sum(1, keepdim=True).sqrt() for k in range(self.channels // 3)]
 
     def correlations(self, centred: torch.Tensor, std: torch.Tensor) -> list[torch.Tensor]:
-        """Of each two channels, (B, 1) each."""
+        """Correlations of each two channels, (B, 1) each."""
         unit = centred / (std.unsqueeze(2) + definition.EPSILON)
         return [(unit[:, i] * unit[:, j]).mean(1, keepdim=True) for i, j in definition.pairs(self.channels)]
 

@@ -1,4 +1,4 @@
-"""How a device labels its own windows, and how the fleet chooses whether it pays: pure functions of arrays.
+"""Labels that a device gives its own windows, and the fleet's choice whether that pays: pure functions of arrays.
 
 teacher      log q = label_sharpness ((1 - a) log P(class; w) + a log P(class; forest)), own classes only      mixture
 in time      log q <- mean of log q over label_smooth neighbours of a recording                              smoothed
@@ -24,7 +24,8 @@ import numpy.typing as npt
 from edge_sdk.algebra.ensemble import Floats, log_probabilities, pooled, voted
 from edge_sdk.algebra.forest import Forest, log_votes
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import NodeEnv, SelfLabels
+from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.samples import SelfLabels
 from edge_sdk.methods.settling.equations import Counts, ensemble, forest, validation, votes_of
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
 
@@ -84,9 +85,9 @@ def smoothed(log_q: Floats, recording: npt.NDArray[np.int64], neighbours: int) -
         log_q: (M, K), in order of time within a recording. recording: (M,), windows of one lie side by side.
     """
     out, floor = np.empty_like(log_q), np.where(np.isfinite(log_q), np.maximum(log_q, np.log(1e-6)), -np.inf)
-    ends = np.flatnonzero(np.r_[recording[1:] != recording[:-1], True]) + 1 if len(recording) else []
+    ends = (np.flatnonzero(np.r_[recording[1:] != recording[:-1], True]) + 1).tolist() if len(recording) else []
     ruled_out, start = ~np.isfinite(log_q).any(0), 0
-    for end in map(int, ends):
+    for end in ends:
         part = np.where(ruled_out, 0.0, floor[start:end])
         total = np.vstack([np.zeros(part.shape[1]), np.cumsum(part, 0)])
         at = np.arange(end - start)

@@ -152,8 +152,8 @@ def nothing(s: Settling) -> Counts:
     return Counts(np.zeros(len(s.candidates), np.int64))
 
 
-def noted(env: NodeEnv, s: SettlingState, sender: str, message: Any) -> SettlingState:
-    """The state after a child's counts.
+def noted(env: NodeEnv, s: Any, sender: str, message: Any) -> Any:
+    """The state after a child's counts; a state with `counts` and `heard`.
 
     Raises:
         PeerError: it sent something else, counts of other candidates, or of more devices than it has.

@@ -35,7 +35,7 @@ from edge_sdk.methods.shared.aggregation.suspension import Suspended
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.evaluation.reports import Diverged, Models, Progress, Report
 from edge_sdk.methods.shared.evaluation.spent import PrivateProgress, PrivateReport
-from edge_sdk.methods.standardising import standardised
+from edge_sdk.methods.standardising.method import standardised
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.configuration.deadlines import Deadline, deadline_of
 from edge_sdk.nodes.configuration.kernel_families import FAMILIES

@@ -9,8 +9,8 @@ import numpy as np
 
 from edge_sdk.algebra import classification
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import Labelled
 from edge_sdk.contract.run import Run
+from edge_sdk.contract.samples import Labelled
 from edge_sdk.data.augment import augment, with_copies
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bound import GradFn

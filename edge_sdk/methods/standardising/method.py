@@ -21,168 +21,28 @@ its first question. One that has lost its disk says so in place of an answer, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
 
 import numpy as np
-import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.ensemble import Ensemble
-from edge_sdk.algebra.vectors import Layout, Slot, Vector
+from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import DOWN, ME, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.shared.aggregation.gather import HIGH, LARGEST, LOW, Integers, expected, split
-from edge_sdk.methods.shared.membership.riders import Rider, tell_all, tell_new
-
-LAYER = "standardise"
-"""Name of the layer that standardises; its two parameters are `mean` and `log_scale`, one number for each feature."""
-SMALLEST = 1e-6
-"""Least scale: of a feature that is the same everywhere."""
-
-
-# Messages -------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class AskFeatures:
-    """Down: say what the means of your features are."""
-
-
-@dataclass(frozen=True)
-class FeatureSums:
-    """Up: sums over devices of the means (F,), then the means of squares (F,), of their features.
-
-    Attributes:
-        high, low: (2 F,), multiples of 2**-20 and of 2**-70, as of `gather.split`.
-        devices: how many devices these are.
-    """
-
-    high: Integers
-    low: Integers
-    devices: int = 0
-
-    def check(self, layout: Layout) -> None:
-        most = (self.devices + 1) * LARGEST * 2.0**HIGH
-        if self.devices < 0 or self.high.shape != self.low.shape or not (np.abs(self.high.astype(float)) <= most).all():
-            raise ValueError(f"means of {self.devices} devices: of each at most {LARGEST:.0f}, in pairs of numbers")
-
-
-@dataclass(frozen=True)
-class WithStatistics(Rider):
-    """Down: a question, and what features are standardised by from here on.
-
-    Attributes:
-        values: means of the features (F,), then logarithms of their scales (F,).
-    """
-
-    message: Any
-    values: Values
-
-
-@dataclass(frozen=True)
-class NeedStatistics:
-    """Up, in place of an answer: this device has lost its disk, and does not know the statistics."""
-
-
-@dataclass(frozen=True)
-class Standardised:
-    """Down: a model, as the method shows it, and the statistics that it standardises with; empty: none yet."""
-
-    shown: Any
-    statistics: Values
-
-
-# Where they lie ----------------------------------------------------------------------------------------------------
-def slots(layout: Layout) -> tuple[Slot, Slot] | None:
-    """The slots of the means and of the logarithms of scales; None: the model standardises nothing."""
-    found = {s.name.rpartition(".")[2]: s for s in layout.slots if LAYER in s.name.split(".")[:-1]}
-    return (found["mean"], found["log_scale"]) if found.keys() >= {"mean", "log_scale"} else None
-
-
-def placed(layout: Layout, theta: Vector, statistics: Vector) -> Vector:
-    """theta with the statistics in their slots; theta itself where there are none."""
-    where = slots(layout)
-    if where is None or not statistics.size:
-        return theta
-    found = theta.copy()
-    for slot, values in zip(where, np.split(statistics, 2), strict=True):
-        found[slot.span] = values
-    return found
-
-
-def statistics_of(layout: Layout, high: Integers, low: Integers, devices: int) -> npt.NDArray[np.float32]:
-    """Means and logarithms of scales of sums over devices; of none: zeros."""
-    where = slots(layout)
-    size = 2 * where[0].size if where else 0
-    if not devices:
-        return np.zeros(size, np.float32)
-    mean, square = np.split((high * 2.0**-HIGH + low * 2.0**-LOW) / devices, 2)
-    scale = np.sqrt(np.maximum(square - mean**2, 0))
-    return np.concatenate([mean, np.log(np.maximum(scale, SMALLEST))]).astype(np.float32)
-
-
-def checked(layout: Layout, values: Vector) -> Vector:
-    """The statistics, if they are of as many features as the model standardises. Raises PeerError."""
-    where = slots(layout)
-    if values.size != (2 * where[0].size if where else 0) or not np.isfinite(values).all():
-        raise PeerError(f"statistics of {values.size // 2} features: expected finite numbers of those of the model")
-    return values
-
-
-def own_sums(env: NodeEnv) -> FeatureSums:
-    """A device's own means. Raises UsageError if they are of another number than the model standardises."""
-    where = slots(env.layout)
-    if where is None or env.feature_means is None:
-        return FeatureSums(np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
-    means, squares = env.feature_means()
-    if len(means) != where[0].size:
-        raise UsageError(f"device {env.me} has {len(means)} features, its model standardises {where[0].size}")
-    whole = np.clip(np.nan_to_num(np.concatenate([means, squares])), -LARGEST, LARGEST)
-    return FeatureSums(*split(whole), 1)
-
-
-def fitted(env: Any, statistics: Vector) -> Any:
-    """A device's env whose functions of theta write the statistics into it first, and leave them alone in gradients."""
-    where = slots(env.layout)
-    if where is None or not statistics.size:
-        return env
-    changed: dict[str, Any] = {}
-
-    def at(theta: Vector) -> Vector:
-        return placed(env.layout, theta, statistics)
-
-    def slope(f: Callable[..., tuple[float, Vector]]) -> Callable[..., tuple[float, Vector]]:
-        def gradient(theta: Vector, *rest: Any) -> tuple[float, Vector]:
-            loss, found = f(at(theta), *rest)
-            for slot in where:
-                found[slot.span] = 0
-            return loss, found
-
-        return gradient
-
-    def of_theta(f: Callable[[Vector], Any]) -> Callable[[Vector], Any]:
-        return lambda theta: f(at(theta))
-
-    wraps: Mapping[str, Callable[[Any], Any]] = {
-        "grad_fn": slope,
-        "augmented": slope,
-        **dict.fromkeys(("score", "judge", "test"), of_theta),
-        **dict.fromkeys(("validation", "held_out"), lambda s: replace(s, logits=of_theta(s.logits))),
-        "fit": lambda f: lambda theta, asked: f(at(theta), asked),
-    }
-
-    def wrapped(given: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: wraps[k](v) if k in wraps and v is not None else v for k, v in given.items()}
-
-    own = env.own
-    if own is not None:
-        teach = own.taught
-        changed["own"] = replace(
-            own, logits=of_theta(own.logits), taught=lambda rows, labels: wrapped(teach(rows, labels))
-        )
-    names = {f.name for f in fields(env)}
-    return replace(env, **changed, **wrapped({k: getattr(env, k) for k in wraps if k in names}))
+from edge_sdk.methods.shared.aggregation.gather import expected
+from edge_sdk.methods.shared.membership.riders import tell_all, tell_new
+from edge_sdk.methods.standardising.equations import checked, fitted, own_sums, placed, slots, statistics_of
+from edge_sdk.methods.standardising.messages import (
+    AskFeatures,
+    FeatureSums,
+    NeedStatistics,
+    Standardised,
+    WithStatistics,
+)
 
 
 # State ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,60 @@
+"""Samples of a device as methods see them: behind functions of the model, so that none of them is in a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra.arrays import ANY, Tensor
+from edge_sdk.algebra.vectors import Vector
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Samples of a device that it does not train on, behind a function of the model.
+
+    Attributes:
+        labels: int64 (samples,), codes of their classes.
+        logits: theta -> what the model says of them, (samples, classes).
+        features: () -> what a device's own forest sees of them, (samples, F); None: samples of this kind have none.
+    """
+
+    labels: npt.NDArray[np.int64]
+    logits: Callable[[Vector], npt.NDArray[np.floating]]
+    features: Callable[[], npt.NDArray[np.floating]] | None = None
+
+
+@dataclass(frozen=True)
+class OwnWindows:
+    """What a device learns from by itself: its labelled samples as features, and those that nobody has labelled.
+
+    Attributes:
+        labels: int64 (N,), codes of the classes of its training samples.
+        features: copies, generator -> features (N + copies N, F) of these samples, and of so many copies of them that
+            are changed at random as the run's augmentation says; labels of the copies repeat in the same order.
+        count: M, how many samples have no label.
+        recording: int64 (M,), the stretch of time that each of them lies in; within one they are in order of time.
+        unlabelled: () -> their features (M, F).
+        logits: theta -> what a model says of them, (M, classes).
+        taught: (rows, labels) -> fields of an env whose gradient also has these unlabelled samples, with these labels.
+    """
+
+    labels: npt.NDArray[np.int64]
+    features: Callable[[int, np.random.Generator], npt.NDArray[np.floating]]
+    count: int
+    recording: npt.NDArray[np.int64]
+    unlabelled: Callable[[], npt.NDArray[np.floating]]
+    logits: Callable[[Vector], npt.NDArray[np.floating]]
+    taught: Callable[[npt.NDArray[np.intp], npt.NDArray[np.int64]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class SelfLabels:
+    """Labels that a device gave to some of its unlabelled samples: `rows` int64 (k,) of them, `labels` int64 (k,)."""
+
+    rows: Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]
+    labels: Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]

@@ -1,0 +1,169 @@
+"""Statistics of the fleet around methods, over the loopback."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edge_sdk.algebra.vectors import layout_of
+from edge_sdk.contract.method import UP
+from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.methods.fedavg import FEDAVG
+from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.evaluation.evaluation import Finished, evaluated
+from edge_sdk.methods.shared.evaluation.reports import Models
+from edge_sdk.methods.standardising import equations
+from edge_sdk.methods.standardising.messages import AskFeatures, FeatureSums, NeedStatistics, WithStatistics
+from edge_sdk.methods.standardising.method import standardised
+from tests.methods import contract
+from tests.methods.problems import DEVICES, SEED, SIZES, TREE, play, told
+from tests.methods.settling.problems import PARTS
+from tests.methods.test_contract import settings_of
+
+FEATURES, CLASSES, ROUNDS = 5, 3, 4
+LAYOUT = layout_of(
+    ("standardise.mean", (FEATURES,), "other"),
+    ("standardise.log_scale", (FEATURES,), "other"),
+    ("head.weight", (CLASSES, FEATURES), "linear"),
+)
+SPREAD = np.array([1.0, 100.0, 1e-3, 1.0, 1.0])
+"""Units of the features: so far apart that nothing is learnt of them as they are."""
+
+
+def means(x):
+    return x.mean(0), (x**2).mean(0)
+
+
+def logits(theta, x):
+    mean, log_scale, weight = (LAYOUT.view(theta, slot) for slot in LAYOUT.slots)
+    return ((x - mean) * np.exp(-log_scale)) @ weight.T
+
+
+def gradient(x, y):
+    def at(theta, indices=None):
+        rows = slice(None) if indices is None else indices
+        mean, log_scale, _ = (LAYOUT.view(theta, slot) for slot in LAYOUT.slots)
+        f, z = (x[rows] - mean) * np.exp(-log_scale), logits(theta, x[rows])
+        p = np.exp(z - z.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        back = (p - np.eye(CLASSES)[y[rows]]) / len(f)
+        loss = -np.log(p[np.arange(len(f)), y[rows]] + 1e-12).mean()
+        return float(loss), np.concatenate([np.full(2 * FEATURES, 9.0), (back.T @ f).ravel()]).astype(theta.dtype)
+
+    return at
+
+
+def envs(method, settings, rounds=ROUNDS):
+    theta0 = np.concatenate([np.full(2 * FEATURES, 0.25), np.zeros(CLASSES * FEATURES)]).astype(np.float32)
+    common = dict(seed=SEED, rounds=rounds, layout=LAYOUT, theta0=theta0, settings=settings)
+    found = {"aggregator": method.env(**common, sizes=SIZES)}
+    found |= {h: method.env(**common, sizes=dict.fromkeys(devices, 1)) for h, devices in TREE.items()}
+    for d, (train, _, test) in PARTS.items():
+        x, tested = train.x * SPREAD, test.x * SPREAD
+        right = lambda theta, x=tested, y=test.y: {  # noqa: E731
+            "samples": len(y), "correct": int((logits(theta, x).argmax(1) == y).sum()), "loss": 0.0
+        }  # fmt: skip
+        found[d] = method.env(
+            **common, grad_fn=gradient(x, train.y), samples=len(x), score=right, feature_means=lambda x=x: means(x)
+        )
+    return found
+
+
+def run(method=FEDAVG, **more):
+    settings = method.settings(eta_l=0.3, batch=8, local_epochs=5, weight_decay=0.1)
+    return play(evaluated(standardised(method)), settings, ROUNDS, envs=envs(method, settings), **more)
+
+
+def expected():
+    own = [means(train.x * SPREAD) for train, _, _ in PARTS.values()]
+    mean, square = (np.mean([m[i] for m in own], 0) for i in (0, 1))
+    return np.concatenate([mean, np.log(np.sqrt(square - mean**2))]).astype(np.float32)
+
+
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("method", [FEDAVG, pytest.param(FEDSLR, marks=pytest.mark.long)], ids=lambda m: m.name)
+def test_contract(method, check):
+    check(evaluated(standardised(method), every=3), settings_of(method))
+
+
+@pytest.mark.parametrize("method", [FEDAVG, FEDSLR], ids=lambda m: m.name)
+def test_all_models_have_the_fleets_statistics_to_the_bit_whatever_their_slots_went_through(method):
+    net, trace = run(method)
+    for d in DEVICES:
+        (found,) = told(trace, Models, d)
+        for theta in found.models.values():
+            assert np.array_equal(theta[: 2 * FEATURES], expected())
+    root = net.nodes["aggregator"]
+    shown = evaluated(standardised(method)).show(root.env, root.record.state)
+    theta = evaluated(standardised(method)).models(root.env, None, shown)["global"]
+    assert np.array_equal(theta[: 2 * FEATURES], expected())
+
+
+def test_a_fleet_learns_of_features_of_any_units():
+    _, trace = run()
+    right = 0.0
+    for d in DEVICES:
+        (found,) = told(trace, Models, d)
+        _, _, test = PARTS[d]
+        right += (logits(found.models["global"], test.x * SPREAD).argmax(1) == test.y).mean()
+    assert right / len(DEVICES) > 0.7
+
+
+def test_a_newcomer_is_given_them_with_the_last_words():
+    net, _ = run()
+    method, root, d = evaluated(standardised(FEDAVG)), net.nodes["aggregator"], DEVICES[0]
+    env = replace(net.nodes[d].env, me=d)
+    state, _ = method.device.start(env)
+    _, sends = method.device.receive(env, state, UP, Finished(ROUNDS, method.show(root.env, root.record.state)))
+    found = next(s.message for s in sends if isinstance(s.message, Models))
+    assert np.array_equal(found.models["global"][: 2 * FEATURES], expected())
+
+
+def test_a_device_that_has_lost_its_disk_says_so_and_is_told_again():
+    net, _ = run()
+    method, hospital, d = standardised(FEDAVG), net.nodes["h0"], TREE["h0"][0]
+    env, question = replace(net.nodes[d].env, me=d), _question(net)
+    fresh, _ = method.device.start(env)
+    assert method.device.receive(env, fresh, UP, question)[1][0].message == NeedStatistics()
+    here = replace(hospital.env, me="h0", here=TREE["h0"])
+    state = hospital.record.state.inner
+    assert d in state.told
+    state, sends = method.hospital.receive(here, state, d, NeedStatistics())
+    assert d not in state.told and not sends
+    asked = WithStatistics(replace(question, pick=len(TREE["h0"])), state.statistics)
+    state, sends = method.hospital.receive(here, state, UP, asked)
+    to_all = {name: s.message for s in sends for name in s.to}
+    assert isinstance(to_all[d], WithStatistics) and d in state.told
+    assert not any(isinstance(m, WithStatistics) for name, m in to_all.items() if name != d)
+    assert isinstance(method.device.receive(env, fresh, UP, to_all[d])[1][0].message, Sum)
+
+
+def _question(net):
+    """A question of FedAvg's, as its aggregator would send it once more."""
+    root = net.nodes["aggregator"]
+    return FEDAVG.show(root.env, root.record.state.inner.inner)
+
+
+def test_hostile_sums_and_statistics_are_refused():
+    net, _ = run()
+    method, d = standardised(FEDAVG), DEVICES[0]
+    env = replace(net.nodes[d].env, me=d)
+    state, _ = method.device.start(env)
+    for values in (np.zeros(3, np.float32), np.full(2 * FEATURES, np.nan, np.float32)):
+        with pytest.raises(PeerError, match="statistics of"):
+            method.device.receive(env, state, UP, WithStatistics(None, values))
+    hospital = replace(net.nodes["h0"].env, me="h0", here=TREE["h0"])
+    state, _ = method.hospital.receive(hospital, net.nodes["h0"].record.state.inner, UP, AskFeatures())
+    zeros = np.zeros(2 * FEATURES, np.int64)
+    for sums in (FeatureSums(zeros, zeros, 2), FeatureSums(zeros[:2], zeros[:2], 1)):
+        with pytest.raises(PeerError):
+            method.hospital.receive(hospital, state, TREE["h0"][0], sums)
+    with pytest.raises(ValueError, match="means of 1 devices"):
+        FeatureSums(zeros + 2**62, zeros, 1).check(LAYOUT)
+
+
+def test_a_device_with_other_features_is_told_so():
+    env = replace(envs(FEDAVG, FEDAVG.settings())[DEVICES[0]], feature_means=lambda: (np.zeros(3), np.zeros(3)))
+    with pytest.raises(UsageError, match="has 3 features, its model standardises 5"):
+        equations.own_sums(env)
