@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ UNREADABLE: tuple[type[Exception], ...] = (
 """What zipfile and numpy raise at a file that is not as it says."""
 
 
-def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of a file.
+def read_npz(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, npt.NDArray[Any]]:
+    """All arrays of a file, or those whose name is wanted: others are not unpacked.
 
     Raises:
         UsageError: it is no NPZ file, it is damaged, or it would unpack to far more than it is.
@@ -36,7 +37,7 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
             check_packing(opened.name, members)
             opened.seek(0)
             with np.load(opened, allow_pickle=False) as arrays:
-                return {name: arrays[name] for name in arrays.files}
+                return {name: arrays[name] for name in arrays.files if wanted(name)}
     except UNREADABLE as error:
         raise UsageError(f"{path}: no NPZ file that can be read: {error}") from error
 

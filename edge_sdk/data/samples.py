@@ -1,4 +1,4 @@
-"""A device's own labelled samples. They never leave it."""
+"""A device's own samples, with labels and without. They never leave it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.data.npz import read_npz
-from edge_sdk.data.traces import Windows, cut_windows, keep_labelled, read_trace, split, split_off_validation
+from edge_sdk.data.traces import Trace, Windows, cut_windows, keep_labelled, read_trace, split, split_off_validation
 from edge_sdk.errors import UsageError
 from edge_sdk.records import gather_arrays, join_records, list_inputs, name_arrays
 
@@ -54,6 +54,32 @@ class Samples:
         return len(self.x)
 
 
+@dataclass(frozen=True)
+class Unlabelled:
+    """Inputs to train on whose classes nobody has said; a device may label them itself.
+
+    Attributes:
+        x: (M, ...), as of `Samples`.
+        recording: integers (M,), the stretch of time that each lies in. Those of one lie side by side, in order of time.
+    """
+
+    x: Array
+    recording: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        for name, values in list_inputs(self.x).items():
+            check_values(f"unlabelled {name}", values, at_least=2 if self.x.dtype.names is None else 1)
+        found = np.asarray(self.recording)
+        if found.shape != self.x.shape[:1] or (found.dtype.kind not in "iu" and found.size):
+            raise UsageError(
+                f"samples: {len(self.x)} unlabelled rows, recording is {found.dtype} {found.shape}: an integer for each"
+            )
+        object.__setattr__(self, "recording", found.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
 def check_values(name: str, values: Array, at_least: int) -> None:
     """Raises UsageError for values of another type, with fewer axes, or that are not finite."""
     if values.ndim < at_least or not (values.dtype == np.float32 or values.dtype.kind in "iu"):
@@ -74,8 +100,8 @@ class Cut:
         gap: seconds without a sample after which a new recording starts.
         held_out: share of the windows, by whole recordings, that is kept for judging the model.
         validation: share of the windows, by whole recordings, on which choices are made; 0: there are none.
-        labelled: seconds of each class that have labels, in the training part and again in the validation part; the
-            rest of these parts is not used. 0: all.
+        labelled: seconds of each class that have labels, in the training part and again in the validation part. The
+            rest of the training part has none (data/unlabelled.py), that of the validation part is not used. 0: all.
     """
 
     trace: Path
@@ -106,7 +132,7 @@ class Stored:
     Attributes:
         samples: NPZ file: `x` float32 or integers (N, ...), or of several inputs `x.INPUT` for each, and `labels`, N
             texts; to be judged by, `held_out_x` and `held_out_labels` alike; to make choices on, `validation_x` and
-            `validation_labels`.
+            `validation_labels`; without labels, `unlabelled_x` and `unlabelled_recording`, see `Unlabelled`.
     """
 
     samples: Path
@@ -161,15 +187,26 @@ def cut_samples(data: Cut, normalise: Normalise | None = None) -> SplitSamples:
 def cut_parts(data: Cut, normalise: Normalise | None = None) -> tuple[Windows, Windows, Windows | None]:
     """Cuts a trace into windows; returns those to train on, those held out, and those for validation (None: there is
     no such part)."""
-    trace = read_trace(data.trace, label=data.label)
-    cuts = cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap)
+    trace, cuts = cut_trace(data)
     cuts = cuts if normalise is None else replace(cuts, x=normalise(cuts.x))
-    train, test = split(cuts, held_out=data.held_out)
+    train, test, chosen = three_parts(cuts, data)
     known = round(data.labelled * trace.rate_hz)
+    return labelled_part(train, known), test, None if chosen is None else keep_labelled(chosen, known)
+
+
+def cut_trace(data: Cut) -> tuple[Trace, Windows]:
+    """A trace and all its windows."""
+    trace = read_trace(data.trace, label=data.label)
+    return trace, cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap)
+
+
+def three_parts(cuts: Windows, data: Cut) -> tuple[Windows, Windows, Windows | None]:
+    """The windows to train on, those held out, and those for validation, labelled in this run or not."""
+    train, test = split(cuts, held_out=data.held_out)
     if not data.validation:
-        return labelled_part(train, known), test, None
+        return train, test, None
     train, chosen = split_off_validation(train, data.validation / (1 - data.held_out))
-    return labelled_part(train, known), test, keep_labelled(chosen, known)
+    return train, test, chosen
 
 
 def labelled_part(train: Windows, samples: int) -> Windows:
@@ -196,24 +233,29 @@ def label_samples(x: npt.NDArray[np.float32], codes: npt.NDArray[np.integer], cl
 
 
 # Samples in a file ----------------------------------------------------------------------------------------------
-HELD_OUT, VALIDATION = "held_out_", "validation_"
-"""Prefixes of the arrays that are not for training."""
+HELD_OUT, VALIDATION, UNLABELLED = "held_out_", "validation_", "unlabelled_"
+"""Prefixes of the arrays that are not for training, and of those without labels."""
 OWN = ("x", "labels")
 
 
 def read_samples(path: Path) -> SplitSamples:
     """Reads the samples of an NPZ file; where it has no held-out ones, these are empty."""
     others = [tuple(prefix + key for key in OWN) for prefix in (HELD_OUT, VALIDATION)]
-    try:
-        found = gather_arrays(read_npz(path), tuple(prefix + "x" for prefix in ("", HELD_OUT, VALIDATION)))
-    except UsageError as error:
-        raise error if str(path) in str(error) else UsageError(f"{path}: {error}") from error
+    found = read_gathered(path, lambda name: not name.startswith(UNLABELLED), ("", HELD_OUT, VALIDATION))
     file = check_arrays(path, found, OWN, *others)
     train = check_samples(path, file["x"], file["labels"])
     if not len(train):
         raise UsageError(f"{path}: x has no rows, there is nothing to train on")
     held_out = read_part(path, file, HELD_OUT, train)
     return SplitSamples(train, held_out or Samples(train.x[:0], ()), read_part(path, file, VALIDATION, train))
+
+
+def read_gathered(path: Path, wanted: Callable[[str], bool], prefixes: Sequence[str]) -> Mapping[str, Array]:
+    """Those arrays of an NPZ file that are wanted, with inputs of these prefixes as records."""
+    try:
+        return gather_arrays(read_npz(path, wanted), tuple(prefix + "x" for prefix in prefixes))
+    except UsageError as error:
+        raise error if str(path) in str(error) else UsageError(f"{path}: {error}") from error
 
 
 def read_part(path: Path, file: Mapping[str, Array], prefix: str, train: Samples) -> Samples | None:
@@ -267,14 +309,22 @@ def read_texts(values: Array) -> tuple[str, ...]:
     return tuple(str(v) for v in values)
 
 
-def store_samples(path: Path, train: Samples, held_out: Samples, validation: Samples | None = None) -> Path:
-    """Writes what `read_samples` reads."""
+def store_samples(
+    path: Path,
+    train: Samples,
+    held_out: Samples,
+    validation: Samples | None = None,
+    unlabelled: Unlabelled | None = None,
+) -> Path:
+    """Writes what `read_samples` and `unlabelled_of` read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = {"": train, HELD_OUT: held_out} | ({} if validation is None else {VALIDATION: validation})
     arrays: dict[str, Any] = {}
     for prefix, part in parts.items():
         arrays |= name_arrays(part.x, prefix + "x")
     arrays |= {prefix + "labels": np.array(part.labels, str) for prefix, part in parts.items()}
+    if unlabelled is not None:
+        arrays |= name_arrays(unlabelled.x, f"{UNLABELLED}x") | {f"{UNLABELLED}recording": unlabelled.recording}
     with path.open("wb") as file:
         np.savez(file, **arrays)
     return path

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.traces import read, read_trace
+from edge_sdk.data.traces import load_folder, read, read_trace
 from edge_sdk.errors import UsageError
 from tests.data.trace_making import write_csv
 
@@ -60,8 +60,6 @@ def test_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("0.15,7,nan,walk", ("column ay", "'nan'", "a finite number")),
         ("0.15,7,-inf,walk", ("column ay", "'-inf'", "a finite number")),
         ("0.15,7,1e39,walk", ("column ay", "'1e39'", "a finite number")),
-        ("0.15,7,8,", ("column activity", "''", "the name")),
-        ("0.15,7,8, ", ("column activity", "' '", "the name")),
         ("0.10,7,8,walk", ("column time", "'0.10'", "later than the line before", "+0.000 s")),
         ("0.05,7,8,walk", ("column time", "'0.05'", "later than the line before", "-0.050 s")),
         ("nan,7,8,walk", ("column time", "'nan'", "ISO local time")),
@@ -105,6 +103,16 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, lines: tuple[str, ..
     with pytest.raises(UsageError) as error:
         read_trace(file)
     assert str(file) in str(error.value) and words in str(error.value)
+
+
+def test_a_sample_without_a_label_has_no_class(tmp_path: Path) -> None:
+    labels = ("", " ", "unlabelled", "walk", "", "rest")
+    file = write_csv(tmp_path / "t.csv", "time,ax,activity", *(f"{i / 10},{i},{name}" for i, name in enumerate(labels)))
+    trace = read_trace(file)
+    assert trace.classes == ("rest", "walk") and trace.codes.tolist() == [-1, -1, -1, 1, -1, 0]
+    nobody = read_trace(write_csv(tmp_path / "n.csv", "time,ax,activity", "0,1,", "0.1,2,unlabelled"))
+    assert nobody.classes == () and nobody.codes.tolist() == [-1, -1]
+    assert [t.codes.tolist() for t in load_folder(tmp_path)] == [[-1, -1], [-1, -1, -1, 1, -1, 0]]
 
 
 def test_arguments_are_checked(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.data.traces.labelled import keep_labelled
 from edge_sdk.data.traces.read import Trace, read_trace
 from edge_sdk.data.traces.split import split, split_off_validation
+from edge_sdk.data.traces.unlabelled import find_stretches, unlabelled_rows
 from edge_sdk.data.traces.windows import Windows, cut_windows, find_recordings
 
 __all__ = [
@@ -13,10 +14,12 @@ __all__ = [
     "Windows",
     "cut_windows",
     "find_recordings",
+    "find_stretches",
     "keep_labelled",
     "load_folder",
     "read_trace",
     "select_arrived",
     "split",
     "split_off_validation",
+    "unlabelled_rows",
 ]

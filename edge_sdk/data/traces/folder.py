@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_sdk.data.availability import SUFFIX
-from edge_sdk.data.traces.read import LIMIT, Trace, read_trace
+from edge_sdk.data.traces.read import LIMIT, UNLABELLED, Trace, read_trace
 from edge_sdk.errors import UsageError
 
 RATE_TOLERANCE = 0.05
@@ -75,5 +75,5 @@ def _check_alike(first: Path, one: Trace, file: Path, other: Trace) -> None:
 
 
 def _recode(trace: Trace, classes: tuple[str, ...]) -> Trace:
-    place = np.array([classes.index(name) for name in trace.classes], np.int64)
+    place = np.array([*map(classes.index, trace.classes), UNLABELLED], np.int64)  # its last entry is that of code -1
     return replace(trace, codes=place[trace.codes], classes=classes)

@@ -1,5 +1,7 @@
 """One CSV file is one trace: a column `time`, one column per channel, one column with the label of every sample.
 
+A sample whose label is empty or `unlabelled` has none: nobody has said what was done.
+
 Every cell is checked here, once, so that nothing behind this module has to. Rows are taken in blocks: that bounds the
 memory (a list of all cells of a long file would not fit on a device), and the columns of a block are converted at the
 speed of C. When a block fails, its cells are gone through one by one, to name the first bad one.
@@ -23,6 +25,8 @@ from edge_sdk.errors import UsageError
 BLOCK = 8192
 LIMIT = 512 * 2**20
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+UNLABELLED, NO_LABEL = -1, ("", "unlabelled")
+"""Code of a sample without a label, and what its cell says: nothing, or the word that `auscult record` writes."""
 TIME_FORM = "ISO local time, e.g. 2011-03-23T10:39:18.031, or seconds as a number"
 
 
@@ -35,7 +39,7 @@ class Trace:
         time: float64 (n,), seconds since the first sample, strictly increasing.
         values: float32 (n, c), finite, in the file's unit.
         channels: c names.
-        codes: int64 (n,), indices into `classes`.
+        codes: int64 (n,), indices into `classes`; UNLABELLED where nobody has said what was done.
         classes: label names; sorted, may hold names that this trace does not use (see `load_folder`).
         rate_hz: samples per second inside a recording.
         start: the first time, as it is written in the file.
@@ -89,7 +93,7 @@ def _read_trace(file: Path, reader: Iterator[list[str]], label: str, channels: S
     if len(time) < 2:
         raise UsageError(f"{file}: one sample; two or more make a trace")
     classes = tuple(sorted(vocabulary))
-    rank = np.array([classes.index(name) for name in vocabulary], np.int64)
+    rank = np.array([*map(classes.index, vocabulary), UNLABELLED], np.int64)  # its last entry, -1, is that of code -1
     return Trace(
         name=file.stem,
         time=time,
@@ -177,13 +181,14 @@ def _convert_block(table: _Table, rows: list[list[str]], line: int, last: float,
         values = np.array([np.fromiter(map(float, columns[i]), np.float64, len(rows)) for i in table.channels]).T
         labels = columns[table.label]
         rises = bool(np.all(np.diff(time, prepend=last) > 0) and isfinite(time[-1]))
-        if not (rises and np.all(np.abs(values) <= FLOAT32_MAX) and all(map(str.strip, set(labels)))):
+        if not (rises and np.all(np.abs(values) <= FLOAT32_MAX)):
             raise ValueError
     except (ValueError, TypeError, OverflowError):
         raise _find_bad_cell(table, rows, line, last) from None
     for name in dict.fromkeys(labels):
-        vocabulary.setdefault(name, len(vocabulary))
-    codes = np.fromiter(map(vocabulary.__getitem__, labels), np.int64, len(rows))
+        if name.strip() not in NO_LABEL:
+            vocabulary.setdefault(name, len(vocabulary))
+    codes = np.fromiter((vocabulary.get(name, UNLABELLED) for name in labels), np.int64, len(rows))
     return _Block(time, values.astype(np.float32), codes)
 
 
@@ -201,8 +206,6 @@ def _find_bad_cell(table: _Table, rows: list[list[str]], line: int, last: float)
         for i in table.channels:
             if not abs(_convert_or_nan(float, row[i])) <= FLOAT32_MAX:
                 return _cell_error(table, at, table.header[i], row[i], "a finite number, decimal point, no unit")
-        if not row[table.label].strip():
-            return _cell_error(table, at, table.header[table.label], row[table.label], "the name of what was done")
     raise AssertionError(f"{table.file}: block at line {line} refused, and every cell of it is right")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.traces.read import UNLABELLED
 from edge_sdk.data.traces.windows import Windows
 from edge_sdk.errors import UsageError
 
@@ -26,7 +27,7 @@ def split(windows: Windows, held_out: float = 0.3) -> tuple[Windows, Windows]:
     then from one recording, which flatters the result: `note` of both says so.
 
     Args:
-        windows: of one trace.
+        windows: of one trace. Those without a label are in neither part.
         held_out: share of the windows, between 0 and 1.
 
     Raises:
@@ -34,6 +35,7 @@ def split(windows: Windows, held_out: float = 0.3) -> tuple[Windows, Windows]:
     """
     if not 0 < held_out < 1:
         raise UsageError(f"held_out = {held_out}; a share of the windows above 0 and below 1 is needed")
+    windows = windows.take(windows.y != UNLABELLED)
     test = _hold_recordings(windows, held_out)
     if test.any():
         return windows.take(~test), windows.take(test)

@@ -19,7 +19,7 @@ class Windows:
     Attributes:
         name: of the trace.
         x: float32 (N, c, window), contiguous.
-        y: int64 (N,), indices into `classes`.
+        y: int64 (N,), indices into `classes`; UNLABELLED of a stretch without a label.
         classes: label names, those of the trace.
         recording: int64 (N,), which recording of the trace a window lies in (from 0, in time order).
         first: int64 (N,), index of a window's first sample in the trace.
