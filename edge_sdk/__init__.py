@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edge_sdk.contract.run import Run as Run
     from edge_sdk.data.patients import Patients as Patients
     from edge_sdk.data.samples import Samples as Samples
+    from edge_sdk.data.samples import Unlabelled as Unlabelled
     from edge_sdk.data.store.sample_store import StoreLimits as StoreLimits
     from edge_sdk.errors import AuscultError as AuscultError
     from edge_sdk.errors import PeerError as PeerError
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from edge_sdk.methods import METHODS as METHODS
     from edge_sdk.model.model import Model as Model
     from edge_sdk.model.split_model import SplitModel as SplitModel
+    from edge_sdk.nodes.device.descriptions import RunRefused as RunRefused
     from edge_sdk.nodes.device.device import Device as Device
     from edge_sdk.nodes.device.live_samples import Recording as Recording
-    from edge_sdk.nodes.device.participant import RunRefused as RunRefused
     from edge_sdk.nodes.hospital.hospital import Hospital as Hospital
     from edge_sdk.nodes.models.predictions import Prediction as Prediction
     from edge_sdk.nodes.models.predictions import Predictions as Predictions
@@ -43,12 +44,13 @@ HOMES = {
     "Predictions": "nodes.models.predictions",
     "Recording": "nodes.device.live_samples",
     "Run": "contract.run",
-    "RunRefused": "nodes.device.participant",
+    "RunRefused": "nodes.device.descriptions",
     "SGD": "algebra.optim",
     "Samples": "data.samples",
     "StoreLimits": "data.store.sample_store",
     "SplitModel": "model.split_model",
     "TrainingBudget": "nodes.policy.budget",
+    "Unlabelled": "data.samples",
     "UsageError": "errors",
     "Wire": "wire.options",
 }
@@ -72,6 +74,7 @@ __all__ = [
     "SplitModel",
     "StoreLimits",
     "TrainingBudget",
+    "Unlabelled",
     "UsageError",
     "Wire",
 ]

@@ -60,7 +60,7 @@ class Unlabelled:
 
     Attributes:
         x: (M, ...), as of `Samples`.
-        recording: integers (M,), the stretch of time that each lies in. Those of one lie side by side, in order of time.
+        recording: integers (M,), the stretch of time of each; those of one lie side by side, in order of time.
     """
 
     x: Array

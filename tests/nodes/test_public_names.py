@@ -14,7 +14,7 @@ import edge_sdk
 NAMES = {
     *("AuscultError", "Adam", "Device", "Hospital", "METHODS", "Model", "Patients", "PeerError", "Run", "SGD"),
     *("Prediction", "Predictions", "Recording", "RunRefused", "Samples", "SplitModel", "StoreLimits", "UsageError"),
-    *("TrainingBudget", "Wire"),
+    *("TrainingBudget", "Unlabelled", "Wire"),
 }
 
 

@@ -4,14 +4,16 @@ A run's samples must not change while it lasts (a step that is repeated after a 
 the store's do. So they are copied once, as the model takes them; the copy goes when the run is over. Where windows are
 encrypted at rest, the copy is in memory only, and made again after a restart of what the store has then.
 
-    RUN.npy   float32 (N, channels, window), training samples first
-    RUN.npz   their labels, times and number; written last, so without it there is no copy
+    RUN.npy   float32 (N, channels, window), training samples first, among them last those for choices
+    RUN.npz   their labels, times and numbers; written last, so without it there is no copy
+
+Windows without a label are in files of their own, which only runs have that want them: frozen_unlabelled.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,14 @@ import numpy.typing as npt
 from edge_sdk.atomic import replace_file
 from edge_sdk.data.samples import Samples
 from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
+from edge_sdk.data.traces import Windows, split_off_validation
 
+FOR_CHOICES = 0.25
+"""Share of the training windows on which choices are made, in a run that makes some."""
 MOST_JUDGED = 500
 """Windows on which two versions are compared beside a run: of one device a rollout counts fewer."""
 Floats = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.intp]
 Normalise = Callable[[Floats], Floats]
 
 
@@ -37,6 +43,8 @@ class FrozenSamples:
         labels: N names.
         began, ended: float64 (N,), seconds since 1970.
         trained: number of the training samples.
+        chosen: of these the last so many are for choices, in a run that makes some.
+        recording: int64 (N,), the stretch of time of each; empty where no one asks.
     """
 
     x: Floats
@@ -44,16 +52,27 @@ class FrozenSamples:
     began: npt.NDArray[np.float64]
     ended: npt.NDArray[np.float64]
     trained: int
+    chosen: int = 0
+    recording: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def train(self) -> Samples:
-        """Samples to learn from."""
-        return Samples(self.x[: self.trained], self.labels[: self.trained])
+        """Samples to learn from, those for choices among them."""
+        return self.part(0, self.trained)
+
+    @property
+    def apart(self) -> tuple[Samples, Samples]:
+        """Samples to learn from, and those for choices: of a run that makes some."""
+        end = self.trained - self.chosen
+        return self.part(0, end), self.part(end, self.trained)
+
+    def part(self, begin: int, end: int) -> Samples:
+        return Samples(self.x[begin:end], self.labels[begin:end])
 
     @property
     def held_out(self) -> Samples:
         """Samples to be judged by."""
-        return Samples(self.x[self.trained :], self.labels[self.trained :])
+        return self.part(self.trained, len(self.x))
 
     def forget(self, began: float, ended: float) -> int:
         """Erase samples that have a moment in this stretch of time, also under a training that goes on: each becomes a
@@ -63,14 +82,20 @@ class FrozenSamples:
             How many were erased.
         """
         gone = np.flatnonzero((self.ended >= began) & (self.began <= ended))
-        stay = np.setdiff1d(np.arange(len(self.x)), gone)
-        for at in gone:
-            alike = [i for i in stay if self.labels[i] == self.labels[at] and (i < self.trained) == (at < self.trained)]
-            self.x[at] = self.x[alike[int(at) % len(alike)]] if alike else 0
+        alike: dict[tuple[str, int], list[int]] = {}
+        for at in np.setdiff1d(np.arange(len(self.x)), gone).tolist():
+            alike.setdefault((self.labels[at], self.part_of(at)), []).append(at)
+        for at in gone.tolist():
+            others = alike.get((self.labels[at], self.part_of(at)))
+            self.x[at] = self.x[others[at % len(others)]] if others else 0
         if isinstance(self.x, np.memmap):
             self.x.flush()
         self.began[gone], self.ended[gone] = np.inf, -np.inf  # no moment is in them any more
         return len(gone)
+
+    def part_of(self, at: int) -> int:
+        """0: to learn from, 1: for choices, 2: to be judged by."""
+        return int(at >= self.trained - self.chosen) + int(at >= self.trained)
 
 
 def freeze(store: SampleStore, directory: Path, run: str, normalise: Normalise) -> FrozenSamples:
@@ -94,7 +119,8 @@ def copy_windows_out(store: SampleStore, path: Path | None, normalise: Normalise
     """Copy all labelled windows, to a file or into memory. A window that is damaged or gone by now is left out."""
     while True:
         stored = store.labelled()
-        order = np.concatenate([np.flatnonzero(~stored.held), np.flatnonzero(stored.held)])
+        parts = training_parts(stored, store.shape[1])
+        order = np.concatenate([*parts, np.flatnonzero(stored.held)])
         x = make_array(path, (len(order), *store.shape))
         for place, at in enumerate(order):
             window = store.read(int(stored.ids[at]))
@@ -102,7 +128,33 @@ def copy_windows_out(store: SampleStore, path: Path | None, normalise: Normalise
                 break
             x[place] = normalise(window[None])[0]
         else:
-            return describe_copy(x, stored, order)
+            return describe_copy(x, stored, order, len(parts[1]))
+
+
+def training_parts(stored: StoredWindows, window: int) -> tuple[Rows, Rows]:
+    """Rows to learn from, and rows for choices: of each class the last recordings, a fourth of its windows or so, else
+    tails, as of a trace (data/traces/split.py). Of a recording, what has the same label counts as one by itself."""
+    rows = np.flatnonzero(~stored.held)
+    if not len(rows):
+        return rows, rows
+    names = sorted({stored.labels[at] for at in rows})
+    codes = np.array([names.index(stored.labels[at]) for at in rows], np.int64)
+    new = (np.diff(stored.recording[rows]) != 0) | (np.diff(codes) != 0)
+    rate = window / max(1e-9, float(np.median(stored.ended[rows] - stored.began[rows])))
+    parts = split_off_validation(
+        Windows(
+            name="observed",
+            x=np.empty((len(rows), 0, window), np.float32),  # its length is all that is looked at
+            y=codes,
+            classes=tuple(names),
+            recording=np.concatenate([[0], np.cumsum(new)]).astype(np.int64),
+            first=np.rint((stored.began[rows] - stored.began[rows[0]]) * rate).astype(np.int64),
+            end=rows.astype(np.float64),
+        ),
+        FOR_CHOICES,
+    )
+    chosen = np.isin(rows, parts[1].end)
+    return rows[~chosen], rows[chosen]
 
 
 def copy_held_out(store: SampleStore, normalise: Normalise) -> Samples:
@@ -123,15 +175,16 @@ def make_array(path: Path | None, shape: tuple[int, ...]) -> Floats:
     return np.lib.format.open_memmap(path, "w+", np.float32, shape)
 
 
-def describe_copy(x: Floats, stored: StoredWindows, order: npt.NDArray[np.int64]) -> FrozenSamples:
+def describe_copy(x: Floats, stored: StoredWindows, order: Rows, chosen: int) -> FrozenSamples:
     labels = tuple(stored.labels[at] for at in order)
-    return FrozenSamples(x, labels, stored.began[order], stored.ended[order], int((~stored.held).sum()))
+    return FrozenSamples(x, labels, stored.began[order], stored.ended[order], int((~stored.held).sum()), chosen)
 
 
 def save_note(path: Path, made: FrozenSamples) -> None:
     if isinstance(made.x, np.memmap):
         made.x.flush()
     arrays: dict[str, Any] = {"labels": np.array(made.labels, str), "began": made.began, "ended": made.ended}
+    arrays |= {"chosen": np.array(made.chosen), "recording": made.recording}
     with replace_file(path.with_suffix(".npz")) as file:
         np.savez(file, shape=np.array(made.x.shape), trained=np.array(made.trained), **arrays)
 
@@ -140,10 +193,12 @@ def load_frozen(path: Path) -> FrozenSamples:
     with np.load(path.with_suffix(".npz"), allow_pickle=False) as found:
         shape, labels = tuple(map(int, found["shape"])), tuple(map(str, found["labels"]))
         began, ended, trained = found["began"], found["ended"], int(found["trained"])
+        chosen = int(found["chosen"]) if "chosen" in found else 0  # a copy that an earlier version has made
+        recording = found["recording"] if "recording" in found else np.zeros(0, np.int64)
     x: Floats = np.zeros(shape, np.float32)
     if shape[0]:
         x = np.lib.format.open_memmap(path, "r+")
-    return FrozenSamples(x, labels, began, ended, trained)
+    return FrozenSamples(x, labels, began, ended, trained, chosen, recording)
 
 
 def drop_frozen(directory: Path, but: str) -> None:

@@ -19,7 +19,7 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
@@ -74,11 +74,11 @@ class StoreLimits:
 
 @dataclass(frozen=True, eq=False)
 class StoredWindows:
-    """Labelled windows, in the order of their times.
+    """What a store knows of some windows, in the order of their times.
 
     Attributes:
         ids, began, ended, recording: of each (N,).
-        labels: N names.
+        labels: N names; None of a window without one.
         held: bool (N,), which are for judging.
     """
 
@@ -88,6 +88,9 @@ class StoredWindows:
     recording: npt.NDArray[np.int64]
     labels: tuple[str, ...]
     held: npt.NDArray[np.bool_]
+
+    def take(self, rows: slice) -> StoredWindows:
+        return StoredWindows(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
 class SampleStore:
@@ -276,10 +279,20 @@ class SampleStore:
             return {label or "": count for label, count in self.counts.items()}
 
     def labelled(self) -> StoredWindows:
-        """All windows with a label, without the windows themselves."""
-        text = "SELECT id, began, ended, recording, label, held FROM windows WHERE label IS NOT NULL ORDER BY ended, id"
+        """All windows with a label, in order of time, without the windows themselves."""
+        return self.select("label IS NOT NULL ORDER BY ended, id")
+
+    def unlabelled(self, most: int, of: int) -> StoredWindows:
+        """Of the latest `of` windows without a label, none held out, every so manieth, so that there are `most`; in
+        order of time, without the windows themselves."""
+        found = self.select("label IS NULL AND held = 0 ORDER BY ended DESC, id DESC LIMIT ?", of)
+        step = -(-len(found.ids) // most)
+        return found.take(slice(None, None, max(1, step))).take(slice(None, None, -1))
+
+    def select(self, which: str, *values: int) -> StoredWindows:
+        text = f"SELECT id, began, ended, recording, label, held FROM windows WHERE {which}"
         with self.lock:
-            rows = self.index.run(text).fetchall()
+            rows = self.index.run(text, values).fetchall()
         ids, began, ended, recording, labels, held = zip(*rows, strict=True) if rows else ((),) * 6
         return StoredWindows(
             np.asarray(ids, np.int64),

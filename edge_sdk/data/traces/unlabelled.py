@@ -20,9 +20,7 @@ def unlabelled_rows(cuts: Windows, train: Windows, labelled: Windows) -> npt.NDA
     return np.flatnonzero((cuts.y == UNLABELLED) | np.isin(cuts.first, rest)).astype(np.int64)
 
 
-def find_stretches(
-    trace: Trace, cuts: Windows, rows: npt.NDArray[np.int64], gap: float
-) -> npt.NDArray[np.int64]:
+def find_stretches(trace: Trace, cuts: Windows, rows: npt.NDArray[np.int64], gap: float) -> npt.NDArray[np.int64]:
     """The stretch of time, from 0, of each of these windows.
 
     A new one begins where the sensor was off, or where windows between have been taken for something else. A change of

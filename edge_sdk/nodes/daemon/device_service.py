@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract.run import Run
-from edge_sdk.data.samples import samples_of
+from edge_sdk.data.samples import Unlabelled, samples_of
+from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test, sums_on_validation
@@ -58,12 +59,16 @@ class DeviceService:
             tells=self.file.tells,
             wire=self.file.wire,
         )
-        self.device.train_on(samples.train, samples.held_out, samples.validation)
+        self.device.train_on(samples.train, samples.held_out, samples.validation, self.read_unlabelled)
         if self.file.local_only and self.is_split:
             raise UsageError(
                 f"local_only = true: {self.device.model.name} is a split model, which no device runs alone"
             )
         self.finished, self.runtime = self.device.finished, self.device.runtime
+
+    def read_unlabelled(self) -> Unlabelled | None:
+        """Samples without a label, read from the file again in a run that wants them."""
+        return unlabelled_of(self.file.data, find_normaliser(self.file.bundle))
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         self.device.run(until)

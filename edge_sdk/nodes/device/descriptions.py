@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from edge_sdk.methods.shared.aggregation.scores import TEST
+
+
+@dataclass(frozen=True)
+class RunRefused:
+    """An event: this device cannot take part in the run that its hospital offers.
+
+    Attributes:
+        why: names the run, and what would have to be otherwise.
+    """
+
+    why: str
 
 
 def describe_want(listed: int, given: int, held_out: int, least: int) -> str:

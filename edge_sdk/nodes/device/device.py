@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.contract.device_facts import BATTERY, TOLD, check_told
-from edge_sdk.data.samples import Samples
+from edge_sdk.data.samples import Samples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.model.inputs import Data
 from edge_sdk.nodes.configuration.settings import read_toml
@@ -29,7 +29,8 @@ from edge_sdk.nodes.device.custom_training import TrainingCode
 from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
 from edge_sdk.nodes.device.participant import Participant
-from edge_sdk.nodes.kernels.model_inputs import fit_samples
+from edge_sdk.nodes.device.unlabelled_windows import Source
+from edge_sdk.nodes.kernels.model_inputs import fit_samples, fit_unlabelled
 from edge_sdk.nodes.models.prediction_stream import PredictionStream
 from edge_sdk.nodes.models.predictions import Predictions
 from edge_sdk.nodes.policy.allow import Allow
@@ -121,11 +122,19 @@ class Device(Participant):
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
 
-    def train_on(self, samples: Samples, held_out: Samples | None = None, validation: Samples | None = None) -> None:
+    def train_on(
+        self,
+        samples: Samples,
+        held_out: Samples | None = None,
+        validation: Samples | None = None,
+        unlabelled: Unlabelled | Source | None = None,
+    ) -> None:
         """Set the samples to learn from and, apart from them, those to judge the models by.
 
         Args:
             validation: apart from both: rounds are judged on them, and a run that settles makes its choices on them.
+            unlabelled: samples to learn from whose class nobody has said, for runs whose devices label them; or a
+                function that reads them, which is called in such a run only.
 
         Raises:
             UsageError: they are not what the bundle's inputs take, or the device is running.
@@ -136,6 +145,8 @@ class Device(Participant):
         train = fit_samples(self.model, samples, whose)
         judged, chosen = (p if p is None else fit_samples(self.model, p, whose) for p in (held_out, validation))
         self.train, self.held_out, self.validation = train, judged, chosen
+        given = fit_unlabelled(self.model, unlabelled, whose) if isinstance(unlabelled, Unlabelled) else None
+        self.unlabelled = unlabelled if callable(unlabelled) else (lambda: given) if given is not None else None
 
     # -- when it may train
 

@@ -24,6 +24,7 @@ from edge_sdk.data.live.windower import LiveWindows, Windower
 from edge_sdk.data.samples import Samples
 from edge_sdk.data.store.cipher import read_key
 from edge_sdk.data.store.frozen import FrozenSamples, copy_held_out, drop_frozen, freeze
+from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
 from edge_sdk.data.store.sample_store import SampleStore, StoreLimits
 from edge_sdk.errors import UsageError
 from edge_sdk.model.signal_spec import SignalSpec
@@ -89,6 +90,7 @@ class LiveSamples:
         self.joiner = ChannelJoiner(self.source, rate, channels)
         self.windower = Windower(channels, rate, signal.window, signal.stride)
         self.frozen: FrozenSamples | None = None
+        self.unlabelled: FrozenSamples | None = None  # in a run that wants them
         self.queue: deque[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]] = deque()
         self.most = int(WAITING * self.source) + 1
         self.waiting, self.lost, self.say_at, self.wanted = 0, 0, 0.0, 1
@@ -148,8 +150,9 @@ class LiveSamples:
     def forget(self, began: float = -inf, ended: float = inf) -> int:
         """Erase samples in this stretch of time, everywhere."""
         self.flush()
-        if self.frozen is not None:
-            self.frozen.forget(began, ended)
+        for frozen in (self.frozen, self.unlabelled):
+            if frozen is not None:
+                frozen.forget(began, ended)
         return self.store.forget(began, ended)
 
     def count(self) -> dict[str, int]:
@@ -189,13 +192,18 @@ class LiveSamples:
         self.frozen = freeze(self.store, self.directory, run, self.signal.normalise)
         return self.frozen
 
+    def freeze_unlabelled(self, run: str) -> FrozenSamples:
+        """The windows without a label of a run whose samples are frozen, see data/store/frozen_unlabelled.py."""
+        self.unlabelled = freeze_unlabelled(self.store, self.directory, run, self.signal.normalise)
+        return self.unlabelled
+
     def copy_held_out(self) -> Samples:
         """What is held out now, in memory: for a comparison beside a run, whose own copy stays as it is."""
         return copy_held_out(self.store, self.signal.normalise)
 
     def end_run(self) -> None:
         """Let go the copy of the samples that the run had."""
-        self.frozen = None
+        self.frozen = self.unlabelled = None
         drop_frozen(self.directory, "")
 
     def all_erased(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,13 @@ from edge_sdk.nodes.configuration.assembly import (
     settings_of,
 )
 from edge_sdk.nodes.device.custom_training import TrainingCode, fields_of
-from edge_sdk.nodes.device.descriptions import describe_scores, describe_want
+from edge_sdk.nodes.device.descriptions import RunRefused, describe_scores, describe_want
 from edge_sdk.nodes.device.lanes import DeviceLane, assemble_version, hears_of_rollout
 from edge_sdk.nodes.device.live import LiveDevice
 from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.device.progress_log import ProgressLog
+from edge_sdk.nodes.device.unlabelled_windows import Source, read_unlabelled
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.kernels.labels import class_codes, select_listed
@@ -58,22 +59,12 @@ from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
 from edge_sdk.wire.options import Wire
 
 
-@dataclass(frozen=True)
-class RunRefused:
-    """An event: this device cannot take part in the run that its hospital offers.
-
-    Attributes:
-        why: names the run, and what would have to be otherwise.
-    """
-
-    why: str
-
-
 class Participant:
     """What a device is in runs; `Device` is this with an application's interface, and says what the arguments are.
 
     Attributes:
         train, held_out, validation: samples that the application has ready; None: it has none, or observes them.
+        unlabelled: reads those without a label; None: it has none ready.
         live: what it observes.
         current: the run that it takes part in. kept: what that has made here so far.
         working: the model that predicts. versions: what rollouts bring. rollout: the one that it takes part in.
@@ -109,6 +100,7 @@ class Participant:
         self.train: Samples | None = None
         self.held_out: Samples | None = None
         self.validation: Samples | None = None
+        self.unlabelled: Source | None = None
         self.directory, self.trust = directory, Trust(trusted_key, directory)
         self.public = None if public is None else read_public(public)
         self.current: Run | None = None
@@ -215,7 +207,7 @@ class Participant:
         """Held-out samples on which two versions are compared; None: there are none."""
         if self.train is None and self.model.bundle.signal is None:
             return None
-        samples = choose_judges(self.choose_samples(run)[1], self.validation)
+        samples = choose_judges(*self.choose_samples(run)[1:])
         return None if samples is None else self.select_listed(samples, run, "held-out")
 
     def use_version(self, working: WorkingModel) -> None:
@@ -237,14 +229,16 @@ class Participant:
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:
         """What the method's family of kernels makes this device's env of."""
-        given, held_out = self.choose_samples(run)
+        given, held_out, chosen = self.choose_samples(run)
         train = self.select_listed(given, run, "training")
         if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.how.least):
             self.live.end_run()  # the run is to have what is labelled when it can begin, not what is now
             why = describe_want(len(train), len(given), len(held_out or ()), self.live.how.least)
             raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
         y = self.codes(train, run)
-        self.digest = b"" if self.pace is None else digest_samples(run.id, train.x, y)
+        live = self.live if self.train is None else None
+        loose = read_unlabelled(run, self.model, self.unlabelled, live, f"device {self.name}")
+        self.digest = b"" if self.pace is None else digest_samples(run.id, train.x, y, *(loose or ()))
         return DeviceParts(
             run=run,
             settings=settings_of(run),
@@ -253,18 +247,21 @@ class Participant:
             x=train.x,
             y=y,
             held_out=self.coded(held_out, run, "held-out"),
-            validation=self.coded(self.validation, run, "validation"),
+            validation=self.coded(chosen, run, "validation"),
+            unlabelled=loose,
             augment=augmentation_of(run),
             public=self.public,
             cancel=self.must_give_way if cancellable else None,
         )
 
-    def choose_samples(self, run: Run) -> tuple[Samples, Samples | None]:
-        """Samples to learn from and to be judged by: those of `train_on`, or else what was observed and labelled."""
+    def choose_samples(self, run: Run) -> tuple[Samples, Samples | None, Samples | None]:
+        """Samples to learn from, to be judged by and to choose on: those of `train_on`, or else what was observed and
+        labelled, of which some are set apart to choose on where the run makes choices."""
         if self.train is not None:
-            return self.train, self.held_out
+            return self.train, self.held_out, self.validation
         frozen = self.live.open().freeze(run.id)
-        return frozen.train, frozen.held_out
+        train, chosen = frozen.apart if run.settle else (frozen.train, None)
+        return train, frozen.held_out, chosen
 
     def must_give_way(self) -> bool:
         """Is training to stop before its next step?

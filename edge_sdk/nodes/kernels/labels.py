@@ -1,4 +1,4 @@
-"""Label names of a run, as the numbers that a model is trained with."""
+"""Label names of a run, as the numbers that a model is trained with; and whether a run wants windows without one."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def class_codes(names: Iterable[str], classes: tuple[str, ...], where: str) -> n
     if unknown:
         raise UsageError(f"{where}: label {unknown[0]!r} is no class of this run; there are: {', '.join(classes)}")
     return np.asarray([index[n] for n in names], np.int64)
+
+
+def wants_unlabelled(run: Run) -> bool:
+    """Says whether devices of a run use windows without a label; those of others neither read nor hold them."""
+    return bool(run.settle.get("label_times") or run.settle.get("statistics"))
 
 
 def select_listed(samples: Samples, run: Run, what: str, log: Logger) -> Samples:

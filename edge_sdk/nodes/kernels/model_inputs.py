@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge_sdk.data.samples import Samples
+from edge_sdk.data.samples import Samples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.kernels import split
+from edge_sdk.nodes.kernels.family import Array
 
 
 def fit_samples(model: Model, samples: Samples, whose: str) -> Samples:
@@ -19,14 +20,24 @@ def fit_samples(model: Model, samples: Samples, whose: str) -> Samples:
     Raises:
         UsageError: an input is missing, or has another shape, type or range.
     """
+    return replace(samples, x=fit_inputs(model, samples.x, whose))
+
+
+def fit_unlabelled(model: Model, samples: Unlabelled, whose: str) -> Unlabelled:
+    """The same of samples without labels."""
+    return replace(samples, x=fit_inputs(model, samples.x, f"{whose}: unlabelled"))
+
+
+def fit_inputs(model: Model, x: Array, whose: str) -> Array:
+    """Inputs as `fit_samples` has them."""
     divided = split.is_split(model.bundle)
-    one = len(model.bundle.manifest["inputs"]) == 1 and samples.x.dtype.names is None
-    shape, wanted = samples.x.shape[1:], split.own_shape(model, split.DEVICE)
+    one = len(model.bundle.manifest["inputs"]) == 1 and x.dtype.names is None
+    shape, wanted = x.shape[1:], split.own_shape(model, split.DEVICE)
     if (divided or one) and shape != wanted:
         raise UsageError(f"{whose}: samples of shape {shape}, the bundle's input is {wanted}")
     if divided:
-        return samples
+        return x
     try:
-        return replace(samples, x=model.samples(samples.x))
+        return model.samples(x)
     except UsageError as error:
         raise UsageError(f"{whose}: {error}") from error

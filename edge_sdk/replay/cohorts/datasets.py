@@ -181,9 +181,10 @@ def write_samples(
             held = held_by(device)
             x = held.get("x.device", held.get("x"))
             assert x is not None
-            parts = (share.train, share.held_out, share.validation)[: 3 if has_validation else 2]
-            samples = (label_samples(x[rows], table.y[rows], table.classes) for rows in parts)
-            found[device] = {"samples": store_samples(directory / f"{device}.npz", *samples).resolve()}
+            parts = (share.train, share.held_out, share.validation)
+            train, test, chosen = (label_samples(x[rows], table.y[rows], table.classes) for rows in parts)
+            path = store_samples(directory / f"{device}.npz", train, test, chosen if has_validation else None)
+            found[device] = {"samples": path.resolve()}
         held = held_by(hospital)
         if "x.hospital" in held:
             patients = gather_patients(held["x.hospital"], table, devices)

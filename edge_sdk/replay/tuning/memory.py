@@ -20,7 +20,8 @@ from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.public_inputs import Public, read_public
-from edge_sdk.data.samples import Cut, Samples, Stored, samples_of
+from edge_sdk.data.samples import Cut, Samples, Stored, Unlabelled, samples_of
+from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import sums_on_validation
@@ -38,7 +39,7 @@ from edge_sdk.nodes.configuration.assembly import (
 from edge_sdk.nodes.daemon.device_service import compute_accuracies
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
-from edge_sdk.nodes.kernels.labels import class_codes
+from edge_sdk.nodes.kernels.labels import class_codes, wants_unlabelled
 from edge_sdk.nodes.kernels.split import load_model, split_model
 from edge_sdk.nodes.models.working_model import PREFERRED
 from edge_sdk.replay.bundles import choose_bundles
@@ -61,6 +62,7 @@ class Fleet:
         tree: hospital -> its devices that take part in training.
         files: of all nodes.
         samples: device -> its training and its validation samples.
+        unlabelled: device -> its samples without a label, in a run that uses them.
         patients: hospital -> what it holds of these, where a model is divided between the two.
         models: bundle file -> its model.
         public: the public inputs; None: there are none.
@@ -71,6 +73,7 @@ class Fleet:
     tree: Mapping[str, tuple[str, ...]]
     files: NodeFiles
     samples: Mapping[str, tuple[Samples, Samples]]
+    unlabelled: Mapping[str, Unlabelled]
     patients: Mapping[str, Patients]
     models: Mapping[Path, Model]
     public: Public | None
@@ -114,12 +117,24 @@ def prepare(job: Replay, kernels: Kernels, say: Say) -> Fleet:
     public = None if files.public is None else read_public(files.public)
     run = with_bundle(replace(run, public="" if public is None else public.sha256), read_bundle(bundles[0]))
     models = {path: load_model(path) for path in bundles}
-    return Fleet(run, tree, files, samples, patients, models, public, kernels)
+    return Fleet(run, tree, files, samples, read_unlabelled(run, files, tree), patients, models, public, kernels)
+
+
+def read_unlabelled(run: Run, files: NodeFiles, tree: Mapping[str, tuple[str, ...]]) -> dict[str, Unlabelled]:
+    """Device -> its samples without a label; nothing where the run does not use them."""
+    names = [name for some in tree.values() for name in some] if wants_unlabelled(run) else []
+    found = {name: unlabelled_of(where(files.tables[name]), find_normaliser(files.bundles[name])) for name in names}
+    return {name: loose for name, loose in found.items() if loose is not None}
+
+
+def where(table: Mapping[str, Any]) -> Cut | Stored:
+    """Where the samples of a [data] table are."""
+    return Stored(**table) if "samples" in table else Cut(**table)
 
 
 def without_test(table: Mapping[str, Any], bundle: Path) -> tuple[Samples, Samples]:
     """Training and validation samples that a [data] table names; the test part goes no further than here."""
-    found = samples_of(Stored(**table) if "samples" in table else Cut(**table), find_normaliser(bundle))
+    found = samples_of(where(table), find_normaliser(bundle))
     return found.train, found.validation or Samples(found.train.x[:0], ())
 
 
@@ -209,7 +224,7 @@ def hospital_env(fleet: Fleet, run: Run, name: str) -> NodeEnv:
 
 def device_env(fleet: Fleet, run: Run, name: str) -> NodeEnv:
     model, whose = fleet.models[fleet.files.bundles[name]], f"device {name}"
-    train, validation = fleet.samples[name]
+    (train, validation), loose = fleet.samples[name], fleet.unlabelled.get(name)
     parts = DeviceParts(
         run=run,
         settings=settings_of(run),
@@ -218,6 +233,7 @@ def device_env(fleet: Fleet, run: Run, name: str) -> NodeEnv:
         x=train.x,
         y=class_codes(train.labels, run.classes, whose),
         validation=(validation.x, class_codes(validation.labels, run.classes, whose)),
+        unlabelled=None if loose is None else (loose.x, loose.recording),
         augment=augmentation_of(run),
         public=fleet.public,
     )

@@ -3,8 +3,9 @@
 Client i has the device i modulo their number; fewer clients than devices have some of these, drawn. Of every class a
 client has as many training windows as its device, drawn with replacement from the device's training part, in blocks of
 neighbouring windows: these overlap, and single ones would hide how alike they are (the block bootstrap of Carlstein,
-1986, over each recording by itself). Held-out and validation windows are the device's own. All clients of a device
-resample the same training part, so no held-out window is in anyone's.
+1986, over each recording by itself). Held-out and validation windows are the device's own, and so are those without a
+label, in runs that use them. All clients of a device resample the same training part, so no held-out window is in
+anyone's.
 
 In memory are the windows of the devices. A client is a vector of row numbers, a function of the seed and of its own
 number, made when it is asked; its copy of the windows goes again when others are asked.
@@ -22,6 +23,7 @@ import numpy as np
 
 from edge_sdk.data.samples import Cut, cut_parts
 from edge_sdk.data.traces import Windows
+from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -58,11 +60,12 @@ class BootstrappedClients(NumberedClients):
         folder: the recorded devices, as a replay has them.
         tree: hospital -> its clients.
         seed: of all draws.
+        unlabelled: the run uses windows without a label.
     """
 
-    def __init__(self, folder: Cohort, tree: Tree, seed: int) -> None:
+    def __init__(self, folder: Cohort, tree: Tree, seed: int, unlabelled: bool = False) -> None:
         super().__init__(tree, seed)
-        self.folder = folder
+        self.folder, self.unlabelled = folder, unlabelled
         self.recorded = choose_devices(folder.devices, sum(map(len, tree.values())), seed)
         self.tables = folder.tables(Path(), lambda node: folder.shapes)
         self.read: dict[tuple[str, Path], RecordedDevice] = {}
@@ -85,8 +88,11 @@ class BootstrappedClients(NumberedClients):
         name = self.recorded[number % len(self.recorded)]
         if (name, bundle) not in self.read:
             table: Mapping[str, Any] = self.tables[name]
-            parts = cut_parts(Cut(**table), find_normaliser(bundle))
-            self.read[name, bundle] = make_device(*parts, self.folder.classes)
+            cut, normalise = Cut(**table), find_normaliser(bundle)
+            loose = unlabelled_of(cut, normalise) if self.unlabelled else None
+            made = make_device(*cut_parts(cut, normalise), self.folder.classes)
+            own = None if loose is None else (loose.x, loose.recording)
+            self.read[name, bundle] = replace(made, data=replace(made.data, unlabelled=own))
         return self.read[name, bundle]
 
     def data(self, client: str) -> ClientData:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.samples import Cut, Samples, Stored, samples_of
+from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.node_files import NodeFiles
@@ -33,11 +34,13 @@ class ClientData:
         train: to learn from.
         held_out: the test part.
         validation: None: there is no such part.
+        unlabelled: inputs without a label, and the stretch of time of each; None: there are none, or they are not used.
     """
 
     train: Part
     held_out: Part
     validation: Part | None
+    unlabelled: Part | None = None
 
 
 class Population(Protocol):
@@ -70,19 +73,25 @@ class StoredPopulation:
         files: as `prepare_files` has written them.
         tree: hospital -> its devices that train.
         classes: names of the run's classes.
+        unlabelled: the run uses samples without a label.
     """
 
     kept = MOST_KEPT
 
-    def __init__(self, files: NodeFiles, tree: Mapping[str, tuple[str, ...]], classes: tuple[str, ...]) -> None:
-        self.files, self.tree, self.classes = files, tree, classes
+    def __init__(
+        self, files: NodeFiles, tree: Mapping[str, tuple[str, ...]], classes: tuple[str, ...], unlabelled: bool = False
+    ) -> None:
+        self.files, self.tree, self.classes, self.unlabelled = files, tree, classes, unlabelled
 
     def data(self, client: str) -> ClientData:
         table: Mapping[str, Any] = self.files.tables[client]
         data = Stored(**table) if "samples" in table else Cut(**table)
-        found = samples_of(data, find_normaliser(self.files.bundles[client]))
+        normalise = find_normaliser(self.files.bundles[client])
+        found = samples_of(data, normalise)
         validation = None if found.validation is None else self.coded(found.validation, client)
-        return ClientData(self.coded(found.train, client), self.coded(found.held_out, client), validation)
+        parts = self.coded(found.train, client), self.coded(found.held_out, client), validation
+        loose = unlabelled_of(data, normalise) if self.unlabelled else None
+        return ClientData(*parts, None if loose is None else (loose.x, loose.recording))
 
     def coded(self, samples: Samples, client: str) -> Part:
         return samples.x, class_codes(samples.labels, self.classes, f"device {client}")

@@ -146,6 +146,7 @@ class Envs:
             y=found.train[1],
             held_out=found.held_out,
             validation=found.validation,
+            unlabelled=found.unlabelled,
             augment=augment,
             public=self.prepared.public,
         )

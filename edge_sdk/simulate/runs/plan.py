@@ -13,6 +13,7 @@ from edge_sdk.data.public_inputs import Public, read_public, store_public
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.nodes.configuration.assembly import family_of, settings_of, with_bundle
+from edge_sdk.nodes.kernels.labels import wants_unlabelled
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -136,7 +137,7 @@ def prepare(job: Simulation, say: Say) -> Prepared:
     population: Population
     if made is None:
         files = prepare_files(job.replay, run, cohort, bundles)
-        population = StoredPopulation(files, members_of(job.replay, cohort), run.classes)
+        population = StoredPopulation(files, members_of(job.replay, cohort), run.classes, wants_unlabelled(run))
     else:
         population, files = made, files_of(job, run, cohort, bundles)
         made.use(files, bundles, input_shapes(read_bundle(bundles[0])))
@@ -173,7 +174,8 @@ def bootstrap_clients(job: Simulation) -> BootstrappedClients:
     if job.shift:
         raise UsageError("--shift: a client has the features of the person whose trace it is; name a data set")
     tree = make_tree(job.clients, job.replay.hospitals)
-    return BootstrappedClients(form_stored(job), tree, job.replay.seed)
+    unlabelled = wants_unlabelled(job.replay.as_run(()))
+    return BootstrappedClients(form_stored(job), tree, job.replay.seed, unlabelled)
 
 
 def draw_clients(job: Simulation) -> DrawnClients:
