@@ -38,8 +38,8 @@ LEAST_CLASSES = 2
 def taught(env: Any, labels: SelfLabels) -> Any:
     """A device's env with labels that it gave itself: its gradient has these windows, too."""
     before = env.untaught or env
-    if env.own is None or not len(labels.rows):
-        return before
+    if env.own is None or not len(labels.rows) or labels.rows.max() >= env.own.count:
+        return before  # the device was started again with fewer windows than those that it has labelled
     return replace(before, **env.own.taught(labels.rows, labels.labels), self_labels=labels, untaught=before)
 
 

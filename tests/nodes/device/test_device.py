@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.data.samples import Samples
+from edge_sdk.data.samples import Samples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.bundle import read_bundle
@@ -89,3 +89,30 @@ def test_samples_cannot_be_changed_while_the_device_runs(device: Device) -> None
         device.stop()
     device.train_on(samples(20))
     assert device.train is not None and len(device.train) == 20
+
+
+def labelling_run(device: Device) -> Run:
+    settle = {"optimiser": "adam", "label_times": 1}
+    return Run(id="r", method="fedavg", bundle=device.model.sha256, classes=NAMES, settle=settle)
+
+
+def test_samples_without_a_label_are_given_beside_the_others(device: Device) -> None:
+    loose = Unlabelled(X[30:], np.repeat([4, 9], 5))
+    device.train_on(samples(20), validation=samples(10), unlabelled=loose)
+    own = device.env(labelling_run(device)).own
+    assert own is not None and own.count == 10 and own.recording.tolist() == [4] * 5 + [9] * 5
+    device.train_on(samples(20), validation=samples(10))
+    own = device.env(labelling_run(device)).own
+    assert own is not None and own.count == 0
+
+
+def test_a_function_reads_them_in_a_run_that_wants_them(device: Device) -> None:
+    asked: list[int] = []
+    device.train_on(samples(20), validation=samples(10), unlabelled=lambda: asked.append(1))
+    device.env(Run(id="r", method="fedavg", bundle=device.model.sha256, classes=NAMES))
+    assert not asked and device.parts(labelling_run(device), cancellable=False).unlabelled is None and asked == [1]
+
+
+def test_unlabelled_samples_of_another_shape_are_refused(device: Device) -> None:
+    with pytest.raises(UsageError, match=r"unlabelled: samples of shape \(3, 8\), the bundle's input is \(3, 64\)"):
+        device.train_on(samples(), unlabelled=Unlabelled(X[:2, :, :8].copy(), np.zeros(2, np.int64)))
