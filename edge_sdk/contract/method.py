@@ -191,6 +191,11 @@ class NodeEnv:
         return tuple(child for child in self.here if child not in self.unwilling) if self.unwilling else self.here
 
     @property
+    def labelled(self) -> int:
+        """Training samples without those that this device labelled itself: what its uploads count with."""
+        return (self.untaught or self).samples
+
+    @property
     def devices(self) -> int:
         """M: how many devices there are behind this node's children, whether here or not."""
         return sum(self.sizes.values())

@@ -144,7 +144,7 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
         return s, [Send(UP, Nobody())]
     w = lowrank.unpack(env.layout, m.model)
     w_local, v, alpha, loss = mixed_update(env, m.round, w, w if s.v is None else s.v, s.alpha)
-    weight = float(env.samples) if env.settings.weighting == "samples" else 1.0
+    weight = float(env.labelled) if env.settings.weighting == "samples" else 1.0
     scores = training_scores(env, loss, {"global": w, "personal": s.personal(w)})
     return DeviceState(alpha, v), [Send(UP, Sum(weight * w_local, weight, 1, scores))]
 

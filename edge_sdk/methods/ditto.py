@@ -108,7 +108,7 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     w = lowrank.unpack(env.layout, m.model)
     w_local, loss = fedavg.client_update(env, m.round, w, env.settings.local_epochs, fedavg.TRAINING)
     v = s.personal(w)
-    weight = float(env.samples) if env.settings.weighting == "samples" else 1.0
+    weight = float(env.labelled) if env.settings.weighting == "samples" else 1.0
     upload = Sum(weight * w_local, weight, 1, training_scores(env, loss, {"global": w, "personal": v}))
     return DeviceState(personal_update(env, m.round, v, w)), [Send(UP, upload)]
 

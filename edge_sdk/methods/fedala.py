@@ -174,7 +174,7 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
         weights = learned_weights(env, m.round, w, s.theta, weights, first=not s.started)
         begin = aggregated(env.adaptive, w, s.theta, weights)
     theta, loss = fedavg.client_update(env, m.round, begin, env.settings.local_epochs, fedavg.TRAINING)
-    weight = float(env.samples) if env.settings.weighting == "samples" else 1.0
+    weight = float(env.labelled) if env.settings.weighting == "samples" else 1.0
     scores = training_scores(env, loss, {"global": w, "personal": begin})
     return DeviceState(weights, theta, s.theta is not None), [Send(UP, Sum(weight * theta, weight, 1, scores))]
 

@@ -168,13 +168,13 @@ def device_start(env: Env) -> Step:
 
 
 def train(env: Env, round: int, w: Vector) -> tuple[Vector, int, float | None]:
-    """w_k, the number of samples that it is from, and their mean loss, by the application's code where it has any."""
+    """w_k, the number of samples that it counts with, and their mean loss, by the application's code if it has any."""
     s = env.settings
     if env.fit is not None:
         asked = {"local_epochs": s.local_epochs, "batch": s.batch, "weight_decay": s.weight_decay}
         return env.fit(w.copy(), {"round": round, "eta_l": s.eta(round), **asked})
     w_local, loss = client_update(env, round, w, s.local_epochs, TRAINING)
-    return w_local, env.samples, loss
+    return w_local, env.labelled, loss
 
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:

@@ -53,7 +53,7 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     if env.samples < 2:
         return s, [Send(UP, Nobody())]
     if isinstance(m, Census):
-        return s, [Send(UP, Counted(env.samples))]
+        return s, [Send(UP, Counted(env.labelled))]
     theta, counted = lowrank.unpack(env.layout, m.model), m.counted.get(env.me, -1)
     y = s.tried if counted == s.round else s.y
     weight, rho = weight_of(env, m), env.settings.penalty_of(env.me)
@@ -81,8 +81,8 @@ def measure_residuals(primal: Vector, dual: Vector) -> dict[str, float]:
 def make_upload(env: Env, theta_i: Vector, y: Vector, rho: float, scores: Mapping[str, float], sent: str) -> Upload:
     """What travels. `sent`: as of `Settings.upload`."""
     if sent == U:
-        return Upload(env.samples, u=y + rho * theta_i, scores=scores)
-    return Upload(env.samples, theta=theta_i if sent == BOTH else None, y=y, scores=scores)
+        return Upload(env.labelled, u=y + rho * theta_i, scores=scores)
+    return Upload(env.labelled, theta=theta_i if sent == BOTH else None, y=y, scores=scores)
 
 
 def models(env: Env, s: DeviceState | None, m: AugflModel) -> dict[str, Vector]:

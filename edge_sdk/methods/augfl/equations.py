@@ -24,7 +24,7 @@ def dual_step(theta: Vector, y: Vector, theta_i: Vector, rho: float) -> Vector:
 def weight_of(env: Env, m: AugflModel) -> float:
     """w_i."""
     if env.settings.weighting == SAMPLES:
-        return env.samples / max(m.samples, env.samples)
+        return env.labelled / max(m.samples, env.labelled)
     return 0.0 if env.settings.weighting == NONE else 1 / max(1, m.devices)
 
 

@@ -5,9 +5,9 @@
     aggregator   makes the masks of these devices again, takes them off, and has the sum (to_aggregator/aggregator.py)
 
 It is one message up and one down, as without masks, and a device that does not answer costs nothing: its mask is in no
-sum. Masked are uploads with their weights, sizes and scores, the scores of evaluations, and the counts of settling;
-what remains to be read is that a device has answered, and with what kind of answer. Codecs of such a run know neither
-uploads nor scores in the clear, so none can leave by accident.
+sum. Masked are uploads with their weights, sizes and scores, the scores of evaluations, the counts of settling and of
+self-training, and means of features; what remains to be read is that a device has answered, and with what kind of
+answer. Codecs of such a run know neither uploads nor scores in the clear, so none can leave by accident.
 
 With secret = "among-devices" the devices of a hospital open its sums (among_devices/among_device.py,
 among_devices/among_hospital.py), and nothing rests on who does not work with whom above them.
@@ -44,7 +44,7 @@ from edge_sdk.methods.secret.messages.among_messages import (
     Survivors,
     Withdrawn,
 )
-from edge_sdk.methods.secret.messages.forms import CountsKind, NumbersKind, ScoresKind, SumKind
+from edge_sdk.methods.secret.messages.forms import CountsKind, FeatureSumsKind, NumbersKind, ScoresKind, SumKind
 from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum, NumberedQuestion, SumForm, TooFew
 from edge_sdk.methods.secret.messages.plan import SecretPlan
 from edge_sdk.methods.secret.messages.pool_messages import PoolQuestion, PoolReady
@@ -65,8 +65,8 @@ def secret(method: Method, inside: Method, method_settings: Any, settings: Uploa
     """
     check_unopened(inside, method_settings, settings)
     traffic = traffic_of(inside, method_settings)
-    uploads, scores, counts = UploadKind(dict(traffic.up)), ScoresKind(), CountsKind()
-    others: tuple[SumKind, ...] = (scores, counts, *(NumbersKind(cls) for cls in traffic.counts))
+    uploads, around = UploadKind(dict(traffic.up)), (ScoresKind(), CountsKind(), FeatureSumsKind())
+    others: tuple[SumKind, ...] = (*around, *(NumbersKind(cls) for cls in traffic.counts))
     kinds: dict[type, SumKind] = {kind.message: kind for kind in (uploads, *others)}
     names = {cls.__name__: uploads for cls in traffic.up} | {k.message.__name__: k for k in others}
     plan = SecretPlan(settings.cohort, kinds, names, settings.hospitals)

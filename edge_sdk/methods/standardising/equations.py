@@ -64,8 +64,9 @@ def checked(layout: Layout, values: Vector) -> Vector:
 def own_sums(env: NodeEnv) -> FeatureSums:
     """A device's own means. Raises UsageError if they are of another number than the model standardises."""
     where = slots(env.layout)
-    if where is None or env.feature_means is None:
-        return FeatureSums(np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
+    if where is None or env.feature_means is None:  # as many numbers as those of others: sums may be secret
+        zero = np.zeros(2 * where[0].size if where else 0, np.int64)
+        return FeatureSums(zero, zero, 0)
     means, squares = env.feature_means()
     if len(means) != where[0].size:
         raise UsageError(f"device {env.me} has {len(means)} features, its model standardises {where[0].size}")

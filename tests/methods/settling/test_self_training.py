@@ -14,6 +14,8 @@ from edge_sdk.methods.settling import labelling
 from edge_sdk.methods.settling.method import Choice, Chosen, settled
 from edge_sdk.methods.settling.self_training import LabelChoice, LabelledModel, WithLabels, self_trained, turns
 from edge_sdk.methods.settling.settings import Settling
+from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.aggregation.registration import Overclaimed
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models, Progress, evaluated
 from tests.methods import contract
 from tests.methods.problems import DEVICES, play, told
@@ -162,3 +164,12 @@ def test_the_choice_takes_the_weight_with_most_right_and_its_lowest_precise_thre
     assert labelling.choose_labelling(TREES, counts) == 3
     counts[2:].reshape(2, 2, 2)[1] = (10, 5), (6, 3)
     assert labelling.choose_labelling(TREES, counts) == -1
+
+
+def test_no_weight_tells_how_many_windows_a_device_has_labelled():
+    """It would: uploads count with samples, and a hospital warns of a device that claims more than at first."""
+    net, trace = run()
+    assert any(net.nodes[d].record.state.inner.labels.rows.size for d in DEVICES)
+    up = [(sender, m) for sender, _, m in trace.crossed if isinstance(m, Sum) and sender in DEVICES]
+    assert up and all(m.weight == len(PARTS[d][0].y) for d, m in up)
+    assert not [m for _, m in trace.told if isinstance(m, Overclaimed)]

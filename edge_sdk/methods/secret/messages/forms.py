@@ -1,4 +1,4 @@
-"""Answers as vectors in rings, so that sums of answers are sums of vectors: uploads, scores, and counts of settling.
+"""Answers as vectors in rings, so that sums of answers are sums of vectors: uploads, scores, counts, features.
 
     steps    integers of `width` bits: an upload's numbers; how often something is there; histograms
     words    integers of 64 bits: 1 for the device, then exact numbers (weights, scores) in two words each
@@ -34,6 +34,8 @@ from edge_sdk.methods.shared.aggregation.scores import (
     partial_histograms,
 )
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
+from edge_sdk.methods.standardising.messages import FeatureSums
+from edge_sdk.methods.standardising.method import nothing
 
 MASK_64 = (1 << 64) - 1
 MOST_NUMBER = 2.0**28
@@ -241,6 +243,43 @@ class CountsKind:
 
     def nothing(self, form: SumForm) -> Counts:
         return Counts(np.zeros(form.size, np.int64))
+
+
+# Features before the first round --------------------------------------------------------------------------------
+class FeatureSumsKind:
+    """Means of features and of their squares: fixed-point integers, in two's complement, all of them as words."""
+
+    message = FeatureSums
+
+    def form(self, env: NodeEnv, message: FeatureSums) -> SumForm:
+        return SumForm(FeatureSums.__name__, size=nothing(env.layout).high.size)
+
+    def lengths(self, form: SumForm) -> tuple[int, int]:
+        return 0, 2 + 2 * form.size
+
+    def width(self, form: SumForm, terms: int) -> int:
+        return WIDE
+
+    def flatten(self, form: SumForm, message: FeatureSums) -> Flat:
+        if message.high.size != form.size:
+            raise ValueError(f"means of {message.high.size // 2} features, the model standardises {form.size // 2}")
+        numbers = np.concatenate([message.high, message.low]).astype(np.int64).view(np.uint64)
+        return Flat(np.zeros(0, np.uint32), np.concatenate([to_words([1, message.devices]), numbers]))
+
+    def restore(self, form: SumForm, terms: int, flat: Flat, cohort: int) -> FeatureSums:
+        devices = int(flat.words[1])
+        if devices > terms:
+            raise PeerError(f"means of {devices} devices in a sum of {terms}")
+        if devices < cohort:
+            return self.nothing(form)
+        high, low = np.split(flat.words[2:].view(np.int64), 2)
+        return FeatureSums(high, low, devices)
+
+    def blank(self, form: SumForm) -> FeatureSums:
+        return FeatureSums(*np.zeros((2, form.size), np.int64), 0)
+
+    def nothing(self, form: SumForm) -> FeatureSums:
+        return self.blank(form)
 
 
 # Whole numbers --------------------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def whole(env: PartEnv, m: SharedPart, own: Vector) -> Vector:
 
 def upload(env: PartEnv, theta: Vector, scores: Mapping[str, float]) -> VectorSum:
     """The shared slots of a trained model, weighted for the mean."""
-    weight = float(env.samples) if env.settings.weighting == "samples" else 1.0
+    weight = float(env.labelled) if env.settings.weighting == "samples" else 1.0
     return VectorSum(weight * parts.taken(theta, env.parts.shared), weight, 1, scores)
 
 
