@@ -40,11 +40,12 @@ def job(folder: Path, out: Path, settle=SETTLE, **more):
     return job_of(out, data=str(folder), **given)
 
 
-def test_devices_of_a_replay_label_as_they_do_there(folder: Path, tmp_path: Path) -> None:
-    fleet = memory.prepare(job(folder, tmp_path / "b").replay, no_kernels, print)
+@pytest.mark.parametrize("more", [{}, {"uploads": {"bits": 4}, "robust": {"rule": "trimmed-mean"}}], ids=["", "robust"])
+def test_devices_of_a_replay_label_as_they_do_there(folder: Path, tmp_path: Path, more) -> None:
+    fleet = memory.prepare(job(folder, tmp_path / "b", **more).replay, no_kernels, print)
     assert fleet.unlabelled.keys() == fleet.samples.keys()
     expected = memory.play(fleet, {"batch": 0}).devices
-    result = play(job(folder, tmp_path / "a"))
+    result = play(job(folder, tmp_path / "a", **more))
     found = {d["device"]: d["validation_accuracy"] for d in result["devices"]}
     assert found == {n: {NAMES.get(m, m): a for m, a in each.items()} for n, each in expected.items()}
     taken = [line for line in result["curve"] if line["kind"] == "self-labels"]
