@@ -24,8 +24,10 @@ from edge_sdk.methods.integers.vectors.settings import AMONG, Uploads  # noqa: E
 from edge_sdk.methods.rollout.method import ROLLOUT  # noqa: E402
 from edge_sdk.methods.secret.method import secret  # noqa: E402
 from edge_sdk.methods.settling.method import settled  # noqa: E402
+from edge_sdk.methods.settling.self_training import self_trained  # noqa: E402
 from edge_sdk.methods.settling.settings import Settling  # noqa: E402
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated  # noqa: E402
+from edge_sdk.methods.standardising.method import standardised  # noqa: E402
 
 PAGE, WORDS = ROOT / "docs" / "privacy.md", ROOT / "docs" / "messages.toml"
 BEGIN, END = "<!-- messages: written by docs/write_messages.py -->", "<!-- end of messages -->"
@@ -33,6 +35,10 @@ HEAD = ("message", "way", "carries", "methods", "tells who reads it", "hidden by
 EVERY = "every method"
 SWITCHES = {"Integers": "integers", "Changes": "integers", "Behind": "integers", "NumberedQuestion": "secret sums"}
 SWITCHES |= dict.fromkeys(("Masked", "MaskedSum", "TooFew"), "secret sums")
+SWITCHES |= dict.fromkeys(("Examine", "WithLabels", "LabelledModel"), "label_times")
+SWITCHES |= dict.fromkeys(
+    ("AskFeatures", "FeatureSums", "WithStatistics", "NeedStatistics", "Standardised"), "statistics"
+)
 SWITCHES |= dict.fromkeys(("PoolReady", "PoolQuestion"), "secret sums over hospitals")
 AMONG_DEVICES = (
     *(
@@ -71,7 +77,7 @@ def all_types(method: Method) -> tuple[type, ...]:
     """What a method declares by itself, and with everything around it that it can have."""
     around, adding = [evaluated(method)], method.adding or method
     for more in (
-        lambda: settled(method, Settling()),
+        lambda: standardised(self_trained(settled(method, Settling()), Settling())),
         lambda: rounded(method, method.settings(), Uploads()),
         lambda: secret(evaluated(adding), adding, method.settings(), Uploads(secret=True)),
         lambda: secret(evaluated(adding), adding, method.settings(), Uploads(secret=True, hospitals=2)),

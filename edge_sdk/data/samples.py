@@ -251,7 +251,7 @@ def read_samples(path: Path) -> SplitSamples:
 
 
 def read_gathered(path: Path, wanted: Callable[[str], bool], prefixes: Sequence[str]) -> Mapping[str, Array]:
-    """Those arrays of an NPZ file that are wanted, with inputs of these prefixes as records."""
+    """Arrays of an NPZ file that are wanted, with inputs of these prefixes as records."""
     try:
         return gather_arrays(read_npz(path, wanted), tuple(prefix + "x" for prefix in prefixes))
     except UsageError as error:

@@ -16,7 +16,7 @@ from edge_sdk.nodes.configuration.assembly import settings_of as settings_of_run
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.integers.test_noise import played
 from tests.methods.problems import envs_of, play
-from tests.methods.secret import among, parties, test_pools
+from tests.methods.secret import among, parties, test_pools, test_self_training_sums
 from tests.methods.secret.parties import envs_for
 from tests.methods.test_contract import settings_of
 
@@ -75,6 +75,16 @@ def test_nothing_else_crosses_in_a_run_of_integers_or_noise() -> None:
     _, transcript = played(rounds=1, evaluate=True, dtype=np.float32)
     found = ways_of(method, transcript.crossed)
     assert found <= said() and ("Sum", "d>h") not in found
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_nothing_else_crosses_where_devices_label_their_windows(secret: bool) -> None:
+    run = parties.run_of(rounds=2, secret=secret, settle=test_self_training_sums.SETTLE)
+    method, envs = method_of(run), test_self_training_sums.envs(run)
+    _, transcript = play(method, settings_of_run(run), 2, faults=CALM, envs=envs, tree=parties.TREE)
+    found = ways_of(method, transcript.crossed)
+    up = {("Masked", "d>h")} if secret else {("Counts", "d>h"), ("FeatureSums", "d>h")}
+    assert found <= said() and up <= found
 
 
 def test_nothing_else_crosses_in_a_run_with_sums_over_hospitals() -> None:

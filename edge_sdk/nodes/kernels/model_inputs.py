@@ -24,7 +24,7 @@ def fit_samples(model: Model, samples: Samples, whose: str) -> Samples:
 
 
 def fit_unlabelled(model: Model, samples: Unlabelled, whose: str) -> Unlabelled:
-    """The same of samples without labels."""
+    """Samples without labels in the same form."""
     return replace(samples, x=fit_inputs(model, samples.x, f"{whose}: unlabelled"))
 
 

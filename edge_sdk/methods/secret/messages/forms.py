@@ -276,7 +276,8 @@ class FeatureSumsKind:
         return FeatureSums(high, low, devices)
 
     def blank(self, form: SumForm) -> FeatureSums:
-        return FeatureSums(*np.zeros((2, form.size), np.int64), 0)
+        zero = np.zeros(form.size, np.int64)
+        return FeatureSums(zero, zero, 0)
 
     def nothing(self, form: SumForm) -> FeatureSums:
         return self.blank(form)
