@@ -283,7 +283,7 @@ class SampleStore:
         return self.select("label IS NOT NULL ORDER BY ended, id")
 
     def unlabelled(self, most: int, of: int) -> StoredWindows:
-        """Windows without a label, in order of time: the latest `of`, none held out, thinned evenly to `most` at most."""
+        """Windows without a label, by time: the latest `of`, none held out, thinned evenly to `most` at most."""
         found = self.select("label IS NULL AND held = 0 ORDER BY ended DESC, id DESC LIMIT ?", of)
         step = -(-len(found.ids) // most)
         return found.take(slice(None, None, max(1, step))).take(slice(None, None, -1))
