@@ -84,18 +84,25 @@ def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = p
 
 def neighbours(outcomes: Sequence[Outcome], new: bool) -> list[str]:
     """The rows of alone.py, and a line with what the personal models gain over the best of them."""
-    best, personal = by_device(outcomes, "best alone", new), by_device(outcomes, "personal", new)
+    best = by_device(outcomes, "best alone", new)
     if not best:
         return []
-    rows = {model: by_device(outcomes, model, new) for model in NEIGHBOURS}
+    labels = all("alone, trees that label" in found for o in outcomes for found in o.accuracy.values())
+    models = [*NEIGHBOURS, *(["alone, trees that label"] if labels else [])]
+    rows = {model: by_device(outcomes, model, new) for model in models}
     lines = [f"{TITLES.get(model, model):33s} {np.mean(list(values.values())):5.1f}" for model, values in rows.items()]
-    gain, low, high = interval([personal[d] - best[d] for d in best])
-    worse = sum(personal[d] < best[d] - 1 for d in best)
     kinds = ", ".join(str(o.alone["alone"]) for o in outcomes if o.alone)
-    line = (
-        f"personal to best alone {gain:+5.1f} [{low:+.1f}, {high:+.1f}]   {worse} of {len(best)} worse by 1   ({kinds})"
-    )
-    return [*lines, line]
+    lines.append(f"personal to best alone {against(outcomes, 'best alone', new)}   ({kinds})")
+    more = [f"personal to trees that label {against(outcomes, 'alone, trees that label', new)}"] if labels else []
+    return [*lines, *more]
+
+
+def against(outcomes: Sequence[Outcome], model: str, new: bool) -> str:
+    """What personal models gain over another model of the same devices, with its interval."""
+    other, personal = by_device(outcomes, model, new), by_device(outcomes, "personal", new)
+    gain, low, high = interval([personal[d] - other[d] for d in other])
+    worse = sum(personal[d] < other[d] - 1 for d in other)
+    return f"{gain:+5.1f} [{low:+.1f}, {high:+.1f}]   {worse} of {len(other)} worse by 1"
 
 
 def harmed(outcomes: Sequence[Outcome], new: bool = False) -> list[str]:

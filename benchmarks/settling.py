@@ -41,16 +41,18 @@ import numpy as np
 from benchmarks.alone import reach_alone, right_of
 from benchmarks.holders import Holder, Part, one_recording, patient, watch, wrist
 from benchmarks.outcomes import Outcome, show
+from benchmarks.self_labelled import by_itself
 from edge_sdk.algebra.ensemble import combined, log_probabilities, smoothed
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import UP, Method, NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.settling.method import Choice
+from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import augmentation_of, make_env, method_of, settings_of
-from edge_sdk.nodes.configuration.settings import assigned
+from edge_sdk.nodes.configuration.settings import assigned, from_mapping
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
 from edge_sdk.nodes.kernels.own_windows import features_of
@@ -155,9 +157,21 @@ def run(job: Job) -> Outcome:
     rows, out.alone = reach_alone(job.fleet, job.newcomers, job.run, job.model, out.accuracy, right)
     for name, found in rows.items():
         out.accuracy[name] |= found
+    for name, found in self_labelled(job, envs).items():
+        out.accuracy[name] |= found
     out.density = float(np.mean([np.mean(m.models["personal"] != m.models["global"]) for m in told.values()]))
     out.bytes, out.seconds = net.sizes, time.monotonic() - began
     return out
+
+
+def self_labelled(job: Job, envs: Mapping[str, NodeEnv]) -> dict[str, dict[str, float]]:
+    """The row of forests that label their own windows, without any federation."""
+    settling = from_mapping(Settling, job.run.settle, "run.settle")
+    devices = {h.name: replace(envs[h.name], me=h.name) for h in job.fleet}
+    devices |= {f"{h.name}*": replace(env_of(job, h), me=h.name) for h in job.newcomers}
+    tests = {h.name: (h.test.x, h.test.y) for h in job.fleet}
+    tests |= {f"{h.name}*": (h.test.x, h.test.y) for h in job.newcomers}
+    return by_itself(settling, devices, [h.name for h in job.fleet], tests, len(job.run.classes))
 
 
 def newcomer(job: Job, method: Method, holder: Holder, shown: Any) -> Models:
