@@ -14,7 +14,8 @@ class Outcome:
     """Attributes:
     accuracy: device -> model -> share of test windows; newcomers' names end in "*".
     validation: device of the fleet -> model -> share of its validation windows. windows: device -> how many these are.
-    choice: of the fleet, as it is told. density: mean share of entries of the personal component that are not zero.
+    choice: of the fleet, as it is told. labels: what it chose for labels that devices give, a sentence each.
+    density: mean share of entries of the personal component that are not zero.
     bytes: of all messages, encoded. alone: which kind of model is best alone, and pooled, as alone.py tells it.
     """
 
@@ -22,6 +23,7 @@ class Outcome:
     validation: dict[str, dict[str, float]] = field(default_factory=dict)
     windows: dict[str, int] = field(default_factory=dict)
     choice: dict[str, Any] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
     density: float = 0.0
     bytes: int = 0
     seconds: float = 0.0
@@ -76,8 +78,11 @@ def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = p
         for text in harmed(outcomes, new):
             say(f"    {text}")
     say(f"  density {np.mean([o.density for o in outcomes]):.3f}, MB {np.mean([o.bytes for o in outcomes]) / 1e6:.1f}")
-    chosen = [f"{o.choice['steps']}/{o.choice['local_steps']}/{o.choice['weight']:g}" for o in outcomes]
-    say(f"  steps/local steps/local weight: {', '.join(chosen)}")
+    for text in outcomes[0].labels:
+        say(f"  {text}")
+    own = ["network", "forest", "taught forest"]
+    chosen = [f"{o.choice['steps']} steps, {own[o.choice['forest']]} {o.choice['weight']:g}" for o in outcomes]
+    say(f"  chosen: {'; '.join(chosen)}")
     right, alone_right, samples = (sum(o.choice[k] for o in outcomes) for k in ("correct", "local_correct", "samples"))
     say(f"  on validation samples: chosen {right / samples:.1%}, alone {alone_right / samples:.1%}")
 

@@ -47,6 +47,7 @@ from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import UP, Method, NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.settling.method import Choice
+from edge_sdk.methods.settling.self_training import LabelChoice
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
@@ -145,6 +146,7 @@ def run(job: Job) -> Outcome:
     trace = net.run()
     told = {name: m for name, m in trace.told if isinstance(m, Models)}
     out.choice = next(vars(m) for _, m in trace.told if isinstance(m, Choice))
+    out.labels = [m.to_sentence() for _, m in trace.told if isinstance(m, LabelChoice)]
     shown = method.show(net.nodes[ROOT].env, net.nodes[ROOT].record.state)
     for holder in job.fleet:
         out.accuracy[holder.name] = judged(job.model, told[holder.name], holder.test)

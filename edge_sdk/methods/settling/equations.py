@@ -189,7 +189,8 @@ def choose(s: Settling, correct: Counts) -> tuple[int, int, int]:
     The local network's steps are chosen first, as for devices that train alone; then steps and weight beside that local
     network or a forest, for the whole fleet: a single device has too few validation samples to choose by. Of equal
     candidates the personalised model on its own goes first, then mixtures, each with fewer steps before more; training
-    alone is last.
+    alone is last. A forest on labels that a device was given is no candidate beside one that has its own labels, too:
+    where no label was precise enough, they are the same.
     """
     every = list(enumerate(s.candidates))
     network = best([i for i, c in every if c.is_alone and not c.forest], correct)
@@ -197,7 +198,8 @@ def choose(s: Settling, correct: Counts) -> tuple[int, int, int]:
     steps = s.candidates[network].local_steps
     allowed = [i for i, c in every if c.weight == 0]
     allowed += [i for i, c in every if 0 < c.weight < 1 and (c.forest or c.local_steps == steps)]
-    lonely = [i for i, c in every if c.weight == 1 and not c.is_alone] + [alone]
+    lonely = [i for i, c in every if c.weight == 1 and not c.is_alone]
+    lonely += [network if lonely else alone]
     return best([*allowed, *(lonely if 1 in s.local_weights or not allowed else [])], correct), alone, network
 
 

@@ -90,7 +90,7 @@ class Settling:
     label_times: int = 0
     label_every: int = 20
     label_weights: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
-    label_thresholds: tuple[float, ...] = (0.8, 0.9, 0.95, 0.99)
+    label_thresholds: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95)
     label_precision: float = 0.9
     label_smooth: int = 7
     label_sharpness: float = 2.0
