@@ -126,8 +126,10 @@ def labelling_counts(env: NodeEnv, s: Settling, w: Vector) -> tuple[Counts, int]
     """A device's counts on its validation samples, in the order of `count_size`, and how many samples these are.
 
     Nothing is smoothed there: a few labelled seconds have no neighbours. So what is above a threshold is right more
-    often when windows are labelled than these counts say.
+    often when windows are labelled than these counts say. The forest is one on the labels that the device was given:
+    one that has learnt from its own labels is surer than it is right.
     """
+    env = env.untaught or env
     judged, known = validation(env), ensemble(env, s, 0.0).classes
     if not len(judged.labels) or len(env.own_classes) < LEAST_CLASSES:
         return np.zeros(count_size(s), np.int64), 0
@@ -144,10 +146,22 @@ def labelling_counts(env: NodeEnv, s: Settling, w: Vector) -> tuple[Counts, int]
     return np.array([*right, *sure_right], np.int64), len(judged.labels)
 
 
-def choose_labelling(s: Settling, counts: Counts) -> int:
-    """Index into `options` of the fleet's choice; -1: no threshold is precise enough, so nothing is labelled."""
+def choose_labelling(s: Settling, counts: Counts, before: int = -1, right: int = 0) -> int:
+    """Index into `options` of the fleet's choice; -1: it does not pay, so nothing is labelled.
+
+    The lowest threshold that is precise enough. A model that has learnt from such labels is surer than before, and may
+    reach none; then the most precise one goes on, as long as the mixture is right as often as at the first turn.
+
+    Args:
+        before: the choice of the turn before; -1: there is none.
+        right: samples that the mixture got right at the first turn.
+    """
     weights, thresholds = len(s.label_weights), len(s.label_thresholds)
     weight = int(np.argmax(counts[:weights]))
-    sure, right = counts[weights:].reshape(weights, thresholds, 2)[weight].T
-    precise = (sure > 0) & (right >= s.label_precision * sure)
-    return weight * thresholds + int(np.argmax(precise)) if precise.any() else -1
+    sure, is_right = counts[weights:].reshape(weights, thresholds, 2)[weight].T
+    precise = (sure > 0) & (is_right >= s.label_precision * sure)
+    if precise.any():
+        return weight * thresholds + int(np.argmax(precise))
+    if before < 0 or counts[weight] < right:
+        return -1
+    return weight * thresholds + int(np.argmax(is_right / np.maximum(sure, 1)))

@@ -109,7 +109,7 @@ class SelfTrainingState:
         examining: counts are being gathered; device: it has been asked for its own.
         counts: what has been gathered. heard: from whom.
         choice: as in `WithLabels`. chosen: aggregator, hospital: the fleet has made one. told: hospital: who knows it.
-        examined: aggregator: rounds at which the fleet has chosen.
+        examined: aggregator: round after which the fleet has chosen last. right: samples that were right the first time.
         shown: device: the model of the latest `Examine`.
         labels: device: those that it trains with.
     """
@@ -122,6 +122,7 @@ class SelfTrainingState:
     chosen: bool = False
     told: tuple[str, ...] = ()
     examined: int = 0
+    right: int = 0
     shown: Any = None
     labels: SelfLabels = NO_LABELS
 
@@ -296,7 +297,8 @@ def questions(sends: Sequence[Send]) -> list[Send]:
 
 def chosen(settings: Settling, s: SelfTrainingState, round: int, rest: list[Send]) -> Step:
     """The aggregator with the fleet's choice, which goes down before the method's own questions."""
-    choice = labelling.choose_labelling(settings, s.counts.correct)
+    top = int(s.counts.correct[: len(settings.label_weights)].max())
+    choice = labelling.choose_labelling(settings, s.counts.correct, s.choice, s.right)
     weight, threshold, sure, right = 0.0, 0.0, 0, 0
     if choice >= 0:
         weight, threshold = labelling.options(settings)[choice]
@@ -304,4 +306,5 @@ def chosen(settings: Settling, s: SelfTrainingState, round: int, rest: list[Send
         sure, right = (int(n) for n in s.counts.correct[at : at + 2])
     told = LabelChoice(round, weight, threshold, sure, right, s.counts.samples, s.counts.devices)
     rest = tell_all(rest, lambda message: WithLabels(message, choice))
-    return replace(s, examining=False, choice=choice, chosen=True), [Send(OUT, told), *rest]
+    s = replace(s, examining=False, choice=choice, chosen=True, right=s.right if s.chosen else top)
+    return s, [Send(OUT, told), *rest]

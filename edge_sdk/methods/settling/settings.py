@@ -65,7 +65,7 @@ class Settling:
         label_weights: candidate weights of the forest beside the global model when they do; 0: the global model only.
         label_thresholds: candidate probabilities above which a label is taken; the lowest that is precise enough goes.
         label_precision: share of the fleet's validation samples above a threshold that must be right. Where no
-            candidate reaches it, no device labels anything.
+            candidate reaches it at first, no device labels anything.
         label_smooth: neighbouring samples of a recording over which probabilities are smoothed before.
         label_sharpness: power to which the mixture's probabilities are raised before: two teachers that agree are surer
             than each of them.
@@ -90,7 +90,7 @@ class Settling:
     label_times: int = 0
     label_every: int = 20
     label_weights: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
-    label_thresholds: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95)
+    label_thresholds: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95, 0.99)
     label_precision: float = 0.9
     label_smooth: int = 7
     label_sharpness: float = 2.0

@@ -162,3 +162,5 @@ def test_the_choice_takes_the_weight_with_most_right_and_its_lowest_precise_thre
     assert labelling.choose_labelling(TREES, counts) == 3
     counts[2:].reshape(2, 2, 2)[1] = (10, 5), (6, 3)
     assert labelling.choose_labelling(TREES, counts) == -1
+    assert labelling.choose_labelling(TREES, counts, before=0, right=9) == 2  # as often right as at the first turn
+    assert labelling.choose_labelling(TREES, counts, before=0, right=10) == -1
