@@ -26,7 +26,7 @@ from edge_sdk.algebra.forest import Forest, log_votes
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.samples import SelfLabels
-from edge_sdk.methods.settling.equations import Counts, ensemble, forest, validation, votes_of
+from edge_sdk.methods.settling.equations import Counts, ensemble, forest, standard_error, validation, votes_of
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
 
 NO_LABELS = SelfLabels(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -146,22 +146,26 @@ def labelling_counts(env: NodeEnv, s: Settling, w: Vector) -> tuple[Counts, int]
     return np.array([*right, *sure_right], np.int64), len(judged.labels)
 
 
-def choose_labelling(s: Settling, counts: Counts, before: int = -1, right: int = 0) -> int:
-    """Index into `options` of the fleet's choice; -1: it does not pay, so nothing is labelled.
+def choose_labelling(s: Settling, counts: Counts) -> int:
+    """Index into `options` of the fleet's choice; -1: no threshold is precise enough, so nothing is labelled.
 
-    The lowest threshold that is precise enough. A model that has learnt from such labels is surer than before, and may
-    reach none; then the most precise one goes on, as long as the mixture is right as often as at the first turn.
-
-    Args:
-        before: the choice of the turn before; -1: there is none.
-        right: samples that the mixture got right at the first turn.
+    The weight with which most samples are right, and its lowest threshold that is precise enough.
     """
     weights, thresholds = len(s.label_weights), len(s.label_thresholds)
     weight = int(np.argmax(counts[:weights]))
-    sure, is_right = counts[weights:].reshape(weights, thresholds, 2)[weight].T
-    precise = (sure > 0) & (is_right >= s.label_precision * sure)
-    if precise.any():
-        return weight * thresholds + int(np.argmax(precise))
-    if before < 0 or counts[weight] < right:
-        return -1
-    return weight * thresholds + int(np.argmax(is_right / np.maximum(sure, 1)))
+    sure, right = counts[weights:].reshape(weights, thresholds, 2)[weight].T
+    precise = (sure > 0) & (right >= s.label_precision * sure)
+    return weight * thresholds + int(np.argmax(precise)) if precise.any() else -1
+
+
+def still_pays(s: Settling, counts: Counts, choice: int, right: int, samples: int) -> bool:
+    """True if the mixture of a choice is right about as often as when it was chosen: within a standard error.
+
+    A model that has learnt from its own labels is surer than it is right, so its precision above a threshold says
+    little; how often it is right says whether these labels do harm.
+
+    Args:
+        right: samples that it got right then.
+    """
+    now = int(counts[choice // len(s.label_thresholds)])
+    return now >= right - standard_error(right, samples)

@@ -162,5 +162,11 @@ def test_the_choice_takes_the_weight_with_most_right_and_its_lowest_precise_thre
     assert labelling.choose_labelling(TREES, counts) == 3
     counts[2:].reshape(2, 2, 2)[1] = (10, 5), (6, 3)
     assert labelling.choose_labelling(TREES, counts) == -1
-    assert labelling.choose_labelling(TREES, counts, before=0, right=9) == 2  # as often right as at the first turn
-    assert labelling.choose_labelling(TREES, counts, before=0, right=10) == -1
+
+
+def test_labels_that_do_harm_are_given_up():
+    counts = np.zeros(labelling.count_size(TREES), np.int64)
+    counts[1] = 76
+    assert labelling.still_pays(TREES, counts, choice=3, right=80, samples=100)  # a standard error of 80 in 100 is 4
+    counts[1] = 75
+    assert not labelling.still_pays(TREES, counts, choice=3, right=80, samples=100)
