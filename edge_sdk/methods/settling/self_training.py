@@ -109,7 +109,7 @@ class SelfTrainingState:
         examining: counts are being gathered; device: it has been asked for its own.
         counts: what has been gathered. heard: from whom.
         choice: as in `WithLabels`. chosen: aggregator, hospital: the fleet has made one. told: hospital: who knows it.
-        examined: aggregator: round after which the fleet chose last. right: samples that were right when it chose first.
+        examined: aggregator: round after which devices were asked last. right: samples right when the fleet chose.
         given_up: aggregator: labels did harm, so no device gives any for the rest of the run.
         shown: device: the model of the latest `Examine`.
         labels: device: those that it trains with.
