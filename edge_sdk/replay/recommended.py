@@ -23,14 +23,15 @@ from edge_sdk.replay.plan import Replay
 
 NETWORK = "features"
 """Network of the zoo for windows."""
-ROUNDS = 60
+ROUNDS = 100
 SETTLE: Mapping[str, Any] = {
-    "optimiser": "adam", "rate": 0.003, "batch": 64, "steps": [0, 50, 200], "local_steps": [100, 300],
-    "personal": "dense", "trees": 100, "label_times": 3, "label_every": 20,
+    "optimiser": "adam", "rate": 0.003, "weight_decay": 0.003, "batch": 64, "steps": [0, 50, 200],
+    "local_steps": [100, 300], "personal": "dense", "trees": 100, "label_times": 3, "label_every": 15,
 }  # fmt: skip
 TRAINING: Mapping[str, Any] = {"eta_l": 0.1, "decay": 0.99, "batch": 64, "local_epochs": 5}
 """Settings of local training on features, of every method that has them."""
 BY_METHOD: Mapping[str, Mapping[str, Any]] = {
+    "fedavg": {"weighting": "uniform"},
     "fedslr": {"eta_g": 10.0, "global_penalty": "none", "lam": 0.0, "personal_epochs": 0},
 }
 WINDOW, LEAST_CLASSES = 2, 2
