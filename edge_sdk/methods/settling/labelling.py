@@ -127,9 +127,11 @@ def labelling_counts(env: NodeEnv, s: Settling, w: Vector) -> tuple[Counts, int]
 
     Nothing is smoothed there: a few labelled seconds have no neighbours. So what is above a threshold is right more
     often when windows are labelled than these counts say. The forest is one on the labels that the device was given:
-    one that has learnt from its own labels is surer than it is right.
+    one that has learnt from its own labels is surer than it is right. A device with no window to label counts nothing.
     """
     env = env.untaught or env
+    if env.own is None or not env.own.count:
+        return np.zeros(count_size(s), np.int64), 0
     judged, known = validation(env), ensemble(env, s, 0.0).classes
     if not len(judged.labels) or len(env.own_classes) < LEAST_CLASSES:
         return np.zeros(count_size(s), np.int64), 0

@@ -89,6 +89,8 @@ class LabelChoice:
         return {"kind": "self-labels", **asdict(self)}
 
     def to_sentence(self) -> str:
+        if not self.samples:
+            return f"self-labels, round {self.round}: no device has windows without a label and validation samples"
         if not self.threshold:
             return (
                 f"self-labels, round {self.round}: no threshold is precise enough on {self.samples} validation samples"

@@ -40,6 +40,8 @@ def describe_models(chosen: Mapping[str, Any]) -> str:
 
 def describe_labels(line: Mapping[str, Any]) -> str:
     """What the fleet has chosen for labels that devices give their own windows, from a line of metrics."""
+    if not line["samples"]:
+        return "no device has windows without a label, and validation samples to judge such labels by"
     if not line["threshold"]:
         return "no device labels its own windows: what the models are sure of is not right often enough"
     right = f"{line['right']} of {line['sure']} such validation samples are right"
