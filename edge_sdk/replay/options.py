@@ -135,10 +135,11 @@ def stated_of(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def stated_names(options: argparse.Namespace) -> tuple[str, ...]:
-    """Names of the method's settings that were given, and "rounds" if that was."""
+    """Names of the method's settings that were given, and "method" and "rounds" if these were."""
     from edge_sdk.nodes.configuration.settings import assigned
 
-    return (*assigned(options.set), *(["rounds"] if options.rounds is not None else []))
+    given = [name for name in ("method", "rounds") if getattr(options, name, None) is not None]
+    return (*assigned(options.set), *given)
 
 
 def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[str, Any]:

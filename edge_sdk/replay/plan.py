@@ -53,7 +53,7 @@ class Replay:
         preset: where settings come from that are not stated here: "recommended", "paper", or "stated" (the method's
             defaults); see `edge_sdk.nodes.configuration.presets`.
         recommend: what is stated nowhere is filled in from the data: network, phases, changes of windows.
-        stated: names of the method's settings, and "rounds", that are stated for this replay.
+        stated: names of the method's settings, "method" and "rounds", where these are stated for this replay.
         settings: of the method.
         settle: settings of the settling phase; empty: there is none.
         augment: how devices change windows while they train; empty: not at all.

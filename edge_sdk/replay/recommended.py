@@ -18,9 +18,12 @@ from typing import Any
 from edge_sdk.contract.search import overlaid
 from edge_sdk.data.augment import AXES
 from edge_sdk.methods import METHODS
+from edge_sdk.nodes.configuration.presets import RECOMMENDED, preset_of
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
 
+METHOD = "fedavg"
+"""Method where neither it nor a setting of it is stated: with these phases none does better (docs/settling.md)."""
 NETWORK = "features"
 """Network of the zoo for windows."""
 ROUNDS = 100
@@ -47,6 +50,8 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
         return job, []
     if why := reason_against(job, cohort):
         return job, [f"settings: as stated; self-training and a device's own forest are left out: {why}"]
+    if not {*job.stated} - {"rounds"}:
+        job = replace(job, method=METHOD, settings=preset_of(METHOD, RECOMMENDED))
     shape = cohort.shapes["x"]
     own = not job.bundle
     settle = overlaid({**SETTLE, "statistics": own}, job.settle)
@@ -96,6 +101,6 @@ def sentences(job: Replay, own: bool) -> list[str]:
     labels = f"devices label their own windows, {turns} times" if turns else "no device labels its own windows"
     forest = "each has a forest of its own beside the shared model" if job.settle.get("trees") else "no forests"
     return [
-        f"settings: recommended for windows of sensors: {network}; {labels}; {forest}; "
+        f"settings: recommended for windows of sensors: method {job.method}; {network}; {labels}; {forest}; "
         "the fleet chooses on validation samples what helps (--settings stated: none of this)"
     ]

@@ -3,7 +3,7 @@
 teacher      log q = label_sharpness ((1 - a) log P(class; w) + a log P(class; forest)), own classes only      mixture
 in time      log q <- mean of log q over label_smooth neighbours of a recording                              smoothed
 taken        windows whose largest q is above a threshold; of one class at most a bounded share              confident
-a, threshold a: most validation samples of the fleet right; threshold: the lowest that is precise enough     choose
+a, threshold of those that are precise enough on the fleet's validation samples, the most right labels         choose
 
 The forest is on what the device has labels of, its own and those it gave before: time after time it learns from the
 shared model what its own samples cannot tell it, and the shared model learns from windows that nobody has labelled.
@@ -149,15 +149,13 @@ def labelling_counts(env: NodeEnv, s: Settling, w: Vector) -> tuple[Counts, int]
 
 
 def choose_labelling(s: Settling, counts: Counts) -> int:
-    """Index into `options` of the fleet's choice; -1: no threshold is precise enough, so nothing is labelled.
+    """Index into `options` of the fleet's choice; -1: no option is precise enough, so nothing is labelled.
 
-    The weight with which most samples are right, and its lowest threshold that is precise enough.
+    Of the options that are precise enough the one with the most right labels.
     """
-    weights, thresholds = len(s.label_weights), len(s.label_thresholds)
-    weight = int(np.argmax(counts[:weights]))
-    sure, right = counts[weights:].reshape(weights, thresholds, 2)[weight].T
+    sure, right = counts[len(s.label_weights) :].reshape(-1, 2).T
     precise = (sure > 0) & (right >= s.label_precision * sure)
-    return weight * thresholds + int(np.argmax(precise)) if precise.any() else -1
+    return int(np.argmax(np.where(precise, right, -1))) if precise.any() else -1
 
 
 def still_pays(s: Settling, counts: Counts, choice: int, right: int, samples: int) -> bool:

@@ -63,7 +63,7 @@ class Settling:
         label_times: how often devices label their own unlabelled samples; 0: never.
         label_every: rounds between these times, and after the last.
         label_weights: candidate weights of the forest beside the global model when they do; 0: the global model only.
-        label_thresholds: candidate probabilities above which a label is taken; the lowest that is precise enough goes.
+        label_thresholds: candidate probabilities above which a label is taken.
         label_precision: share of the fleet's validation samples above a threshold that must be right. Where no
             candidate reaches it at first, no device labels anything.
         label_smooth: neighbouring samples of a recording over which probabilities are smoothed before.

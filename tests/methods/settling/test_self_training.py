@@ -154,13 +154,16 @@ def test_one_class_does_not_take_over():
     assert np.bincount(found.labels).tolist() == [26, 2]
 
 
-def test_the_choice_takes_the_weight_with_most_right_and_its_lowest_precise_threshold():
+def test_the_choice_has_the_most_right_labels_of_those_that_are_precise_enough():
     weights, thresholds = 2, 2
     counts = np.zeros(weights + 2 * weights * thresholds, np.int64)
     counts[:2] = 5, 9
-    counts[2:].reshape(2, 2, 2)[1] = (10, 5), (6, 6)
-    assert labelling.choose_labelling(TREES, counts) == 3
-    counts[2:].reshape(2, 2, 2)[1] = (10, 5), (6, 3)
+    by_option = counts[2:].reshape(2, 2, 2)
+    by_option[0], by_option[1] = ((10, 9), (5, 5)), ((20, 10), (7, 7))
+    assert labelling.options(TREES)[labelling.choose_labelling(TREES, counts)] == (0.25, 0.6)
+    by_option[0] = (10, 5), (5, 2)
+    assert labelling.options(TREES)[labelling.choose_labelling(TREES, counts)] == (0.75, 0.9)
+    by_option[1] = (20, 10), (7, 3)
     assert labelling.choose_labelling(TREES, counts) == -1
 
 
