@@ -1,7 +1,8 @@
 """Personal models after settling beside models trained alone, on recorded traces; and what newcomers reach.
 
     python benchmarks/settling.py wrist FOLDER [--labels 0.1 0.25 1.0] [--seeds 5]
-    python benchmarks/settling.py watch [--seconds 2] [--seeds 5]
+    python benchmarks/settling.py watch [--seconds 2] [--seeds 5] [--newcomers]
+        [--recommended]
         [--method fedslr] [--rounds N] [--set KEY=VALUE] [--settle KEY=VALUE] [--augment KEY=VALUE] [--json FILE]
 
 The roles are those of the product, over the network in memory, with the kernels of the bundle. Windows are split in
@@ -57,6 +58,7 @@ from edge_sdk.nodes.configuration.settings import assigned, from_mapping
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
 from edge_sdk.nodes.kernels.own_windows import features_of
+from edge_sdk.replay import recommended
 from edge_sdk.replay.bundles import compile_network
 from edge_sdk.wire.codec.codec import Codec
 
@@ -198,17 +200,24 @@ def judged(model: Model, m: Models, test: Part) -> dict[str, float]:
 
 # The command ---------------------------------------------------------------------------------------------------
 def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], seed: int) -> Run:
+    """The run of one seed; `--recommended`: what a replay takes by itself, else the settings of this file."""
     own = FEDSLR[options.data] if options.method.startswith("fedslr") else {}
+    settings, settle, augment = {**DEFAULTS[options.data], **own}, SETTLE[options.data], AUGMENT[options.data]
+    rounds = ROUNDS[options.data]
+    if options.recommended:
+        settings = {**recommended.TRAINING, **recommended.BY_METHOD.get(options.method, {})}
+        settle = {**recommended.SETTLE, "statistics": options.network == recommended.NETWORK}
+        augment, rounds = recommended.changes_of(model.input_shape), recommended.ROUNDS
     return Run(
         id="settling",
         method=options.method,
-        settings={**DEFAULTS[options.data], **own, **assigned(options.set)},
-        rounds=options.rounds or ROUNDS[options.data],
+        settings={**settings, **assigned(options.set)},
+        rounds=options.rounds or rounds,
         seed=seed,
         bundle=model.sha256,
         classes=tuple(classes),
-        settle={"optimiser": "adam", **SETTLE[options.data], **assigned(options.settle)},
-        augment={**AUGMENT[options.data], **assigned(options.augment)},
+        settle={"optimiser": "adam", **settle, **assigned(options.settle)},
+        augment={**augment, **assigned(options.augment)},
     )
 
 
@@ -249,14 +258,19 @@ def main() -> None:
     words.add_argument("--labels", type=float, nargs="*", default=[0.1, 0.25, 1.0])
     words.add_argument("--seconds", type=float, default=2.0)
     words.add_argument("--seeds", type=int, default=5)
-    words.add_argument("--method", default="fedslr")
+    words.add_argument("--method", help="(fedslr; with --recommended: fedavg)")
     words.add_argument("--rounds", type=int)
-    words.add_argument("--network", default="wrist")
+    words.add_argument("--network", help="of the zoo (wrist; with --recommended: features)")
+    words.add_argument(
+        "--recommended", action="store_true", help="what a replay does that is told nothing but its data"
+    )
     words.add_argument("--newcomers", action="store_true")
     for key in ("set", "settle", "augment"):
         words.add_argument(f"--{key}", action="append", default=[], metavar="KEY=VALUE")
     words.add_argument("--json", type=Path, help="results are kept there; those that are there are not computed again")
     options = words.parse_args()
+    options.network = options.network or (recommended.NETWORK if options.recommended else "wrist")
+    options.method = options.method or (recommended.METHOD if options.recommended else "fedslr")
     there = options.json is not None and options.json.is_file()
     tables: dict[str, Any] = json.loads(options.json.read_text()) if there else {}
     for title, some in jobs(options).items():
