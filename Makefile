@@ -15,19 +15,13 @@ SBOM := runs/sbom
 CPU_WHEELS ?= $(PIP_FIND_LINKS)
 UPGRADE ?=
 # Two labelled seconds of each exercise on 14 wrists of seven patients; six wrists of three others join in the end.
-WATCHES := --labelled 2 --stride 16 --hospitals 3 --method fedslr --rounds 75 --seed 7 --settings paper
-WATCHES += --settle batch=0 --bits 4
-WATCHES += --settle steps=[0,25,50,100,200] --settle local_steps=[100,200,400]
-WATCHES += $(foreach pair,rotation=0.25 scale=0.15 noise=0.1,--augment $(pair))
-WATCHES += $(foreach pair,eta_l=0.05 decay=0.995 batch=0 local_epochs=5 eta_g=100.0 lam=0.001,--set $(pair))
-WATCHES += --set personal_epochs=0
+WATCHES := --labelled 2 --stride 16 --hospitals 3 --seed 7 --bits 4
 comma := ,
 empty :=
 space := $(empty) $(empty)
 WATCHES += --newcomers $(subst $(space),$(comma),$(foreach p,03 06 09,patient-$(p)-left patient-$(p)-right))
 # Recorded or generated volunteers with one sensor.
-WRISTS := --hospitals 3 --method fedslr --rounds 90 --seed 7 --settings paper --settle
-WRISTS += $(foreach pair,eta_l=0.05 decay=0.99 eta_g=10.0 personal_epochs=0,--set $(pair))
+WRISTS := --hospitals 3 --seed 7
 
 AARCH64 := .aarch64
 NATIVE := $(VENV)/.native

@@ -14,7 +14,8 @@ class Outcome:
     """Attributes:
     accuracy: device -> model -> share of test windows; newcomers' names end in "*".
     validation: device of the fleet -> model -> share of its validation windows. windows: device -> how many these are.
-    choice: of the fleet, as it is told. density: mean share of entries of the personal component that are not zero.
+    choice: of the fleet, as it is told. labels: what it chose for labels that devices give, a sentence each.
+    density: mean share of entries of the personal component that are not zero.
     bytes: of all messages, encoded. alone: which kind of model is best alone, and pooled, as alone.py tells it.
     """
 
@@ -22,6 +23,7 @@ class Outcome:
     validation: dict[str, dict[str, float]] = field(default_factory=dict)
     windows: dict[str, int] = field(default_factory=dict)
     choice: dict[str, Any] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
     density: float = 0.0
     bytes: int = 0
     seconds: float = 0.0
@@ -76,26 +78,36 @@ def show(title: str, outcomes: Sequence[Outcome], say: Callable[[str], None] = p
         for text in harmed(outcomes, new):
             say(f"    {text}")
     say(f"  density {np.mean([o.density for o in outcomes]):.3f}, MB {np.mean([o.bytes for o in outcomes]) / 1e6:.1f}")
-    chosen = [f"{o.choice['steps']}/{o.choice['local_steps']}/{o.choice['weight']:g}" for o in outcomes]
-    say(f"  steps/local steps/local weight: {', '.join(chosen)}")
+    for text in outcomes[0].labels:
+        say(f"  {text}")
+    own = ["network", "forest", "taught forest"]
+    chosen = [f"{o.choice['steps']} steps, {own[o.choice['forest']]} {o.choice['weight']:g}" for o in outcomes]
+    say(f"  chosen: {'; '.join(chosen)}")
     right, alone_right, samples = (sum(o.choice[k] for o in outcomes) for k in ("correct", "local_correct", "samples"))
     say(f"  on validation samples: chosen {right / samples:.1%}, alone {alone_right / samples:.1%}")
 
 
 def neighbours(outcomes: Sequence[Outcome], new: bool) -> list[str]:
     """The rows of alone.py, and a line with what the personal models gain over the best of them."""
-    best, personal = by_device(outcomes, "best alone", new), by_device(outcomes, "personal", new)
+    best = by_device(outcomes, "best alone", new)
     if not best:
         return []
-    rows = {model: by_device(outcomes, model, new) for model in NEIGHBOURS}
+    labels = all("alone, trees that label" in found for o in outcomes for found in o.accuracy.values())
+    models = [*NEIGHBOURS, *(["alone, trees that label"] if labels else [])]
+    rows = {model: by_device(outcomes, model, new) for model in models}
     lines = [f"{TITLES.get(model, model):33s} {np.mean(list(values.values())):5.1f}" for model, values in rows.items()]
-    gain, low, high = interval([personal[d] - best[d] for d in best])
-    worse = sum(personal[d] < best[d] - 1 for d in best)
     kinds = ", ".join(str(o.alone["alone"]) for o in outcomes if o.alone)
-    line = (
-        f"personal to best alone {gain:+5.1f} [{low:+.1f}, {high:+.1f}]   {worse} of {len(best)} worse by 1   ({kinds})"
-    )
-    return [*lines, line]
+    lines.append(f"personal to best alone {against(outcomes, 'best alone', new)}   ({kinds})")
+    more = [f"personal to trees that label {against(outcomes, 'alone, trees that label', new)}"] if labels else []
+    return [*lines, *more]
+
+
+def against(outcomes: Sequence[Outcome], model: str, new: bool) -> str:
+    """What personal models gain over another model of the same devices, with its interval."""
+    other, personal = by_device(outcomes, model, new), by_device(outcomes, "personal", new)
+    gain, low, high = interval([personal[d] - other[d] for d in other])
+    worse = sum(personal[d] < other[d] - 1 for d in other)
+    return f"{gain:+5.1f} [{low:+.1f}, {high:+.1f}]   {worse} of {len(other)} worse by 1"
 
 
 def harmed(outcomes: Sequence[Outcome], new: bool = False) -> list[str]:

@@ -1,7 +1,8 @@
 """Personal models after settling beside models trained alone, on recorded traces; and what newcomers reach.
 
     python benchmarks/settling.py wrist FOLDER [--labels 0.1 0.25 1.0] [--seeds 5]
-    python benchmarks/settling.py watch [--seconds 2] [--seeds 5]
+    python benchmarks/settling.py watch [--seconds 2] [--seeds 5] [--newcomers]
+        [--recommended]
         [--method fedslr] [--rounds N] [--set KEY=VALUE] [--settle KEY=VALUE] [--augment KEY=VALUE] [--json FILE]
 
 The roles are those of the product, over the network in memory, with the kernels of the bundle. Windows are split in
@@ -41,19 +42,23 @@ import numpy as np
 from benchmarks.alone import reach_alone, right_of
 from benchmarks.holders import Holder, Part, one_recording, patient, watch, wrist
 from benchmarks.outcomes import Outcome, show
+from benchmarks.self_labelled import by_itself
 from edge_sdk.algebra.ensemble import combined, log_probabilities, smoothed
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import UP, Method, NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.settling.method import Choice
+from edge_sdk.methods.settling.self_training import LabelChoice
+from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import augmentation_of, make_env, method_of, settings_of
-from edge_sdk.nodes.configuration.settings import assigned
+from edge_sdk.nodes.configuration.settings import assigned, from_mapping
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
 from edge_sdk.nodes.kernels.own_windows import features_of
+from edge_sdk.replay import recommended
 from edge_sdk.replay.bundles import compile_network
 from edge_sdk.wire.codec.codec import Codec
 
@@ -143,6 +148,7 @@ def run(job: Job) -> Outcome:
     trace = net.run()
     told = {name: m for name, m in trace.told if isinstance(m, Models)}
     out.choice = next(vars(m) for _, m in trace.told if isinstance(m, Choice))
+    out.labels = [m.to_sentence() for _, m in trace.told if isinstance(m, LabelChoice)]
     shown = method.show(net.nodes[ROOT].env, net.nodes[ROOT].record.state)
     for holder in job.fleet:
         out.accuracy[holder.name] = judged(job.model, told[holder.name], holder.test)
@@ -155,9 +161,21 @@ def run(job: Job) -> Outcome:
     rows, out.alone = reach_alone(job.fleet, job.newcomers, job.run, job.model, out.accuracy, right)
     for name, found in rows.items():
         out.accuracy[name] |= found
+    for name, found in self_labelled(job, envs).items():
+        out.accuracy[name] |= found
     out.density = float(np.mean([np.mean(m.models["personal"] != m.models["global"]) for m in told.values()]))
     out.bytes, out.seconds = net.sizes, time.monotonic() - began
     return out
+
+
+def self_labelled(job: Job, envs: Mapping[str, NodeEnv]) -> dict[str, dict[str, float]]:
+    """The row of forests that label their own windows, without any federation."""
+    settling = from_mapping(Settling, job.run.settle, "run.settle")
+    devices = {h.name: replace(envs[h.name], me=h.name) for h in job.fleet}
+    devices |= {f"{h.name}*": replace(env_of(job, h), me=h.name) for h in job.newcomers}
+    tests = {h.name: (h.test.x, h.test.y) for h in job.fleet}
+    tests |= {f"{h.name}*": (h.test.x, h.test.y) for h in job.newcomers}
+    return by_itself(settling, devices, [h.name for h in job.fleet], tests, len(job.run.classes))
 
 
 def newcomer(job: Job, method: Method, holder: Holder, shown: Any) -> Models:
@@ -182,17 +200,24 @@ def judged(model: Model, m: Models, test: Part) -> dict[str, float]:
 
 # The command ---------------------------------------------------------------------------------------------------
 def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], seed: int) -> Run:
+    """The run of one seed; `--recommended`: what a replay takes by itself, else the settings of this file."""
     own = FEDSLR[options.data] if options.method.startswith("fedslr") else {}
+    settings, settle, augment = {**DEFAULTS[options.data], **own}, SETTLE[options.data], AUGMENT[options.data]
+    rounds = ROUNDS[options.data]
+    if options.recommended:
+        settings = {**recommended.TRAINING, **recommended.BY_METHOD.get(options.method, {})}
+        settle = {**recommended.SETTLE, "statistics": options.network == recommended.NETWORK}
+        augment, rounds = recommended.changes_of(model.input_shape), recommended.ROUNDS
     return Run(
         id="settling",
         method=options.method,
-        settings={**DEFAULTS[options.data], **own, **assigned(options.set)},
-        rounds=options.rounds or ROUNDS[options.data],
+        settings={**settings, **assigned(options.set)},
+        rounds=options.rounds or rounds,
         seed=seed,
         bundle=model.sha256,
         classes=tuple(classes),
-        settle={"optimiser": "adam", **SETTLE[options.data], **assigned(options.settle)},
-        augment={**AUGMENT[options.data], **assigned(options.augment)},
+        settle={"optimiser": "adam", **settle, **assigned(options.settle)},
+        augment={**augment, **assigned(options.augment)},
     )
 
 
@@ -233,14 +258,19 @@ def main() -> None:
     words.add_argument("--labels", type=float, nargs="*", default=[0.1, 0.25, 1.0])
     words.add_argument("--seconds", type=float, default=2.0)
     words.add_argument("--seeds", type=int, default=5)
-    words.add_argument("--method", default="fedslr")
+    words.add_argument("--method", help="(fedslr; with --recommended: fedavg)")
     words.add_argument("--rounds", type=int)
-    words.add_argument("--network", default="wrist")
+    words.add_argument("--network", help="of the zoo (wrist; with --recommended: features)")
+    words.add_argument(
+        "--recommended", action="store_true", help="what a replay does that is told nothing but its data"
+    )
     words.add_argument("--newcomers", action="store_true")
     for key in ("set", "settle", "augment"):
         words.add_argument(f"--{key}", action="append", default=[], metavar="KEY=VALUE")
     words.add_argument("--json", type=Path, help="results are kept there; those that are there are not computed again")
     options = words.parse_args()
+    options.network = options.network or (recommended.NETWORK if options.recommended else "wrist")
+    options.method = options.method or (recommended.METHOD if options.recommended else "fedslr")
     there = options.json is not None and options.json.is_file()
     tables: dict[str, Any] = json.loads(options.json.read_text()) if there else {}
     for title, some in jobs(options).items():

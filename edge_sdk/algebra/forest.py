@@ -94,36 +94,67 @@ def best_splits(
 ) -> tuple[Integers, Floats, npt.NDArray[np.bool_]]:
     """Features and thresholds of the best of its random splits for each node of a level, and which nodes split.
 
+    A node that none of the drawn features tells apart is asked for all of them, one after the other: it becomes a leaf
+    only if all its samples are of one class, or the same.
+
     Args:
         rows, node: samples in open nodes, and which of them they are in. counts: (nodes, classes), of their classes.
     """
-    width, classes = counts.shape
-    feature, threshold = np.zeros(width, np.int64), np.zeros(width, np.float32)
-    best, mixed = np.full(width, np.inf), (counts > 0).sum(1) > 1
-    sizes = counts.sum(1)
-    order = np.argsort(node, kind="stable")
-    rows, node = rows[order], node[order]
-    open_rows = mixed[node]
-    rows, node = rows[open_rows], node[open_rows]
-    if not len(rows):
-        return feature, threshold, np.zeros(width, np.bool_)
-    starts, code = np.flatnonzero(np.r_[True, node[1:] != node[:-1]]), y[rows]
-    at = node[starts]
-    for _ in range(ceil(sqrt(x.shape[1]))):
-        drawn = random.integers(0, x.shape[1], width)
-        values = x[rows, drawn[node]]
-        low, high = (np.asarray(f.reduceat(values, starts)) for f in (np.minimum, np.maximum))
+    level, features = Level(x, y, rows, node, counts), x.shape[1]
+    for _ in range(ceil(sqrt(features))):
+        level.try_splits(random.integers(0, features, len(counts)), random.random(len(counts)))
+    for feature in range(features):
+        if not level.keep_undecided():
+            break
+        level.try_splits(np.full(len(counts), feature), random.random(len(counts)))
+    return level.feature, level.threshold, np.isfinite(level.best)
+
+
+class Level:
+    """The nodes of one level, and the best split of each so far.
+
+    Attributes:
+        feature, threshold: of these splits. best: impurity behind them; inf: there is none.
+        rows, node: samples in nodes of several classes, node by node, and which node each is in.
+    """
+
+    def __init__(self, x: Floats, y: Integers, rows: Integers, node: Integers, counts: Integers) -> None:
+        width = len(counts)
+        self.x, self.y, self.counts, self.sizes = x, y, counts, counts.sum(1)
+        self.feature, self.threshold = np.zeros(width, np.int64), np.zeros(width, np.float32)
+        self.best = np.full(width, np.inf)
+        order = np.argsort(node, kind="stable")
+        self.rows, self.node = rows[order], node[order]
+        self.keep((counts > 0).sum(1) > 1)
+
+    def keep(self, nodes: npt.NDArray[np.bool_]) -> None:
+        """From here on only these nodes are looked at."""
+        inside = nodes[self.node]
+        self.rows, self.node = self.rows[inside], self.node[inside]
+        self.starts = np.flatnonzero(np.r_[True, self.node[1:] != self.node[:-1]]) if len(self.node) else self.node[:0]
+
+    def keep_undecided(self) -> bool:
+        """Only nodes without a split are looked at from here on. False: there is none."""
+        self.keep(~np.isfinite(self.best))
+        return len(self.rows) > 0
+
+    def try_splits(self, drawn: Integers, shares: Floats) -> None:
+        """One split of each node: of a feature (nodes,), at a share (nodes,) of the way between its extremes there."""
+        if not len(self.rows):
+            return
+        (width, classes), at = self.counts.shape, self.node[self.starts]
+        values = self.x[self.rows, drawn[self.node]]
+        low, high = (np.asarray(f.reduceat(values, self.starts)) for f in (np.minimum, np.maximum))
         cut = np.zeros(width, np.float32)
-        cut[at] = low + random.random(width)[at].astype(np.float32) * (high - low)
-        up = values > cut[node]
-        above = np.bincount(node[up] * classes + code[up], minlength=width * classes).reshape(width, classes)
-        impurity = mixed_impurity(above, counts - above, sizes)
-        better = np.zeros(width, np.bool_)
-        better[at] = (high > low) & (cut[at] < high) & (impurity[at] < best[at])
-        best, feature, threshold = (
-            np.where(better, a, b) for a, b in ((impurity, best), (drawn, feature), (cut, threshold))
-        )
-    return feature, threshold, np.isfinite(best)
+        cut[at] = low + shares[at].astype(np.float32) * (high - low)
+        up = values > cut[self.node]
+        codes = self.node[up] * classes + self.y[self.rows[up]]
+        above = np.bincount(codes, minlength=width * classes).reshape(width, classes)
+        impurity, better = mixed_impurity(above, self.counts - above, self.sizes), np.zeros(width, np.bool_)
+        better[at] = (cut[at] < high) & (impurity[at] < self.best[at])
+        self.best = np.where(better, impurity, self.best)
+        self.feature = np.where(better, drawn, self.feature)
+        self.threshold = np.where(better, cut, self.threshold)
 
 
 def mixed_impurity(above: Integers, under: Integers, sizes: Integers) -> Floats:

@@ -170,8 +170,10 @@ class RoundPrinter:
         self.file, self.began, self.has_header = file, time.time(), False
 
     def __call__(self, line: Mapping[str, Any]) -> None:
-        from edge_sdk.replay.reports import terminal
+        from edge_sdk.replay.reports import choices, terminal
 
+        if line.get("kind") == "self-labels":
+            print(f"       {choices.describe_labels(line)}", file=self.file, flush=True)
         if "sums" not in line:
             return
         self.began = min(self.began, line["time"])  # of a replay that goes on, the first lines are from before

@@ -23,6 +23,7 @@ from edge_sdk.replay.emulated import EmulatedFleet
 from edge_sdk.replay.node_files import copy_bundles, prepare_files, start_newcomers, start_nodes
 from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
 from edge_sdk.replay.processes import NodeProcesses
+from edge_sdk.replay.recommended import recommended
 from edge_sdk.replay.result import collect_result
 from edge_sdk.replay.resume import note_job, read_finished
 from edge_sdk.replay.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
@@ -53,6 +54,9 @@ def replay(
     say(cohort.summary)
     for note in cohort.notes:
         say(note)
+    job, notes = recommended(job, cohort)
+    for note in notes:
+        say(note)
     run = plan_run(job, cohort)
     several = bool(family_of(run).own_bundles)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, several)
@@ -70,8 +74,8 @@ def replay(
         for note in fleet.notes():
             say(note)
         nodes = stack.enter_context(NodeProcesses(job.out / "logs", stopping or threading.Event(), also=fleet.check))
-        notes = LocalOnlyNotes(job.out / "devices", cohort.devices)
-        notes.forget()
+        alone = LocalOnlyNotes(job.out / "devices", cohort.devices)
+        alone.forget()
         start_nodes(job, run, cohort, files, url, nodes, fleet)
         say(f"{len(nodes.running)} processes are starting; the first round ends when all devices have answered")
         lines = follow_run(job.out, nodes, progress, say)
@@ -81,6 +85,6 @@ def replay(
             start_newcomers(job, nodes, fleet)
         if job.local_only and not is_split(job):
             say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")
-        wait_for_end(nodes, notes, say)
+        wait_for_end(nodes, alone, say)
     found = collect_result(job, run, cohort, files, lines, url, time.monotonic() - began, say)
     return found | fleet.report(job.out)

@@ -134,6 +134,14 @@ def stated_of(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: found for name in names if (found := getattr(options, name)) is not None}
 
 
+def stated_names(options: argparse.Namespace) -> tuple[str, ...]:
+    """Names of the method's settings that were given, and "method" and "rounds" if these were."""
+    from edge_sdk.nodes.configuration.settings import assigned
+
+    given = [name for name in ("method", "rounds") if getattr(options, name, None) is not None]
+    return (*assigned(options.set), *given)
+
+
 def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[str, Any]:
     """Fields of the `Replay` that these options are about."""
     return {
@@ -145,6 +153,8 @@ def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[
         "options": {key: found for key in DATA_OPTIONS if (found := getattr(options, key)) is not None},
         "bundle": tuple(options.bundle),
         "preset": "stated",  # that which was asked for is among the settings
+        "recommend": options.settings == "recommended",
+        "stated": stated_names(options),
         "settings": completed.settings,
         "settle": completed.settle,
         "augment": completed.augment,

@@ -52,6 +52,8 @@ class Replay:
         bundle: none: the default for these data. Several, where models may differ: dealt out to devices in turns.
         preset: where settings come from that are not stated here: "recommended", "paper", or "stated" (the method's
             defaults); see `edge_sdk.nodes.configuration.presets`.
+        recommend: what is stated nowhere is filled in from the data: network, phases, changes of windows.
+        stated: names of the method's settings, "method" and "rounds", where these are stated for this replay.
         settings: of the method.
         settle: settings of the settling phase; empty: there is none.
         augment: how devices change windows while they train; empty: not at all.
@@ -78,6 +80,8 @@ class Replay:
     neighbours: int = NEIGHBOURS
     bundle: tuple[Path, ...] = ()
     preset: str = RECOMMENDED
+    recommend: bool = False
+    stated: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     settle: Mapping[str, Any] = field(default_factory=dict)
     augment: Mapping[str, Any] = field(default_factory=dict)

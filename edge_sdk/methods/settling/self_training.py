@@ -89,6 +89,8 @@ class LabelChoice:
         return {"kind": "self-labels", **asdict(self)}
 
     def to_sentence(self) -> str:
+        if not self.samples:
+            return f"self-labels, round {self.round}: no device has windows without a label and validation samples"
         if not self.threshold:
             return (
                 f"self-labels, round {self.round}: no threshold is precise enough on {self.samples} validation samples"
@@ -109,7 +111,8 @@ class SelfTrainingState:
         examining: counts are being gathered; device: it has been asked for its own.
         counts: what has been gathered. heard: from whom.
         choice: as in `WithLabels`. chosen: aggregator, hospital: the fleet has made one. told: hospital: who knows it.
-        examined: aggregator: rounds at which the fleet has chosen.
+        examined: aggregator: round after which devices were asked last. right: samples right when the fleet chose.
+        given_up: aggregator: labels did harm, so no device gives any for the rest of the run.
         shown: device: the model of the latest `Examine`.
         labels: device: those that it trains with.
     """
@@ -122,6 +125,8 @@ class SelfTrainingState:
     chosen: bool = False
     told: tuple[str, ...] = ()
     examined: int = 0
+    right: int = 0
+    given_up: bool = False
     shown: Any = None
     labels: SelfLabels = NO_LABELS
 
@@ -295,13 +300,25 @@ def questions(sends: Sequence[Send]) -> list[Send]:
 
 
 def chosen(settings: Settling, s: SelfTrainingState, round: int, rest: list[Send]) -> Step:
-    """The aggregator with the fleet's choice, which goes down before the method's own questions."""
-    choice = labelling.choose_labelling(settings, s.counts.correct)
-    weight, threshold, sure, right = 0.0, 0.0, 0, 0
-    if choice >= 0:
-        weight, threshold = labelling.options(settings)[choice]
-        at = len(settings.label_weights) + 2 * choice
-        sure, right = (int(n) for n in s.counts.correct[at : at + 2])
-    told = LabelChoice(round, weight, threshold, sure, right, s.counts.samples, s.counts.devices)
-    rest = tell_all(rest, lambda message: WithLabels(message, choice))
-    return replace(s, examining=False, choice=choice, chosen=True), [Send(OUT, told), *rest]
+    """The aggregator with the fleet's choice, which goes down before the method's own questions.
+
+    It is made at the first turn at which a threshold is precise enough, and stays, unless labels begin to do harm.
+    """
+    counts, choice, right = s.counts.correct, s.choice, s.right
+    if choice < 0 and not s.given_up:
+        choice = labelling.choose_labelling(settings, counts)
+        right = int(counts[choice // len(settings.label_thresholds)]) if choice >= 0 else 0
+    harm = choice >= 0 and not labelling.still_pays(settings, counts, choice, right, s.counts.samples)
+    choice = -1 if harm else choice
+    s = replace(s, examining=False, choice=choice, chosen=True, right=right, given_up=s.given_up or harm)
+    told = choice_event(settings, s, round, choice)
+    return s, [Send(OUT, told), *tell_all(rest, lambda message: WithLabels(message, choice))]
+
+
+def choice_event(settings: Settling, s: SelfTrainingState, round: int, choice: int) -> LabelChoice:
+    """What the application is told."""
+    if choice < 0:
+        return LabelChoice(round, 0.0, 0.0, 0, 0, s.counts.samples, s.counts.devices)
+    at = len(settings.label_weights) + 2 * choice
+    sure, right = (int(n) for n in s.counts.correct[at : at + 2])
+    return LabelChoice(round, *labelling.options(settings)[choice], sure, right, s.counts.samples, s.counts.devices)

@@ -63,9 +63,9 @@ class Settling:
         label_times: how often devices label their own unlabelled samples; 0: never.
         label_every: rounds between these times, and after the last.
         label_weights: candidate weights of the forest beside the global model when they do; 0: the global model only.
-        label_thresholds: candidate probabilities above which a label is taken; the lowest that is precise enough goes.
+        label_thresholds: candidate probabilities above which a label is taken.
         label_precision: share of the fleet's validation samples above a threshold that must be right. Where no
-            candidate reaches it, no device labels anything.
+            candidate reaches it at first, no device labels anything.
         label_smooth: neighbouring samples of a recording over which probabilities are smoothed before.
         label_sharpness: power to which the mixture's probabilities are raised before: two teachers that agree are surer
             than each of them.
@@ -89,8 +89,8 @@ class Settling:
     statistics: bool = False
     label_times: int = 0
     label_every: int = 20
-    label_weights: tuple[float, ...] = (0.25, 0.5, 0.75)
-    label_thresholds: tuple[float, ...] = (0.8, 0.9, 0.95, 0.99)
+    label_weights: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
+    label_thresholds: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95, 0.99)
     label_precision: float = 0.9
     label_smooth: int = 7
     label_sharpness: float = 2.0

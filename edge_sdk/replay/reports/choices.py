@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+FORESTS = {1: "the device's own forest", 2: "the device's own forest, which has the windows that it labelled itself"}
+"""`Choice.forest` -> words."""
+
 
 def describe_choice(chosen: Mapping[str, Any]) -> str:
     """One choice as a sentence. `chosen`: a result's "chosen", see `methods.settling.method.Choice`."""
@@ -19,6 +22,9 @@ def describe_choice(chosen: Mapping[str, Any]) -> str:
 def describe_models(chosen: Mapping[str, Any]) -> str:
     """The models of a choice. At weights 0 and 1 one of the two does not matter, and the words say what that means."""
     steps, weight = count(chosen["steps"]), chosen["weight"]
+    forest = FORESTS.get(chosen.get("forest", 0), "")
+    if weight == 1 and forest:
+        return f"weight 1: {forest}"
     if weight == 1:
         return f"weight 1: the personalised model is training alone, {count(chosen['local_steps'])}"
     if weight == 0:
@@ -28,7 +34,18 @@ def describe_models(chosen: Mapping[str, Any]) -> str:
             else "0 steps: the shared model as it is"
         )
     begin = f"{steps} from the shared model" if chosen["steps"] else "the shared model as it is (0 steps)"
-    return f"{begin}, mixed with a local model of {count(chosen['local_steps'])} by weight {weight:g}"
+    own = forest or f"a local model of {count(chosen['local_steps'])}"
+    return f"{begin}, mixed with {own} by weight {weight:g}"
+
+
+def describe_labels(line: Mapping[str, Any]) -> str:
+    """What the fleet has chosen for labels that devices give their own windows, from a line of metrics."""
+    if not line["samples"]:
+        return "no device has windows without a label, and validation samples to judge such labels by"
+    if not line["threshold"]:
+        return "no device labels its own windows: what the models are sure of is not right often enough"
+    right = f"{line['right']} of {line['sure']} such validation samples are right"
+    return f"devices label their own windows where they are sure ({line['threshold']:g}): {right}"
 
 
 def count(steps: int) -> str:

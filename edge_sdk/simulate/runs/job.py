@@ -62,6 +62,7 @@ def simulate(
         return finished
     own = for_rank(job, ranks)
     prepared = prepare(own, say)
+    own = prepared.job
     if ranks.number == 0:
         note_job(own.replay, prepared.run, own_bundles(own.replay.out), {**describe(job), **origin(prepared)})
     course = Course(own, prepared, ranks, Envs(prepared, kernels, job.calls), progress)

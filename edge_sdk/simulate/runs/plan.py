@@ -22,6 +22,7 @@ from edge_sdk.replay.cohorts.form import check_options, form_cohort
 from edge_sdk.replay.cohorts.ready import is_ready
 from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files
 from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
+from edge_sdk.replay.recommended import recommended
 from edge_sdk.simulate.clients.behaviour import Behaviour
 from edge_sdk.simulate.clients.bootstrap import BootstrappedClients
 from edge_sdk.simulate.clients.drawn import DrawnClients, make_pools
@@ -101,6 +102,7 @@ class Prepared:
     """A simulation that could begin.
 
     Attributes:
+        job: with what is recommended for these data.
         run: as an aggregator would announce it.
         cohort: who takes part, for the report.
         population: what clients hold.
@@ -110,6 +112,7 @@ class Prepared:
             are not.
     """
 
+    job: Simulation
     run: Run
     cohort: Cohort
     population: Population
@@ -128,7 +131,9 @@ def prepare(job: Simulation, say: Say) -> Prepared:
     made = make_clients(job) if job.clients else None
     cohort = form_stored(job) if made is None else made.cohort
     say(cohort.summary)
-    for note in cohort.notes:
+    advised, notes = recommended(job.replay, cohort)
+    job = replace(job, replay=advised)
+    for note in (*cohort.notes, *notes):
         say(note)
     run, draws = with_cohort(job, plan_run(job.replay, cohort), len(cohort.devices))
     several = bool(family_of(run).own_bundles)
@@ -143,7 +148,7 @@ def prepare(job: Simulation, say: Say) -> Prepared:
         made.use(files, bundles, input_shapes(read_bundle(bundles[0])))
     public = None if files.public is None else read_public(files.public)
     run = with_bundle(replace(run, public="" if public is None else public.sha256), first_bundle(bundles))
-    return Prepared(run, cohort, population, public, draws, () if made is None else made.recorded)
+    return Prepared(job, run, cohort, population, public, draws, () if made is None else made.recorded)
 
 
 def form_stored(job: Simulation) -> Cohort:

@@ -194,3 +194,22 @@ def test_a_device_without_a_validation_part_says_so():
 def test_settings_say_what_is_wrong(wrong, said):
     with pytest.raises(UsageError, match=said):
         Settling(**wrong)
+
+
+def test_a_mixture_with_a_taught_forest_goes_first_within_a_standard_error():
+    s = replace(SMALL, trees=5, label_times=1)
+    mixed = [i for i, c in enumerate(s.candidates) if c.forest == 2 and 0 < c.weight < 1 and c.steps]
+    correct = np.full(len(s.candidates), 50)
+    personal = next(i for i, c in enumerate(s.candidates) if c.weight == 0)
+    correct[personal], correct[mixed[1]] = 80, 77
+    assert equations.choose(s, correct, 100)[0] == mixed[1]  # a standard error of 80 in 100 is 4
+    correct[mixed[1]] = 75
+    assert equations.choose(s, correct, 100)[0] == personal
+
+
+def test_a_forest_on_given_labels_is_what_devices_reach_alone_and_no_candidate_beside_a_taught_one():
+    s = replace(SMALL, trees=5, label_times=1)
+    kinds = {c.forest: i for i, c in enumerate(s.candidates) if c.weight == 1 and c.forest}
+    correct = np.zeros(len(s.candidates), int)
+    correct[kinds[1]], correct[kinds[2]] = 9, 8
+    assert equations.choose(s, correct, 10)[:2] == (kinds[2], kinds[1])

@@ -156,13 +156,16 @@ def test_one_class_does_not_take_over():
     assert np.bincount(found.labels).tolist() == [26, 2]
 
 
-def test_the_choice_takes_the_weight_with_most_right_and_its_lowest_precise_threshold():
+def test_the_choice_has_the_most_right_labels_of_those_that_are_precise_enough():
     weights, thresholds = 2, 2
     counts = np.zeros(weights + 2 * weights * thresholds, np.int64)
     counts[:2] = 5, 9
-    counts[2:].reshape(2, 2, 2)[1] = (10, 5), (6, 6)
-    assert labelling.choose_labelling(TREES, counts) == 3
-    counts[2:].reshape(2, 2, 2)[1] = (10, 5), (6, 3)
+    by_option = counts[2:].reshape(2, 2, 2)
+    by_option[0], by_option[1] = ((10, 9), (5, 5)), ((20, 10), (7, 7))
+    assert labelling.options(TREES)[labelling.choose_labelling(TREES, counts)] == (0.25, 0.6)
+    by_option[0] = (10, 5), (5, 2)
+    assert labelling.options(TREES)[labelling.choose_labelling(TREES, counts)] == (0.75, 0.9)
+    by_option[1] = (20, 10), (7, 3)
     assert labelling.choose_labelling(TREES, counts) == -1
 
 
@@ -173,3 +176,11 @@ def test_no_weight_tells_how_many_windows_a_device_has_labelled():
     up = [(sender, m) for sender, _, m in trace.crossed if isinstance(m, Sum) and sender in DEVICES]
     assert up and all(m.weight == len(PARTS[d][0].y) for d, m in up)
     assert not [m for _, m in trace.told if isinstance(m, Overclaimed)]
+
+
+def test_labels_that_do_harm_are_given_up():
+    counts = np.zeros(labelling.count_size(TREES), np.int64)
+    counts[1] = 76
+    assert labelling.still_pays(TREES, counts, choice=3, right=80, samples=100)  # a standard error of 80 in 100 is 4
+    counts[1] = 75
+    assert not labelling.still_pays(TREES, counts, choice=3, right=80, samples=100)

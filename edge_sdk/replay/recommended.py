@@ -1,0 +1,106 @@
+"""What a replay does that is told nothing but its data: the network, phases and changes of windows that do best.
+
+Windows of sensors get the network on features (edge_sdk/algebra/window_features.py), standardised by the fleet; devices
+label their own windows in turns, settle, and have a forest of their own beside the shared model; windows are changed
+at random while devices train. What is stated stays as it is stated, key by key: `--settle label_times=0` switches
+labelling off, `--settle trees=0` the forest, `--bundle FILE` takes another network, `--settings stated` all of this.
+
+The figures behind it: docs/settling.md. They were chosen on validation samples of two data sets, and are not a paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.contract.search import overlaid
+from edge_sdk.data.augment import AXES
+from edge_sdk.methods import METHODS
+from edge_sdk.nodes.configuration.presets import RECOMMENDED, preset_of
+from edge_sdk.replay.cohorts.cohort import Cohort
+from edge_sdk.replay.plan import Replay
+
+METHOD = "fedavg"
+"""Method where neither it nor a setting of it is stated: with these phases none does better (docs/settling.md)."""
+NETWORK = "features"
+"""Network of the zoo for windows."""
+ROUNDS = 100
+SETTLE: Mapping[str, Any] = {
+    "optimiser": "adam", "rate": 0.003, "weight_decay": 0.003, "batch": 64, "steps": [0, 50, 200],
+    "local_steps": [100, 300], "personal": "dense", "trees": 100, "label_times": 3, "label_every": 15,
+}  # fmt: skip
+TRAINING: Mapping[str, Any] = {"eta_l": 0.1, "decay": 0.99, "batch": 64, "local_epochs": 5}
+"""Settings of local training on features, of every method that has them."""
+BY_METHOD: Mapping[str, Mapping[str, Any]] = {
+    "fedavg": {"weighting": "uniform"},
+    "fedslr": {"eta_g": 10.0, "global_penalty": "none", "lam": 0.0, "personal_epochs": 0},
+}
+WINDOW, LEAST_CLASSES = 2, 2
+
+
+def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
+    """The job with what is recommended for these data where it states nothing, and sentences about that.
+
+    Args:
+        job: with `recommend`; another one stays as it is.
+    """
+    if not job.recommend or job.method not in METHODS:
+        return job, []
+    if why := reason_against(job, cohort):
+        return job, [f"settings: as stated; self-training and a device's own forest are left out: {why}"]
+    if not {*job.stated} - {"rounds"}:
+        job = replace(job, method=METHOD, settings=preset_of(METHOD, RECOMMENDED))
+    shape = cohort.shapes["x"]
+    own = not job.bundle
+    settle = overlaid({**SETTLE, "statistics": own}, job.settle)
+    found = replace(
+        job,
+        bundle=job.bundle or (Path(NETWORK),),
+        rounds=job.rounds if "rounds" in job.stated else ROUNDS,
+        settings=settings_of(job) if own else job.settings,
+        settle=settle,
+        augment=overlaid(changes_of(shape), job.augment),
+    )
+    return found, [*sentences(found, own)]
+
+
+def reason_against(job: Replay, cohort: Cohort) -> str:
+    """Why this run settles only if it is told to, as a sentence; "": nothing is against it."""
+    if METHODS[job.method].kernels != "plain":
+        return f"devices of method {job.method} share no whole model"
+    if set(cohort.shapes) != {"x"} or len(cohort.shapes["x"]) != WINDOW:
+        return "these samples are no windows of sensors"
+    if len(cohort.classes) < LEAST_CLASSES:
+        return "there is one class only"
+    if job.privacy:
+        return "with noise in the run no counts leave a device without it"
+    if job.options.get("validation") == 0:
+        return "no validation samples are split off, and the fleet chooses on them"
+    return ""
+
+
+def settings_of(job: Replay) -> Mapping[str, Any]:
+    """The method's settings for the network on features, where none of them is stated."""
+    known = METHODS[job.method].settings.__dataclass_fields__
+    ours = {**TRAINING, **BY_METHOD.get(job.method, {})}
+    return {**job.settings, **{k: v for k, v in ours.items() if k in known and k not in job.stated}}
+
+
+def changes_of(shape: tuple[int, ...]) -> Mapping[str, Any]:
+    """Changes of windows: turned where channels come in threes, and scaled; a few copies of each, made once."""
+    turned = {"rotation": 0.25} if shape[0] % AXES == 0 else {}
+    return {**turned, "scale": 0.15, "copies": 8}
+
+
+def sentences(job: Replay, own: bool) -> list[str]:
+    """What was chosen, and why."""
+    network = "network on features, standardised by the fleet" if own else f"network {job.bundle[0].name}"
+    turns = job.settle.get("label_times", 0)
+    labels = f"devices label their own windows, {turns} times" if turns else "no device labels its own windows"
+    forest = "each has a forest of its own beside the shared model" if job.settle.get("trees") else "no forests"
+    return [
+        f"settings: recommended for windows of sensors: method {job.method}; {network}; {labels}; {forest}; "
+        "the fleet chooses on validation samples what helps (--settings stated: none of this)"
+    ]
