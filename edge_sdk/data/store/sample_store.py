@@ -89,8 +89,10 @@ class StoredWindows:
     labels: tuple[str, ...]
     held: npt.NDArray[np.bool_]
 
-    def take(self, rows: slice) -> StoredWindows:
-        return StoredWindows(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+    def take(self, rows: slice | npt.NDArray[np.intp]) -> StoredWindows:
+        labels = np.array(self.labels, object)[rows]
+        others = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "labels"}
+        return StoredWindows(**others, labels=tuple(labels))
 
 
 class SampleStore:

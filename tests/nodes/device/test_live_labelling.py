@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from edge_sdk.errors import UsageError
 from edge_sdk.nodes.device.device import Device
 from tests.nodes.device.test_live_device import BEGAN, NAMES, device, make_run, observe_in_pieces
 
@@ -34,3 +37,24 @@ def test_other_runs_leave_them_where_they_are(device: Device) -> None:
     parts = device.parts(make_run(device), cancellable=False)
     assert parts.unlabelled is None and parts.validation is None and len(parts.x) == device.count_windows()["walk"]
     assert not [path.name for path in device.live.directory.glob("*unlabelled*")]
+
+
+# Questions ------------------------------------------------------------------------------------------------------
+def test_a_device_asks_for_stretches_that_a_label_answers(device: Device) -> None:
+    observe_in_pieces(device, 240)
+    device.label("walk", BEGAN, BEGAN + 60)
+    found = device.questions(most=2)
+    assert len(found) == 2 and all(0 < q.ended - q.began <= 30 for q in found)
+    assert all(q.began > BEGAN + 58 for q in found)
+    (first, p), (second, rest) = found[0].likeliest
+    assert first != second and 1 >= p >= rest > 0
+    for question in found:
+        assert device.label("sit", question.began, question.ended)
+    asked = {(q.began, q.ended) for q in device.questions(most=50)}
+    assert asked and not asked & {(q.began, q.ended) for q in found}
+
+
+def test_who_has_observed_nothing_has_no_questions(device: Device) -> None:
+    assert device.questions() == ()
+    with pytest.raises(UsageError, match="most = 0, expected a number of questions"):
+        device.questions(most=0)
