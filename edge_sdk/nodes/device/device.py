@@ -29,7 +29,7 @@ from edge_sdk.nodes.device.custom_training import TrainingCode
 from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
 from edge_sdk.nodes.device.participant import Participant
-from edge_sdk.nodes.device.questions import Question, find_questions
+from edge_sdk.nodes.device.questions import LabelQuestion, find_questions
 from edge_sdk.nodes.device.unlabelled_windows import Source
 from edge_sdk.nodes.kernels.model_inputs import fit_samples, fit_unlabelled
 from edge_sdk.nodes.models.prediction_stream import PredictionStream
@@ -218,10 +218,10 @@ class Device(Participant):
         """Label -> how many windows are kept; "" stands for those without one."""
         return self.live.open().count()
 
-    def questions(self, most: int = 3) -> tuple[Question, ...]:
+    def questions(self, most: int = 3) -> tuple[LabelQuestion, ...]:
         """Stretches of time whose label would help most, the most useful first; `label` answers them.
 
-        They are those that the model which predicts is unsure of, that look unlike what has a label, and that lie apart.
+        They are those that the model which predicts is unsure of, that look unlike what has a label, and lie apart.
 
         Raises:
             UsageError: no question is asked for, or the bundle does not say of which signal its input is a window.

@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Question:
+class LabelQuestion:
     """A stretch of time whose label would help; `Device.label(activity, began, ended)` answers it.
 
     Attributes:
@@ -37,7 +37,7 @@ class Question:
     likeliest: tuple[tuple[str, float], ...]
 
 
-def find_questions(live: LiveSamples, working: WorkingModel, most: int) -> tuple[Question, ...]:
+def find_questions(live: LiveSamples, working: WorkingModel, most: int) -> tuple[LabelQuestion, ...]:
     """Questions about what was observed, the most useful first, as `Device.questions` describes them."""
     if most < 1:
         raise UsageError(f"questions: most = {most}, expected a number of questions, 1 or more")
@@ -53,7 +53,7 @@ def find_questions(live: LiveSamples, working: WorkingModel, most: int) -> tuple
     times = [(float(loose.began[begin]), float(loose.ended[end - 1])) for begin, end in parts]
     middle = np.array([(began + ended) / 2 for began, ended in times])
     order = choose(margins(mean), features, features_of(known), middle, most)
-    return tuple(Question(*times[at], likeliest(mean[at], working.classes)) for at in order)
+    return tuple(LabelQuestion(*times[at], likeliest(mean[at], working.classes)) for at in order)
 
 
 def likeliest(p: npt.NDArray[np.float64], classes: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
@@ -65,7 +65,7 @@ def likeliest(p: npt.NDArray[np.float64], classes: tuple[str, ...]) -> tuple[tup
 def read(
     store: SampleStore, stored: StoredWindows, normalise: Callable[[Floats], Floats]
 ) -> tuple[StoredWindows, Floats]:
-    """Those of some windows that are there, and these as the model takes them."""
+    """Stored windows that are still there, and these as the model takes them."""
     found = [store.read(int(id)) for id in stored.ids]
     there = np.array([at for at, window in enumerate(found) if window is not None], np.intp)
     windows = [normalise(window[None])[0] for window in found if window is not None]

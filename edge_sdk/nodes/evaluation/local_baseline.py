@@ -100,7 +100,8 @@ def with_own_statistics(env: NodeEnv) -> tuple[NodeEnv, Callable[[Vector], Vecto
     """The env of a device that standardises features by its own statistics, in a run that does so by the fleet's; and
     what puts them into a finished model. Both as they were in other runs."""
     sums = own_sums(env)
-    values = statistics_of(env.layout, sums.high, sums.low, sums.devices) if sums.devices else sums.high[:0]
+    found = statistics_of(env.layout, sums.high, sums.low, sums.devices)
+    values = found if sums.devices else found[:0]
     return fitted(env, values), lambda theta: placed(env.layout, theta, values)
 
 
