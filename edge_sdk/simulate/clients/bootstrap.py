@@ -60,12 +60,11 @@ class BootstrappedClients(NumberedClients):
         folder: the recorded devices, as a replay has them.
         tree: hospital -> its clients.
         seed: of all draws.
-        unlabelled: the run uses windows without a label.
     """
 
-    def __init__(self, folder: Cohort, tree: Tree, seed: int, unlabelled: bool = False) -> None:
+    def __init__(self, folder: Cohort, tree: Tree, seed: int) -> None:
         super().__init__(tree, seed)
-        self.folder, self.unlabelled = folder, unlabelled
+        self.folder = folder
         self.recorded = choose_devices(folder.devices, sum(map(len, tree.values())), seed)
         self.tables = folder.tables(Path(), lambda node: folder.shapes)
         self.read: dict[tuple[str, Path], RecordedDevice] = {}

@@ -30,6 +30,8 @@ class NumberedClients(ABC):
     recorded: tuple[str, ...] = ()
     """Recorded devices that clients are bootstrapped from; none: they draw from a data set."""
     kept: int = MOST_KEPT
+    unlabelled: bool = False
+    """The run uses samples without a label."""
 
     def __init__(self, tree: Tree, seed: int) -> None:
         self.tree, self.seed = tree, seed

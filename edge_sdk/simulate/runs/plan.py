@@ -145,6 +145,7 @@ def prepare(job: Simulation, say: Say) -> Prepared:
         population = StoredPopulation(files, members_of(job.replay, cohort), run.classes, wants_unlabelled(run))
     else:
         population, files = made, files_of(job, run, cohort, bundles)
+        made.unlabelled = wants_unlabelled(run)
         made.use(files, bundles, input_shapes(read_bundle(bundles[0])))
     public = None if files.public is None else read_public(files.public)
     run = with_bundle(replace(run, public="" if public is None else public.sha256), first_bundle(bundles))
@@ -179,8 +180,7 @@ def bootstrap_clients(job: Simulation) -> BootstrappedClients:
     if job.shift:
         raise UsageError("--shift: a client has the features of the person whose trace it is; name a data set")
     tree = make_tree(job.clients, job.replay.hospitals)
-    unlabelled = wants_unlabelled(job.replay.as_run(()))
-    return BootstrappedClients(form_stored(job), tree, job.replay.seed, unlabelled)
+    return BootstrappedClients(form_stored(job), tree, job.replay.seed)
 
 
 def draw_clients(job: Simulation) -> DrawnClients:
