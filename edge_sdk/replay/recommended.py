@@ -3,7 +3,7 @@
 Windows of sensors get the network on features (edge_sdk/algebra/window_features.py), standardised by the fleet; devices
 label their own windows in turns, settle, and have a forest of their own beside the shared model; windows are changed
 at random while devices train. What is stated stays as it is stated, key by key: `--settle label_times=0` switches
-labelling off, `--settle trees=0` the forest, `--bundle FILE` takes another network, `--settings stated` all of this.
+labelling off, `--settle trees=0` the forest, `--bundle FILE` takes another network, `--plain` switches all of it off.
 
 The figures behind it: docs/settling.md. They were chosen on validation samples of two data sets, and are not a paper's.
 """
@@ -102,5 +102,5 @@ def sentences(job: Replay, own: bool) -> list[str]:
     forest = "each has a forest of its own beside the shared model" if job.settle.get("trees") else "no forests"
     return [
         f"settings: recommended for windows of sensors: method {job.method}; {network}; {labels}; {forest}; "
-        "the fleet chooses on validation samples what helps (--settings stated: none of this)"
+        "the fleet chooses on validation samples what helps (--plain: none of this)"
     ]

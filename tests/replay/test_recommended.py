@@ -23,7 +23,7 @@ def test_windows_get_the_network_on_features_with_all_phases(tmp_path):
     assert found.settle["statistics"] and found.settle["label_times"] and found.settle["trees"]
     assert found.augment == {"rotation": 0.25, "scale": 0.15, "copies": 8}
     assert found.settings["weighting"] == "uniform"
-    assert "network on features" in said and "--settings stated" in said
+    assert "network on features" in said and "--plain" in said
     found.as_run(WINDOWS.classes)
 
 
