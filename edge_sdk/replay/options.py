@@ -26,6 +26,8 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     words = "where settings come from that are not stated: recommended (default), paper, stated (none), or a file"
     command.add_argument("--settings", default="recommended", metavar="FILE", help=words)
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
+    words = "the method by itself: no network, phase or change of windows that is recommended for the data"
+    command.add_argument("--plain", action="store_true", help=words)
     words = "after the last round every device settles on the final model; may be repeated with settings of that"
     command.add_argument("--settle", action="append", nargs="?", const="", metavar="KEY=VALUE", help=words)
     words = "change windows at random while devices train: rotation (rad), scale, noise, shift"
@@ -153,7 +155,7 @@ def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[
         "options": {key: found for key in DATA_OPTIONS if (found := getattr(options, key)) is not None},
         "bundle": tuple(options.bundle),
         "preset": "stated",  # that which was asked for is among the settings
-        "recommend": options.settings == "recommended",
+        "recommend": options.settings == "recommended" and not options.plain,
         "stated": stated_names(options),
         "settings": completed.settings,
         "settle": completed.settle,

@@ -3,7 +3,7 @@
 Windows of sensors get the network on features (edge_sdk/algebra/window_features.py), standardised by the fleet; devices
 label their own windows in turns, settle, and have a forest of their own beside the shared model; windows are changed
 at random while devices train. What is stated stays as it is stated, key by key: `--settle label_times=0` switches
-labelling off, `--settle trees=0` the forest, `--bundle FILE` takes another network, `--settings stated` all of this.
+labelling off, `--settle trees=0` the forest, `--bundle FILE` takes another network, `--plain` switches all of it off.
 
 The figures behind it: docs/settling.md. They were chosen on validation samples of two data sets, and are not a paper's.
 """
@@ -11,13 +11,13 @@ The figures behind it: docs/settling.md. They were chosen on validation samples 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.search import overlaid
 from edge_sdk.data.augment import AXES
-from edge_sdk.methods import METHODS
+from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.configuration.presets import RECOMMENDED, preset_of
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
@@ -46,7 +46,7 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
     Args:
         job: with `recommend`; another one stays as it is.
     """
-    if not job.recommend or job.method not in METHODS:
+    if not job.recommend:
         return job, []
     if why := reason_against(job, cohort):
         return job, [f"settings: as stated; self-training and a device's own forest are left out: {why}"]
@@ -59,7 +59,7 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
         job,
         bundle=job.bundle or (Path(NETWORK),),
         rounds=job.rounds if "rounds" in job.stated else ROUNDS,
-        settings=settings_of(job) if own else job.settings,
+        settings=settings_of(job, cohort) if own else job.settings,
         settle=settle,
         augment=overlaid(changes_of(shape), job.augment),
     )
@@ -68,7 +68,7 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
 
 def reason_against(job: Replay, cohort: Cohort) -> str:
     """Why this run settles only if it is told to, as a sentence; "": nothing is against it."""
-    if METHODS[job.method].kernels != "plain":
+    if method_of(job.as_run(cohort.classes)).kernels != "plain":
         return f"devices of method {job.method} share no whole model"
     if set(cohort.shapes) != {"x"} or len(cohort.shapes["x"]) != WINDOW:
         return "these samples are no windows of sensors"
@@ -81,9 +81,9 @@ def reason_against(job: Replay, cohort: Cohort) -> str:
     return ""
 
 
-def settings_of(job: Replay) -> Mapping[str, Any]:
+def settings_of(job: Replay, cohort: Cohort) -> Mapping[str, Any]:
     """The method's settings for the network on features, where none of them is stated."""
-    known = METHODS[job.method].settings.__dataclass_fields__
+    known = {f.name for f in fields(method_of(job.as_run(cohort.classes)).settings)}
     ours = {**TRAINING, **BY_METHOD.get(job.method, {})}
     return {**job.settings, **{k: v for k, v in ours.items() if k in known and k not in job.stated}}
 
@@ -102,5 +102,5 @@ def sentences(job: Replay, own: bool) -> list[str]:
     forest = "each has a forest of its own beside the shared model" if job.settle.get("trees") else "no forests"
     return [
         f"settings: recommended for windows of sensors: method {job.method}; {network}; {labels}; {forest}; "
-        "the fleet chooses on validation samples what helps (--settings stated: none of this)"
+        "the fleet chooses on validation samples what helps (--plain: none of this)"
     ]

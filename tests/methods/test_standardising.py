@@ -167,3 +167,11 @@ def test_a_device_with_other_features_is_told_so():
     env = replace(envs(FEDAVG, FEDAVG.settings())[DEVICES[0]], feature_means=lambda: (np.zeros(3), np.zeros(3)))
     with pytest.raises(UsageError, match="has 3 features, its model standardises 5"):
         equations.own_sums(env)
+
+
+def test_a_device_by_itself_standardises_with_its_own_statistics():
+    env = envs(FEDAVG, FEDAVG.settings())[DEVICES[0]]
+    alone, statistics = equations.by_itself(env)
+    mean, square = means(PARTS[DEVICES[0]][0].x * SPREAD)
+    assert np.allclose(statistics, np.concatenate([mean, np.log(np.sqrt(square - mean**2))]), rtol=1e-5)
+    assert alone.grad_fn(env.theta0)[0] == env.grad_fn(equations.placed(LAYOUT, env.theta0, statistics))[0]

@@ -33,7 +33,7 @@ def auscult(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[st
 
 
 def replayed(traces: Path, out: Path, *more: object) -> dict[str, Any]:
-    fixed = ("--hospitals", 2, "--rounds", 2, "--seed", 5, "--out", out, "--json")
+    fixed = ("--plain", "--hospitals", 2, "--rounds", 2, "--seed", 5, "--out", out, "--json")
     found: dict[str, Any] = json.loads(auscult("replay", traces, *fixed, *more).stdout)
     return found
 
@@ -109,7 +109,7 @@ def test_several_seeds_at_once_and_a_trace_that_is_too_short(traces: Path, tmp_p
         (some / f"{name}.csv").write_bytes((traces / f"{name}.csv").read_bytes())
     lines = (traces / "synth-03.csv").read_text().splitlines()[:70]
     (some / "short.csv").write_text("\n".join(lines) + "\n")
-    more = ("--method", "fedavg", "--rounds", 1, "--seeds", 2, "--confusion")
+    more = ("--plain", "--method", "fedavg", "--rounds", 1, "--seeds", 2, "--confusion")
     done = auscult("replay", some, "--hospitals", 1, "--seed", 5, "--out", tmp_path / "out", "--json", *more)
     found = json.loads(done.stdout)
     assert "seed 6: warning: skipped short: " in done.stderr
@@ -209,7 +209,7 @@ def test_mistakes_are_told_before_anything_starts(traces: Path, tmp_path: Path, 
 @pytest.mark.long
 def test_a_replay_that_was_killed_goes_on_to_the_same_model(traces: Path, tmp_path: Path) -> None:
     """kill -9 after the first round: nodes end with their parent, and --resume plays what is left."""
-    fixed = [traces, "--hospitals", 2, "--rounds", 6, "--seed", 5, "--no-local-only"]
+    fixed = [traces, "--plain", "--hospitals", 2, "--rounds", 6, "--seed", 5, "--no-local-only"]
     out = tmp_path / "out"
     command = [sys.executable, "-m", "edge_sdk.cli", "replay", *map(str, fixed), "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:

@@ -45,9 +45,8 @@ def placed(layout: Layout, theta: Vector, statistics: Vector) -> Vector:
 def statistics_of(layout: Layout, high: Integers, low: Integers, devices: int) -> npt.NDArray[np.float32]:
     """Means and logarithms of scales of sums over devices; of none: zeros."""
     where = slots(layout)
-    size = 2 * where[0].size if where else 0
-    if not devices:
-        return np.zeros(size, np.float32)
+    if where is None or not devices:
+        return np.zeros(2 * where[0].size if where else 0, np.float32)
     mean, square = np.split((high * 2.0**-HIGH + low * 2.0**-LOW) / devices, 2)
     scale = np.sqrt(np.maximum(square - mean**2, 0))
     return np.concatenate([mean, np.log(np.maximum(scale, SMALLEST))]).astype(np.float32)
@@ -72,6 +71,13 @@ def own_sums(env: NodeEnv) -> FeatureSums:
         raise UsageError(f"device {env.me} has {len(means)} features, its model standardises {where[0].size}")
     whole = np.clip(np.nan_to_num(np.concatenate([means, squares])), -LARGEST, LARGEST)
     return FeatureSums(*split(whole), 1)
+
+
+def by_itself(env: Any) -> tuple[Any, Vector]:
+    """The env of a device that standardises with statistics of its own samples only, and these: for training alone."""
+    sums = own_sums(env)
+    statistics = statistics_of(env.layout, sums.high, sums.low, sums.devices)
+    return fitted(env, statistics), statistics
 
 
 def fitted(env: Any, statistics: Vector) -> Any:

@@ -17,6 +17,7 @@ from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test, sums_on_validation
+from edge_sdk.methods.standardising.equations import by_itself
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters, write_json
@@ -123,7 +124,7 @@ class DeviceService:
             trials = judge_alone(device, run, note)
             chosen = choose_trial([trial["validation_correct"] for trial in trials])
             return {"trials": trials} | ({"accuracy": trials[chosen]["accuracy"]} if len(device.validation) else {})
-        env = replace(device.env(run, cancellable=False), me=device.name)
+        env, _ = by_itself(replace(device.env(run, cancellable=False), me=device.name))
         assert env.score is not None
         sums = env.score(train_alone(method_of(run), env, lambda done: note(done, env.rounds)))
         return {"accuracy": sums["correct"] / sums["samples"]}

@@ -17,6 +17,7 @@ from edge_sdk.algebra.classification import confusion
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
+from edge_sdk.methods.standardising.equations import by_itself, placed
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
@@ -99,11 +100,13 @@ def judge_optimiser(
     told: Told,
 ) -> list[dict[str, Any]]:
     """Judges one training alone after each number of steps. `number`: of trainings before it."""
+    env, statistics = by_itself(env)
     steps, found = step_grid(env, run), []
     models = train_in_steps(
         env, run, optimiser, steps, lambda done: told(number * steps[-1] + done, len(OPTIMISERS) * steps[-1])
     )
-    for done, theta in zip(steps, models, strict=True):
+    for done, trained in zip(steps, models, strict=True):
+        theta = placed(env.layout, trained, statistics)
         right = validation.correct(predict_own(model, theta, validation.x, own))
         guessed = predict_own(model, theta, test.x, own)
         judged = {"test": test.matrix(guessed), "accuracy": test.correct(guessed) / len(test.y)}

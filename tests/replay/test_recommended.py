@@ -1,0 +1,76 @@
+"""What a replay takes by itself where nothing is stated."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_sdk.errors import UsageError
+from edge_sdk.replay import recommended
+from edge_sdk.replay.cohorts.cohort import Cohort
+from edge_sdk.replay.plan import Replay
+
+WINDOWS = Cohort("windows", {"h": ("a", "b")}, ("walk", "sit"), {"x": (6, 64)}, False, True, lambda path, wanted: {})
+
+
+def job(tmp_path, **stated):
+    return Replay(**{"data": "traces", "out": tmp_path / "out", "recommend": True, "preset": "stated", **stated})
+
+
+def test_windows_get_the_network_on_features_with_all_phases(tmp_path):
+    found, (said,) = recommended.recommended(job(tmp_path), WINDOWS)
+    assert found.bundle == (Path("features"),) and found.method == "fedavg" and found.rounds == recommended.ROUNDS
+    assert found.settle["statistics"] and found.settle["label_times"] and found.settle["trees"]
+    assert found.augment == {"rotation": 0.25, "scale": 0.15, "copies": 8}
+    assert found.settings["weighting"] == "uniform"
+    assert "network on features" in said and "--plain" in said
+    found.as_run(WINDOWS.classes)
+
+
+def test_what_is_stated_stays(tmp_path):
+    stated = job(
+        tmp_path, bundle=(Path("own.bundle"),), method="scaffold", settings={"eta_l": 0.2}, rounds=7,
+        settle={"label_times": 0, "trees": 0}, augment={"rotation": 0.0}, stated=("eta_l", "method", "rounds"),
+    )  # fmt: skip
+    found, _ = recommended.recommended(stated, WINDOWS)
+    assert found.bundle == stated.bundle and found.method == "scaffold" and found.rounds == 7
+    assert found.settings == {"eta_l": 0.2} and not found.settle["statistics"]
+    assert found.settle["label_times"] == found.settle["trees"] == 0 and found.augment["rotation"] == 0.0
+
+
+def test_a_method_that_is_named_keeps_its_name_and_gets_settings_for_the_network(tmp_path):
+    found, _ = recommended.recommended(
+        job(tmp_path, method="fedslr", stated=("method", "eta_l"), settings={"eta_l": 0.3}), WINDOWS
+    )
+    assert found.method == "fedslr" and found.settings["eta_l"] == 0.3 and found.settings["batch"] == 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"method": "fedal", "stated": ("method",)}, "share no whole model"),
+        ({"privacy": {"epsilon": 8.0, "clip": 1.0}}, "noise"),
+        ({"options": {"validation": 0}}, "no validation samples"),
+    ],
+    ids=["outputs", "noise", "validation"],
+)
+def test_runs_that_cannot_settle_stay_as_stated_and_say_why(tmp_path, changes, why):
+    stated = job(tmp_path, **changes)
+    found, (said,) = recommended.recommended(stated, WINDOWS)
+    assert found == stated and why in said
+
+
+def test_tables_and_images_stay_as_stated(tmp_path):
+    for shape in ((30,), (1, 28, 28)):
+        found, (said,) = recommended.recommended(job(tmp_path), replace(WINDOWS, shapes={"x": shape}))
+        assert found.settle == {} and "no windows of sensors" in said
+
+
+def test_a_job_from_python_is_played_as_it_is(tmp_path):
+    stated = job(tmp_path, recommend=False)
+    assert recommended.recommended(stated, WINDOWS) == (stated, [])
+
+
+def test_an_unknown_method_is_named(tmp_path):
+    with pytest.raises(UsageError, match="method = 'fedx'"):
+        recommended.recommended(job(tmp_path, method="fedx", stated=("method",)), WINDOWS)
