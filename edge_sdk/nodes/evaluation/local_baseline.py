@@ -20,7 +20,6 @@ from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.training.local import Indices, batches, gradient
-from edge_sdk.methods.standardising.equations import fitted, own_sums, placed, statistics_of
 from edge_sdk.nodes.configuration.settings import from_mapping
 
 ALONE = 15
@@ -82,7 +81,6 @@ def train_in_steps(
         optimiser: one of OPTIMISERS. Adam has the step size with which the run settles, where it does.
         told: called after each step with the number of those that are done.
     """
-    env, finish = with_own_statistics(env)
     theta, drawn = env.theta0.copy(), draw_batches(env)
     settling = settling_of(run)
     adam_rate = ADAM_RATE if settling is None else settling.rate
@@ -93,16 +91,7 @@ def train_in_steps(
             tool.step(theta, slope(theta, next(drawn))[1])
             done += 1
             told(done)
-        yield finish(theta.copy())
-
-
-def with_own_statistics(env: NodeEnv) -> tuple[NodeEnv, Callable[[Vector], Vector]]:
-    """The env of a device that standardises features by its own statistics, in a run that does so by the fleet's; and
-    what puts them into a finished model. Both as they were in other runs."""
-    sums = own_sums(env)
-    found = statistics_of(env.layout, sums.high, sums.low, sums.devices)
-    values = found if sums.devices else found[:0]
-    return fitted(env, values), lambda theta: placed(env.layout, theta, values)
+        yield theta.copy()
 
 
 def sgd_rate(settings: Any) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.methods.shared.training.local import Training, batches, descend, gradient
-from edge_sdk.nodes.evaluation.local_baseline import with_own_statistics
+from edge_sdk.methods.standardising.equations import by_itself, placed
 
 ALONE = 9
 """Purpose of the random stream; the methods use smaller numbers."""
@@ -28,10 +28,10 @@ def train_alone(method: Method, env: NodeEnv, told: Callable[[int], None] = lamb
     if method.alone is not None:
         return method.alone(env, told)
     settings = env.settings if isinstance(env.settings, Training) else Training()
-    env, finish = with_own_statistics(env)
+    env, statistics = by_itself(env)
     theta = env.theta0.copy()
     for round in range(env.rounds):
         steps = batches(env.random(round, ALONE), env.samples, settings.batch, settings.local_epochs)
         descend(gradient(env, round, ALONE), theta, steps, settings.eta(round), damp=settings.weight_decay)
         told(round + 1)
-    return finish(theta)
+    return placed(env.layout, theta, statistics)

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from edge_sdk.contract.run import Run
 from edge_sdk.methods import fedavg, fedrep, scaffold
-from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbcd.equations import draw_minibatches
 from edge_sdk.methods.fedbcd.settings import Env as FedbcdEnv
 from edge_sdk.methods.fedbcd.settings import Settings as FedbcdSettings
 from edge_sdk.methods.fedslr import method as fedslr
 from edge_sdk.methods.shared.training.parts import Parts
-from edge_sdk.nodes.evaluation.local_baseline import (
-    LEAST,
-    choose_trial,
-    step_grid,
-    train_in_steps,
-    with_own_statistics,
-)
-from edge_sdk.nodes.evaluation.local_training import train_alone
-from tests.methods import test_standardising as standard
+from edge_sdk.nodes.evaluation.local_baseline import LEAST, choose_trial, step_grid, train_in_steps
 
 TARGET = np.array([0.5, -0.25], np.float32)
 RUN = Run(id="r", method="fedavg")
@@ -134,17 +123,3 @@ def test_the_run_s_augmentation_is_also_that_of_training_alone():
 def test_of_equal_trials_the_first_is_chosen():
     assert choose_trial([3, 5, 5, 4]) == 1
     assert choose_trial([0, 0]) == 0
-
-
-def test_a_device_alone_standardises_by_its_own_statistics():
-    """The yardstick would else be a network that cannot read its features, and taking part would seem to pay."""
-    settings = FEDAVG.settings(eta_l=0.1, batch=8)
-    env = replace(standard.envs(FEDAVG, settings)["d0"], me="d0")
-    (theta,) = train_in_steps(
-        env, Run(id="r", method="fedavg", classes=("a", "b", "c")), "sgd", [20], lambda done: None
-    )
-    mean, square = env.feature_means()
-    own = np.concatenate([mean, np.log(np.sqrt(square - mean**2))])
-    np.testing.assert_allclose(theta[: 2 * standard.FEATURES], own, rtol=1e-5)
-    assert env.grad_fn(theta)[0] < env.grad_fn(with_own_statistics(env)[1](env.theta0))[0]
-    np.testing.assert_array_equal(train_alone(FEDAVG, env)[: 2 * standard.FEATURES], theta[: 2 * standard.FEATURES])

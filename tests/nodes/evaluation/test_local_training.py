@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from edge_sdk.methods import METHODS, fedavg
+from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbcd import settings as fedbcd_settings
 from edge_sdk.nodes.evaluation.local_training import train_alone
+from tests.methods import test_standardising as standard
 
 TARGET = np.array([1.0, -0.5])
 
@@ -40,3 +42,10 @@ def test_fedbcd_alone_makes_the_steps_of_fedbcd_without_penalty():
         ahead = x + 0.5 * (x - before)
         x, before = np.clip(ahead - 0.05 * (ahead - TARGET), -0.6, 0.6), x
     np.testing.assert_allclose(train_alone(METHODS["fedbcd"], env), x, atol=1e-15)
+
+
+def test_a_device_alone_standardises_by_its_own_statistics():
+    env = replace(standard.envs(FEDAVG, FEDAVG.settings(eta_l=0.1, batch=8))["d0"], me="d0")
+    mean, square = env.feature_means()
+    own = np.concatenate([mean, np.log(np.sqrt(square - mean**2))])
+    np.testing.assert_allclose(train_alone(FEDAVG, env)[: 2 * standard.FEATURES], own, rtol=1e-5)
