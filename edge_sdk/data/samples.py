@@ -102,6 +102,7 @@ class Cut:
         validation: share of the windows, by whole recordings, on which choices are made; 0: there are none.
         labelled: seconds of each class that have labels, in the training part and again in the validation part. The
             rest of the training part has none (data/unlabelled.py), that of the validation part is not used. 0: all.
+        asked: first samples of further windows of the training part whose labels are known.
     """
 
     trace: Path
@@ -112,6 +113,7 @@ class Cut:
     held_out: float = 0.3
     validation: float = 0.0
     labelled: float = 0.0
+    asked: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.stride < 1:
@@ -191,7 +193,8 @@ def cut_parts(data: Cut, normalise: Normalise | None = None) -> tuple[Windows, W
     cuts = cuts if normalise is None else replace(cuts, x=normalise(cuts.x))
     train, test, chosen = three_parts(cuts, data)
     known = round(data.labelled * trace.rate_hz)
-    return labelled_part(train, known), test, None if chosen is None else keep_labelled(chosen, known)
+    own = labelled_part(train, known, data.asked)
+    return own, test, None if chosen is None else keep_labelled(chosen, known)
 
 
 def cut_trace(data: Cut) -> tuple[Trace, Windows]:
@@ -209,8 +212,8 @@ def three_parts(cuts: Windows, data: Cut) -> tuple[Windows, Windows, Windows | N
     return train, test, chosen
 
 
-def labelled_part(train: Windows, samples: int) -> Windows:
-    """The training windows that have labels.
+def labelled_part(train: Windows, samples: int, asked: Sequence[int] = ()) -> Windows:
+    """The training windows that have labels: so many samples of each class, and those that begin at samples `asked`.
 
     Raises:
         UsageError: none has.
@@ -219,7 +222,7 @@ def labelled_part(train: Windows, samples: int) -> Windows:
     if not len(found):
         length = train.x.shape[2]
         raise UsageError(f"{train.name}: {samples} labelled samples of each class hold no window of {length}")
-    return found
+    return train.take(np.isin(train.first, found.first) | np.isin(train.first, asked)) if len(asked) else found
 
 
 def as_samples(windows: Windows) -> Samples:

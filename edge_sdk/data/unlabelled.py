@@ -39,7 +39,7 @@ def cut_unlabelled(data: Cut, normalise: Normalise | None = None) -> Unlabelled:
     """Cuts the windows of a trace that have no label, or none that the device is to know."""
     trace, cuts = cut_trace(data)
     train = three_parts(cuts, data)[0]
-    rows = unlabelled_rows(cuts, train, labelled_part(train, round(data.labelled * trace.rate_hz)))
+    rows = unlabelled_rows(cuts, train, labelled_part(train, round(data.labelled * trace.rate_hz), data.asked))
     x = cuts.x[rows]
     found = x if normalise is None or not len(x) else normalise(x)
     return Unlabelled(np.ascontiguousarray(found, np.float32), find_stretches(trace, cuts, rows, data.gap))

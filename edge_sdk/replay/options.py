@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edge_sdk.nodes.configuration.presets import Completed
 
-TRACE_OPTIONS = ("held_out", "validation", "labelled", "label", "window", "stride", "gap")
+TRACE_OPTIONS = ("held_out", "validation", "labelled", "ask", "ask_random", "label", "window", "stride", "gap")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
 
 
@@ -90,6 +90,9 @@ def add_data_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--public", type=int, help=known)
     traces = command.add_argument_group("a folder of traces")
     traces.add_argument("--labelled", type=float, help="seconds of each class that have labels (0: all)")
+    asked = "questions that an oracle answers to each device before training begins: stretches whose label would help"
+    traces.add_argument("--ask", type=int, metavar="N", help=asked)
+    traces.add_argument("--ask-random", type=int, metavar="N", help="the same of stretches that are drawn")
     traces.add_argument("--label", help="name of the label column (activity)")
     traces.add_argument("--window", type=int, help="samples (64)")
     traces.add_argument("--stride", type=int, help="samples (32)")

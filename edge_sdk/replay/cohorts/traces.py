@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edge_sdk.contract.run import checked_name
-from edge_sdk.data.samples import check_shares, labelled_part
+from edge_sdk.data.samples import Cut, check_shares, labelled_part
 from edge_sdk.data.traces import Trace, cut_windows, load_folder, split
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.cohorts.asked import asked_windows
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes
 from edge_sdk.replay.datasets.table import Floats
 from edge_sdk.replay.traces.synth import MARK
+
+OF_THE_COHORT = ("public", "reserved", "ask", "ask_random")
+"""Fields of `Cutting` that no device's table has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +27,8 @@ class Cutting:
 
     Attributes:
         label, window, stride, gap, held_out, validation, labelled: as in `edge_sdk.data.samples.Cut`.
+        ask: questions that an oracle answers to each device before training begins, see asked.py; 0: none.
+        ask_random: the same of stretches that are drawn.
         public: windows whose inputs, without labels, all devices know. They are of persons who are no devices. 0: none.
         reserved: traces, the last ones by name, of persons who are no devices either: the aggregator's own. 0: none.
     """
@@ -33,6 +40,8 @@ class Cutting:
     held_out: float = 0.2
     validation: float = 0.2
     labelled: float = 0.0
+    ask: int = 0
+    ask_random: int = 0
     public: int = 0
     reserved: int = 0
 
@@ -40,6 +49,11 @@ class Cutting:
         check_shares(self.validation, self.held_out)
         if self.public < 0:
             raise UsageError(f"--public {self.public}: how many, or 0 for none")
+        if self.ask < 0 or self.ask_random < 0 or (self.ask and self.ask_random):
+            given = f"--ask {self.ask} --ask-random {self.ask_random}"
+            raise UsageError(f"{given}: how many questions, 0 or more, of one kind")
+        if (self.ask or self.ask_random) and not self.labelled:
+            raise UsageError("--ask: all windows have labels; say with --labelled SECONDS how many have")
 
 
 def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> Cohort:
@@ -61,7 +75,7 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
         shapes={"x": (len(first.channels), how.window)},
         reshape=False,
         generated=(folder / MARK).is_file(),  # the generator leaves that file beside its traces
-        tables=lambda *_: trace_tables(folder, traces, how),
+        tables=lambda *_: trace_tables(folder, traces, how, seed),
         public=public,
         notes=(*skipped, *lent),
     )
@@ -111,7 +125,13 @@ def take_public(traces: tuple[Trace, ...], seed: int, how: Cutting) -> tuple[tup
     return tuple(left), found[np.sort(random.permutation(len(found))[: how.public])]
 
 
-def trace_tables(folder: Path, traces: tuple[Trace, ...], how: Cutting) -> Tables:
+def trace_tables(folder: Path, traces: tuple[Trace, ...], how: Cutting, seed: int) -> Tables:
     """The [data] tables of the devices: each reads its own trace."""
-    cutting = {key: value for key, value in vars(how).items() if key not in ("public", "reserved")}
-    return {t.name: {"trace": (folder / f"{t.name}.csv").resolve(), **cutting} for t in traces}
+    cutting = {key: value for key, value in vars(how).items() if key not in OF_THE_COHORT}
+    found: dict[str, dict[str, Any]] = {}
+    for trace in traces:
+        table = {"trace": (folder / f"{trace.name}.csv").resolve(), **cutting}
+        most = how.ask or how.ask_random
+        asked = asked_windows(trace, Cut(**table), most, how.ask_random > 0, seed) if most else ()
+        found[trace.name] = table | ({"asked": asked} if asked else {})
+    return found
