@@ -91,7 +91,7 @@ class Settling:
     label_every: int = 20
     label_weights: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
     label_thresholds: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95, 0.99)
-    label_precision: float = 0.9
+    label_precision: float = 0.85
     label_smooth: int = 7
     label_sharpness: float = 2.0
     label_share: float = 3.0
