@@ -61,6 +61,20 @@ def logaddexp(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.maximum(a, b) + F.softplus(-(a - b).abs())
 
 
+def cross_entropy_of_logits(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    pos_weight: torch.Tensor | None = None,
+    reduction: int = 1,
+) -> torch.Tensor:
+    """The binary cross entropy without the logarithm of a sigmoid, which may be that of 0."""
+    share = target if pos_weight is None else target * pos_weight
+    losses = share * F.softplus(-x) + (1 - target) * F.softplus(x)
+    losses = losses if weight is None else losses * weight
+    return losses if not reduction else losses.mean() if reduction == 1 else losses.sum()
+
+
 def xlogy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """x log(y), and 0 with a gradient of 0 where x = 0 and y <= 0."""
     return x * torch.log(torch.where((x == 0) & (y <= 0), 1.0, y))
@@ -210,6 +224,7 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.log_sigmoid.default: log_sigmoid,
     aten.logaddexp.default: logaddexp,
     aten.xlogy.Tensor: xlogy,
+    aten.binary_cross_entropy_with_logits.default: cross_entropy_of_logits,
     aten.as_strided.default: as_strided,
     aten.im2col.default: unfold,
     aten.col2im.default: fold,
