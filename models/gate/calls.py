@@ -76,8 +76,8 @@ def check_calls(forward: Forward) -> int:
     ):
         if call is not None and (key := describe(call)) not in seen:
             seen.add(key)
-            check_digits(call)
             check_call(call)
+            check_digits(call)
     return len(seen)
 
 
