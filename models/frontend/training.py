@@ -38,14 +38,14 @@ class Pass:
 
     Attributes:
         made: its result. steps: path and size of each layer's result, in the order in which they were there.
-        gradients: name -> gradient of a parameter, of a fixed sum of what counts of the result; none if nothing does.
+        gradients: name -> gradient of a parameter, of a fixed sum of what counts of the result; None: nothing does.
         norms: paths of modules that normalised with statistics of the batch by the function `batch_norm`.
         drew: generators beside torch's that were asked for numbers.
     """
 
     made: Any = None
     steps: list[tuple[str, float]] = field(default_factory=list)
-    gradients: dict[str, torch.Tensor] = field(default_factory=dict)
+    gradients: dict[str, torch.Tensor] | None = None
     norms: list[str] = field(default_factory=list)
     drew: list[str] = field(default_factory=list)
 
@@ -116,11 +116,12 @@ def move_parameters(net: nn.Module) -> nn.Module:
 
 def refuse_another_gradient(evaluated: Pass, trained: Pass, output: str) -> None:
     """Raise TrainModeExport if equal results have other gradients in training."""
-    if not (evaluated.gradients and trained.gradients and is_same(*(pick(p.made, output) for p in (evaluated, trained)))):
+    there, wanted = evaluated.gradients, trained.gradients
+    if there is None or wanted is None or not is_same(*(pick(p.made, output) for p in (evaluated, trained))):
         return
-    whole = max(float(g.norm()) for g in evaluated.gradients.values())
-    for name, want in trained.gradients.items():
-        found = evaluated.gradients[name]
+    whole = max([0.0, *(float(g.norm()) for g in there.values())])
+    for name in there | wanted:  # a module may also change what requires a gradient
+        found, want = (g.get(name, torch.zeros(())) for g in (there, wanted))
         size = max(float(found.norm()), float(want.norm()), NOISE * whole)
         if float((found - want).norm()) > LIMIT * size:
             path, _, leaf = name.rpartition(".")
@@ -179,22 +180,22 @@ def run_pass(
     return found
 
 
-def find_gradients(net: nn.Module, made: Any, output: str) -> dict[str, torch.Tensor]:
-    """Name -> gradient of each parameter, of a fixed sum of a result; none where no result counts, or it is no number."""
+def find_gradients(net: nn.Module, made: Any, output: str) -> dict[str, torch.Tensor] | None:
+    """Name -> gradient of each parameter, of a fixed sum of a result; None: no result counts, or it is no number."""
     named = {n: p for n, p in net.named_parameters() if p.requires_grad}
     try:
         result = pick(made, output)
     except CompileError:
-        return {}
+        return None
     total = (result * torch.randn(result.shape, generator=torch.Generator().manual_seed(0))).sum()
     if not total.requires_grad:
         return {n: torch.zeros_like(p) for n, p in named.items()}
     try:
         grads = torch.autograd.grad(total, list(named.values()), allow_unused=True, materialize_grads=True)
     except RuntimeError:  # the gate says of a module that torch cannot differentiate it
-        return {}
+        return None
     finite = all(bool(torch.isfinite(g).all()) for g in grads)
-    return dict(zip(named, (g.detach().double() for g in grads), strict=True)) if finite else {}
+    return dict(zip(named, (g.detach().double() for g in grads), strict=True)) if finite else None
 
 
 def note_step(found: Pass, path: str, out: Any) -> None:

@@ -1,8 +1,8 @@
 """What a module keeps while it trains, and what follows from it: a bundle keeps nothing but theta.
 
-Buffers and numbers may be counted in training without harm, where nothing follows from them. Where a result or a gradient
-does, the module would be trained on a device with what it kept when it was compiled: a temperature would stay, running
-means would not run. Norms of torch are in evaluation here; `--norm` says what becomes of their statistics.
+Buffers and numbers may be counted in training without harm, where nothing follows from them. Where a result or a
+gradient does, the module would be trained on a device with what it kept when it was compiled: a temperature would stay,
+running means would not run. Norms of torch are in evaluation here; `--norm` says what becomes of their statistics.
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ def refuse_training_state(
         raise UnsupportedPattern(what, "the module", "a bundle keeps nothing between calls; leave it out")
 
 
-def watch(
-    net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[str], output: str
-) -> tuple[Kept, bool]:
+def watch(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[str], output: str) -> tuple[Kept, bool]:
     """What a module changed in calls in training, by its values after them, and whether all calls were alike."""
     set_training(net)
     before = read_kept(net)
@@ -128,7 +126,7 @@ def run_once(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[
         random.seed(0)
         np.random.seed(0)
         made = run_module(net, [v.clone() for v in given], arguments)
-        return Seen(pick(made, output).detach(), find_gradients(net, made, output))
+        return Seen(pick(made, output).detach(), find_gradients(net, made, output) or {})
 
 
 def follows(

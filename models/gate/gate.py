@@ -289,9 +289,7 @@ def check_float32(
     return error
 
 
-def check_kind(
-    run: Callable[[Arrays], np.ndarray], truth: Truth, y_shape: tuple[int, ...] | None, kind: Case
-) -> float:
+def check_kind(run: Callable[[Arrays], np.ndarray], truth: Truth, y_shape: tuple[int, ...] | None, kind: Case) -> float:
     """Check (b) for one kind of inputs, as `check_float32` does it; 0 where torch has no gradient itself."""
     errors, torch_errors = list[float](), list[float]()
     seeds = FLOAT32_SEEDS if kind == replace(FLOAT32_KINDS[0], batch=kind.batch) else FLOAT32_SEEDS[:3]

@@ -60,10 +60,24 @@ def test_another_gradient_in_training_is_refused_whatever_is_said_of_dropout(nam
 @pytest.mark.parametrize("name", STOPS)
 def test_it_is_found_beside_dropout_and_behind_a_layer_of_zeros(name, dropout):
     for zero in (False, True):
-        with pytest.raises((TrainModeExport, DetachedGradient), match="^body: "):
+        with pytest.raises((TrainModeExport, DetachedGradient), match=r"^body: "):
             compile_module(Net(STOPS[name], 0.3, zero).eval(), Spec("net", (3, 16), dropout=dropout), search=0)
 
 
 @pytest.mark.parametrize("dropout", ["off", "keep"])
 def test_a_branch_that_changes_nothing_compiles(dropout):
     compile_module(Net(lambda z: z + 0, 0.3).eval(), Spec("net", (3, 16), dropout=dropout), search=0)
+
+
+class Frozen(Net):
+    """A body that does not require a gradient in training."""
+
+    def forward(self, x):
+        self.body.requires_grad_(not self.training)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("dropout", ["", "off"])
+def test_a_body_that_training_freezes_is_refused(dropout):
+    with pytest.raises(TrainModeExport, match=r"^body: the gradient of weight .*of size 0, not"):
+        compile_module(Frozen(lambda z: z).eval(), Spec("net", (3, 16), dropout=dropout), search=0)

@@ -134,7 +134,10 @@ REFUSED = {
     "a count in Python": (CoolingInPython, r"^part: self\.count in Python changes in training"),
     "after thousands of steps": (Warming, "^part: buffer steps changes in training"),
     "spectral norm": (lambda: spectral(SPECTRAL), r"^part\.body\.\S+: buffer _u changes .* remove it"),
-    "spectral norm by hooks": (lambda: spectral(nn.utils.spectral_norm), r"^part\.body: buffer weight_u changes .* rem"),
+    "spectral norm by hooks": (
+        lambda: spectral(nn.utils.spectral_norm),
+        r"^part\.body: buffer weight_u changes .* rem",
+    ),
     "a bound on weights": (MaxNorm, r"^part\.head: parameter weight is written to in training; .* torch\.renorm"),
     "a first batch": (FirstBatch, "^part: parameter scale is written to in training; .* by running the module"),
 }
@@ -149,7 +152,9 @@ def test_what_follows_from_what_is_kept_is_refused_by_name(kind, dropout):
 
 
 def test_what_is_kept_where_nobody_looks_is_refused():
-    with pytest.raises(UnsupportedPattern, match="^the module: something in Python changes with each call in training"):
+    with pytest.raises(
+        UnsupportedPattern, match=r"^the module: something in Python changes with each call in training"
+    ):
         compile_it(Hidden())
 
 
