@@ -57,7 +57,7 @@ def draw_small(shape: tuple[int, ...]) -> np.ndarray:
     rng = np.random.default_rng(0)
     values = 10 ** rng.uniform(-7, -1, shape) * rng.choice([-1.0, 1.0], shape)
     values.flat[0] = 0
-    return values.astype(np.float32)
+    return np.asarray(values, np.float32)
 
 
 def run_device(call: IsolatedCall, x: np.ndarray) -> dict[str, np.ndarray]:
@@ -71,10 +71,10 @@ def run_device(call: IsolatedCall, x: np.ndarray) -> dict[str, np.ndarray]:
     source, made = call.floats[0], call.outputs[0]
     seed = g.input("cotangent", g.shape(made))
     slope = write_gradient(g, {made: seed}, [source])[source]
-    outputs = [made, *([slope] if slope else [])]
+    named = {"the value": made} | ({"the slope": slope} if slope else {})
     ones = np.ones(at_batch(g.shape(made), 2), np.float32)
-    found = RunnableGraph(write_model(g, outputs))({source: x, "cotangent": ones})
-    return {"the value": found[made]} | ({"the slope": found[slope]} if slope else {})
+    found = RunnableGraph(write_model(g, [*named.values()]))({source: x, "cotangent": ones})
+    return {what: found[name] for what, name in named.items()}
 
 
 def run_torch(call: IsolatedCall, x: np.ndarray, dtype: torch.dtype) -> dict[str, np.ndarray]:
