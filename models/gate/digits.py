@@ -78,7 +78,7 @@ def run_device(call: IsolatedCall, x: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def run_torch(call: IsolatedCall, x: np.ndarray, dtype: torch.dtype) -> dict[str, np.ndarray]:
-    """The same by torch in a precision."""
+    """Value and slope of a call by torch in a precision."""
     given = torch.from_numpy(x).to(dtype).requires_grad_()
     args, kwargs = torch.fx.node.map_arg((call.node.args, call.node.kwargs), lambda n: given.clone())
     made = call.node.target(*args, **kwargs)  # type: ignore[operator]
