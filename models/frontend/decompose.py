@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from edge_sdk.models.frontend.decompose_attention import ATTENTION, has_mask
 from edge_sdk.models.frontend.decompose_choices import CHOICES
 from edge_sdk.models.frontend.decompose_geometry import GEOMETRY
+from edge_sdk.models.frontend.plain_arguments import write_plain_arguments
 
 aten = torch.ops.aten
 Axes = int | list[int] | None
@@ -144,6 +145,11 @@ def mean_of_plane(x: torch.Tensor, output_size: list[int]) -> Any:
     return x.mean((-2, -1), keepdim=True) if list(output_size) == [1, 1] else NotImplemented
 
 
+def mean_of_line(x: torch.Tensor, output_size: list[int]) -> Any:
+    """The same of one axis: behind a transpose its strides would take it along the batch."""
+    return x.mean(-1, keepdim=True) if list(output_size) == [1] else NotImplemented
+
+
 def means_by_a_divisor(
     x: torch.Tensor,
     kernel: list[int],
@@ -228,6 +234,7 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.as_strided.default: as_strided,
     aten.im2col.default: unfold,
     aten.col2im.default: fold,
+    aten.adaptive_avg_pool1d.default: mean_of_line,
     aten.adaptive_avg_pool2d.default: mean_of_plane,
     **dict.fromkeys(DIVIDED, means_by_a_divisor),
     aten.adaptive_max_pool1d.default: largest_of_windows,
@@ -255,6 +262,7 @@ def free_views(program: torch.export.ExportedProgram) -> None:
 def spell_out(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program without the functions of DECOMPOSITIONS; the same program if it has none."""
     free_views(program)
+    write_plain_arguments(program)
     if not any(is_to_spell_out(n) for n in program.graph.nodes if n.op == "call_function"):
         return program
     with warnings.catch_warnings():
@@ -273,5 +281,5 @@ def is_to_spell_out(node: torch.fx.Node) -> bool:
         return mean is None and bool(training) and isinstance(x.meta["val"].shape[0], int)  # type: ignore[union-attr]
     if node.target in DIVIDED:
         return len(node.args) > 6 and node.args[6] is not None
-    pooled = node.target is aten.adaptive_avg_pool2d.default
+    pooled = node.target in (aten.adaptive_avg_pool1d.default, aten.adaptive_avg_pool2d.default)
     return node.target in DECOMPOSITIONS and not (pooled and node.args[0].meta["val"].is_contiguous())  # type: ignore[union-attr]
