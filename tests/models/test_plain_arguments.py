@@ -41,3 +41,25 @@ def test_it_compiles_with_torchs_gradient(name):
 )
 def test_dots_are_axes(equation, ranks, plain):
     assert name_axes(equation, ranks) == (plain or equation)
+
+
+class Casting(nn.Module):
+    """RMSNorm and attention that ask for float32 themselves, as LLaMA's do."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(3, 12), nn.Linear(4, 3)
+
+    def forward(self, x):
+        q, k, v = self.norm(self.body(x)).chunk(3, -1)
+        shares = torch.softmax(q @ k.transpose(1, 2), -1, dtype=torch.float32).to(q.dtype)
+        return self.head(self.norm(shares @ v).float().mean(1))
+
+    def norm(self, h):
+        wide = h.to(torch.float32)
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(h.dtype)
+
+
+def test_casts_to_float32_inside_are_none_in_float64():
+    torch.manual_seed(0)
+    assert measure_error(Casting(), (5, 3)) <= 1e-9
