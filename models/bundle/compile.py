@@ -35,6 +35,7 @@ from edge_sdk.models.frontend.remembered import refuse_remembered
 from edge_sdk.models.frontend.side_effects import explain_own_backward, refuse_changes, refuse_setting
 from edge_sdk.models.frontend.statistics import settle_statistics
 from edge_sdk.models.frontend.training import refuse_training_only
+from edge_sdk.models.frontend.training_state import refuse_training_state
 from edge_sdk.models.frontend.wrappers import as_written, unwrap
 from edge_sdk.models.gate.calls import check_calls
 from edge_sdk.models.gate.check import YShape, check_graphs, draw_consistency, find_unequal_parts
@@ -218,6 +219,7 @@ def export(net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Te
     refuse_remembered(net, examples, arguments, spec.output)
     settle_adapters(net, examples, arguments)
     drops = find_drops(net, examples, spec.dropout, arguments)
+    refuse_training_state(net, examples, arguments, spec.output, spec.dropout)
     refuse_training_only(net, examples, arguments, spec.output, spec.norm, spec.dropout)
     forward, source = write_source(net, spec, state, examples, "off")
     if not drops:

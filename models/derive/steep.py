@@ -44,7 +44,7 @@ def find_steep(g: OnnxGraph, seeds: Collection[str], depends: Collection[str]) -
         own = g.custom_gradients.get(node.outputs[0])
         inputs = [i for i in (own.inputs if own else node.inputs) if i in depends]
         reached.update(inputs)
-        if any(o in steep for o in node.outputs) or (not own and is_steep(g, node, signs, depends)):
+        if any(o in steep for o in node.outputs) or (own.steep if own else is_steep(g, node, signs, depends)):
             steep.update(inputs)
     return steep
 

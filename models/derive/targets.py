@@ -50,6 +50,7 @@ from edge_sdk.models.passes.precise import write_precise_units
 from edge_sdk.models.passes.rewrite import rewrite
 from edge_sdk.models.passes.schedule import move_gradients_last
 from edge_sdk.models.passes.slow_operators import replace_slow_operators
+from edge_sdk.models.passes.small_values import write_small_values
 from edge_sdk.models.passes.smooth_units import write_smooth_units
 from edge_sdk.models.passes.turned_convolutions import turn_convolutions
 from edge_sdk.models.passes.weights_first import put_weights_first
@@ -119,6 +120,7 @@ class Source:
         if not self.momentum:
             fold_norms(g, keep)
         write_precise_units(g)
+        write_small_values(g)
         merge_samples(g)
         return g
 

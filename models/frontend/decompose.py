@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from edge_sdk.models.frontend.decompose_attention import ATTENTION, has_mask
 from edge_sdk.models.frontend.decompose_choices import CHOICES
 from edge_sdk.models.frontend.decompose_geometry import GEOMETRY
+from edge_sdk.models.frontend.plain_arguments import write_plain_arguments
 
 aten = torch.ops.aten
 Axes = int | list[int] | None
@@ -59,6 +60,20 @@ def log_sigmoid(x: torch.Tensor) -> torch.Tensor:
 def logaddexp(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """log(e^a + e^b) without a power that overflows."""
     return torch.maximum(a, b) + F.softplus(-(a - b).abs())
+
+
+def cross_entropy_of_logits(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    pos_weight: torch.Tensor | None = None,
+    reduction: int = 1,
+) -> torch.Tensor:
+    """The binary cross entropy without the logarithm of a sigmoid, which may be that of 0."""
+    share = target if pos_weight is None else target * pos_weight
+    losses = share * F.softplus(-x) + (1 - target) * F.softplus(x)
+    losses = losses if weight is None else losses * weight
+    return losses if not reduction else losses.mean() if reduction == 1 else losses.sum()
 
 
 def xlogy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -128,6 +143,11 @@ def as_strided(x: torch.Tensor, size: list[int], stride: list[int], storage_offs
 def mean_of_plane(x: torch.Tensor, output_size: list[int]) -> Any:
     """Adaptive average pooling to one value; the exporter would take it by strides where channels lie last."""
     return x.mean((-2, -1), keepdim=True) if list(output_size) == [1, 1] else NotImplemented
+
+
+def mean_of_line(x: torch.Tensor, output_size: list[int]) -> Any:
+    """The same of one axis: behind a transpose its strides would take it along the batch."""
+    return x.mean(-1, keepdim=True) if list(output_size) == [1] else NotImplemented
 
 
 def means_by_a_divisor(
@@ -210,9 +230,11 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.log_sigmoid.default: log_sigmoid,
     aten.logaddexp.default: logaddexp,
     aten.xlogy.Tensor: xlogy,
+    aten.binary_cross_entropy_with_logits.default: cross_entropy_of_logits,
     aten.as_strided.default: as_strided,
     aten.im2col.default: unfold,
     aten.col2im.default: fold,
+    aten.adaptive_avg_pool1d.default: mean_of_line,
     aten.adaptive_avg_pool2d.default: mean_of_plane,
     **dict.fromkeys(DIVIDED, means_by_a_divisor),
     aten.adaptive_max_pool1d.default: largest_of_windows,
@@ -240,6 +262,7 @@ def free_views(program: torch.export.ExportedProgram) -> None:
 def spell_out(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program without the functions of DECOMPOSITIONS; the same program if it has none."""
     free_views(program)
+    write_plain_arguments(program)
     if not any(is_to_spell_out(n) for n in program.graph.nodes if n.op == "call_function"):
         return program
     with warnings.catch_warnings():
@@ -258,5 +281,5 @@ def is_to_spell_out(node: torch.fx.Node) -> bool:
         return mean is None and bool(training) and isinstance(x.meta["val"].shape[0], int)  # type: ignore[union-attr]
     if node.target in DIVIDED:
         return len(node.args) > 6 and node.args[6] is not None
-    pooled = node.target is aten.adaptive_avg_pool2d.default
+    pooled = node.target in (aten.adaptive_avg_pool1d.default, aten.adaptive_avg_pool2d.default)
     return node.target in DECOMPOSITIONS and not (pooled and node.args[0].meta["val"].is_contiguous())  # type: ignore[union-attr]

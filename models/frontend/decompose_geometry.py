@@ -120,6 +120,7 @@ GEOMETRY: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.upsample_linear1d.vec: interpolate_signal,
     aten.upsample_nearest1d.vec: repeat_signal,
     aten.sinc.default: sine_over_angle,
+    aten.special_sinc.default: sine_over_angle,
     aten.cdist.default: distances,
     aten._cdist_forward.default: distances,
     aten.affine_grid_generator.default: lay_grid,

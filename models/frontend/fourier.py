@@ -57,7 +57,17 @@ def transform_real(x: torch.Tensor, points: int, scale: float, half: bool) -> Pa
     """The transform of real numbers; `half`: its first points // 2 + 1 entries only."""
     cos, sin = turn(points, points // 2 + 1 if half else points, points)
     x = resize(x, points)
-    return x @ as_tensor(cos * scale, x), x @ as_tensor(sin * -scale, x)
+    moved = x - x[..., :1]
+    return add_up(x, moved @ as_tensor(cos * scale, x), scale), moved @ as_tensor(sin * -scale, x)
+
+
+def add_up(x: torch.Tensor, made: torch.Tensor, scale: float) -> torch.Tensor:
+    """A transform of x less its first value, with the sum of x in the first place, where alone it makes a difference.
+
+    Of a window of one value all other places are exactly 0 so, as torch's are: a sensor that is off has no phase, and
+    what rounding would leave there in its place has an infinite logarithm's slope.
+    """
+    return torch.cat([x.sum(-1, keepdim=True) * scale, made[..., 1:]], -1)
 
 
 def transform(x: Parts, points: int, scale: float, inverse: bool) -> Parts:
@@ -65,7 +75,8 @@ def transform(x: Parts, points: int, scale: float, inverse: bool) -> Parts:
     re, im = (resize(v, points) for v in x)
     cos, sin = turn(points, points, points)
     c, s = as_tensor(cos * scale, re), as_tensor(sin * (-scale if inverse else scale), re)
-    return re @ c + im @ s, im @ c - re @ s
+    real, imaginary = re - re[..., :1], im - im[..., :1]
+    return add_up(re, real @ c + imaginary @ s, scale), add_up(im, imaginary @ c - real @ s, scale)
 
 
 def invert_half(x: Parts, points: int, scale: float) -> torch.Tensor:

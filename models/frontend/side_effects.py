@@ -49,7 +49,7 @@ def refuse_changes(net: nn.Module, examples: Sequence[torch.Tensor], arguments: 
         path, _, leaf = changed[0].rpartition(".")
         raise UnsupportedPattern(
             f"buffer {leaf} changes in evaluation", path or "the module",
-            "a bundle's buffers stay as they are: change it only where self.training is true",
+            "a bundle's buffers stay as they are: change only those on which no result depends, and only in training",
         )  # fmt: skip
 
 

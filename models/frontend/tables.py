@@ -37,11 +37,24 @@ class TablesAsMade(TorchFunctionMode):
 
 
 class TablesInFloat32(TorchFunctionMode):
-    """Gives a module that runs in float64 the numbers that it makes in float32: those that a device has."""
+    """Gives a module that runs in float64 the numbers that it makes in float32: those that a device has.
+
+    What it computes stays in float64 where it asks for float32, as norms and a softmax do for the sake of shorter types:
+    a graph in float64 has no such rounding.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
+        func, args, given = keep_float64(func, args, kwargs or {})
         made = func(*args, **given)
         if func not in TABLES | MADE or made.dtype != torch.float64:
             return made
         return func(*args, **{**given, "dtype": torch.float32}).double()
+
+
+def keep_float64(func: Any, args: Any, given: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """A call on a value of float64, without a cast of it to float32."""
+    if not (args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64):
+        return func, args, given
+    func = torch.Tensor.double if func is torch.Tensor.float else func
+    args = tuple(torch.float64 if a is torch.float32 else a for a in args)
+    return func, args, {k: torch.float64 if v is torch.float32 else v for k, v in given.items()}

@@ -20,6 +20,7 @@ from edge_sdk.models.derive.reverse import write_gradient
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.forward import read_forward
 from edge_sdk.models.gate.as_on_devices import STABLE, StableOrder
+from edge_sdk.models.gate.digits import check_digits
 from edge_sdk.models.gate.isolate import (
     IsolatedCall,
     describe_shapes,
@@ -76,6 +77,7 @@ def check_calls(forward: Forward) -> int:
         if call is not None and (key := describe(call)) not in seen:
             seen.add(key)
             check_call(call)
+            check_digits(call)
     return len(seen)
 
 

@@ -24,6 +24,7 @@ class Case:
         ends: integers are the first or the last one possible.
         whole: integers of a sample are all the first or all the last one possible: an empty mask and a full one;
             "silent" with the weight 0, "counted" with others. Only for modules that take integers.
+        flat: the first sample is zeros, the second one has one value: sensors that are off.
         at_rest: nothing is dropped at random, and the module is in evaluation; only for modules that drop something.
     """
 
@@ -36,6 +37,7 @@ class Case:
     ends: bool = False
     at_rest: bool = False
     whole: str = ""
+    flat: bool = False
 
 
 CASES = (
@@ -66,6 +68,8 @@ def draw(case: Case, inputs: Sequence[DataInput], target: tuple[int, ...] | None
         x = np.round(x) if case.tied else x
         if case.degenerate:
             x[0], x[1] = 0, 1
+        if case.flat:
+            x[0], x[1] = 0, x[1].flat[0]
         step = i.below - 1 if i.below and case.ends else 1
         drawn = rng.integers(0, i.below, x.shape) if i.below else x.astype(np.float32).astype(np.float64)
         drawn = drawn // max(step, 1) * step if i.below else drawn
@@ -73,7 +77,7 @@ def draw(case: Case, inputs: Sequence[DataInput], target: tuple[int, ...] | None
             drawn[-2], drawn[-1] = 0, i.below - 1
         out[i.name] = torch.from_numpy(drawn)
     weights = rng.uniform(0.1, 1, case.batch).astype(np.float32).astype(np.float64)
-    if case.batch > 2:
+    if case.batch > 2 and not case.flat:
         weights[0] = 0
     if case.degenerate:
         weights[:2] = 0

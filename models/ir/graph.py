@@ -24,11 +24,12 @@ class CustomGradient:
 
     Attributes:
         inputs: values that the nodes read. backward: (graph, the adjoint of each output of the last node, or "" where
-            nobody reads that output, which inputs are wanted) -> adjoints of the inputs.
+            nobody reads that output, which inputs are wanted) -> adjoints of the inputs. steep: these may be infinite.
     """
 
     inputs: tuple[str, ...]
     backward: Backward
+    steep: bool = False
 
 
 class OnnxGraph:

@@ -135,9 +135,11 @@ def elu(w: ProgramWriter, n: OnnxNode, x: int) -> int:
 
 
 def softplus(w: ProgramWriter, n: OnnxNode, x: int) -> int:
-    """max(x, 0) + log(1 + e^-|x|)."""
-    small = w.op("Exp", w.op("Neg", w.op("Abs", x)))
-    return w.op("Add", w.op("Max", x, w.constant(0)), w.op("Log", w.op("Add", small, w.constant(1))))
+    """max(x, 0) + log(1 + e^-|x|), with what the sum with 1 loses, as in small_values.py."""
+    small, one = w.op("Exp", w.op("Neg", w.op("Abs", x))), w.constant(1)
+    u = w.op("Add", small, one)
+    lost = w.op("Div", w.op("Sub", small, w.op("Sub", u, one)), u)
+    return w.op("Add", w.op("Max", x, w.constant(0)), w.op("Add", w.op("Log", u), lost))
 
 
 def square(w: ProgramWriter, n: OnnxNode, x: int) -> int:

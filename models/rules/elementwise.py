@@ -10,7 +10,7 @@ from math import pi, sqrt
 from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
-from edge_sdk.models.rules.piecewise import keep_where
+from edge_sdk.models.rules.piecewise import keep_where, write_exact_sigmoid
 from edge_sdk.models.rules.table import Adjoints, Want, rule
 
 
@@ -250,5 +250,5 @@ def mish(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """x t with t = tanh(softplus(x)): the slope is t + x (1 - t^2) sigmoid(x)."""
     x = n.inputs[0]
     t = g.unary("Tanh", g.unary("Softplus", x))
-    rest = g.mul(g.sub(g.scalar(1), g.mul(t, t)), g.unary("Sigmoid", x))
+    rest = g.mul(g.sub(g.scalar(1), g.mul(t, t)), write_exact_sigmoid(g, x))
     return (g.mul(gy, g.add(t, g.mul(x, rest))),)

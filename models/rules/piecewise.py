@@ -96,7 +96,12 @@ def celu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
 @rule("Softplus")
 def softplus(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """log(1 + e^x)' = sigmoid(x)."""
-    return (g.mul(gy, g.unary("Sigmoid", n.inputs[0])),)
+    return (g.mul(gy, write_exact_sigmoid(g, n.inputs[0])),)
+
+
+def write_exact_sigmoid(g: OnnxGraph, x: str, y: str = "") -> str:
+    """1 / (1 + e^-x), as `y`: onnxruntime's own operator is off by half of 1's last place where it is near 0."""
+    return g.op("Reciprocal", g.add(g.unary("Exp", g.neg(x)), g.scalar(1)), shape=g.shape(x), output=y)
 
 
 @rule("HardSigmoid")
