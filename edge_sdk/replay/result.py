@@ -148,8 +148,8 @@ def find_areas(lines: Sequence[Line]) -> dict[str, float]:
 def find_choice(lines: Sequence[Line]) -> dict[str, Any] | None:
     """What the fleet has chosen when it settled: candidate, and its right answers; None: it has not settled."""
     last = next((line for line in reversed(lines) if line["kind"] == "settling"), None)
-    told = ("steps", "local_steps", "weight", "correct", "local_correct", "samples", "devices")
-    return None if last is None else {key: last[key] for key in told}
+    told = ("steps", "local_steps", "weight", "forest", "correct", "local_correct", "samples", "devices")
+    return None if last is None else {key: last[key] for key in told if key in last}
 
 
 def mean(values: Sequence[float]) -> float | None:
