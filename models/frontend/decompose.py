@@ -146,7 +146,7 @@ def mean_of_plane(x: torch.Tensor, output_size: list[int]) -> Any:
 
 
 def mean_of_line(x: torch.Tensor, output_size: list[int]) -> Any:
-    """The same of one axis: behind a transpose its strides would take it along the batch."""
+    """A mean of one axis: behind a transpose its strides would take it along the batch."""
     return x.mean(-1, keepdim=True) if list(output_size) == [1] else NotImplemented
 
 

@@ -40,7 +40,12 @@ def as_job(job: Replay) -> dict[str, Any]:
 def read_job(table: Mapping[str, Any]) -> Replay:
     """The job that `as_job` has written."""
     bundle = tuple(Path(path) for path in table["bundle"])
-    more = {"out": Path(table["out"]), "bundle": bundle, "newcomers": tuple(table["newcomers"])}
+    more = {
+        "out": Path(table["out"]),
+        "bundle": bundle,
+        "newcomers": tuple(table["newcomers"]),
+        "stated": tuple(table["stated"]),
+    }
     return Replay(**{**table, **more})
 
 
