@@ -146,7 +146,7 @@ def mean_of_plane(x: torch.Tensor, output_size: list[int]) -> Any:
 
 
 def mean_of_line(x: torch.Tensor, output_size: list[int]) -> Any:
-    """A mean of one axis: behind a transpose its strides would take it along the batch."""
+    """Adaptive average pooling of one axis to one value; strides would take it along the batch behind a transpose."""
     return x.mean(-1, keepdim=True) if list(output_size) == [1] else NotImplemented
 
 

@@ -13,7 +13,7 @@ aten = torch.ops.aten
 def write_plain_arguments(program: torch.export.ExportedProgram) -> None:
     """Rewrite calls of clamp and einsum, in place."""
     for node in program.graph.nodes:
-        if node.target is aten.clamp.default and node.args[0].meta["val"].is_floating_point():
+        if node.target is aten.clamp.default and {int, float} <= {type(a) for a in node.args[1:]}:
             node.args = (node.args[0], *(float(a) if isinstance(a, int) else a for a in node.args[1:]))
         elif node.target is aten.einsum.default and "..." in node.args[0]:
             ranks = [len(operand.meta["val"].shape) for operand in node.args[1]]

@@ -39,8 +39,8 @@ class TablesAsMade(TorchFunctionMode):
 class TablesInFloat32(TorchFunctionMode):
     """Gives a module that runs in float64 the numbers that it makes in float32: those that a device has.
 
-    What it computes stays in float64 where it asks for float32, as norms and a softmax do for shorter types:
-    a graph in float64 has no such rounding.
+    What it computes stays in float64 where it asks for float32, as norms and a softmax do for the sake of shorter
+    types: a graph in float64 has no such rounding.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

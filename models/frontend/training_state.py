@@ -180,9 +180,9 @@ def list_counts(value: Any) -> Iterator[Any]:
 def refuse_parameter(key: Key) -> UnsupportedPattern:
     """The error of a module that writes into a parameter while it trains."""
     advice = (
-        f"write a constraint into what is computed, e.g. torch.renorm(self.{key[1]}, 2, 0, 1.0) in the place of "
-        f"self.{key[1]}, and set what the first batch sets before it is compiled, by running the module in training "
-        "mode on data of yours"
+        f"write a constraint into what is computed, e.g. self.{key[1]}.clamp(-1, 1) or torch.renorm(self.{key[1]}, 2, "
+        f"0, 1.0) in the place of self.{key[1]}, and set what the first batch sets before it is compiled, by running "
+        "the module in training mode on data of yours"
     )
     return UnsupportedPattern(f"parameter {key[1]} is written to in training", key[0] or "the module", advice)
 
