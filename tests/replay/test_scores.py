@@ -70,8 +70,8 @@ def test_the_local_model_of_settling_has_a_name_of_its_own():
         ((200, 0, 0.0), "200 steps from the shared model, without a local one"),
         ((0, 0, 0.0), "0 steps: the shared model as it is"),
         ((0, 400, 1.0), "weight 1: the personalised model is training alone, 400 steps"),
-        ((25, 100, 0.5), "25 steps from the shared model, mixed with a local model of 100 steps by weight 0.5"),
-        ((0, 1, 0.25), "the shared model as it is (0 steps), mixed with a local model of 1 step by weight 0.25"),
+        ((25, 100, 0.5), "25 steps from the shared model, mixed by weight 0.5 with a local model of 100 steps"),
+        ((0, 1, 0.25), "the shared model as it is (0 steps), mixed by weight 0.25 with a local model of 1 step"),
     ],
 )
 def test_what_the_fleet_has_chosen_is_said_in_words(chosen, said):

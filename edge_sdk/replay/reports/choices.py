@@ -35,7 +35,7 @@ def describe_models(chosen: Mapping[str, Any]) -> str:
         )
     begin = f"{steps} from the shared model" if chosen["steps"] else "the shared model as it is (0 steps)"
     own = forest or f"a local model of {count(chosen['local_steps'])}"
-    return f"{begin}, mixed with {own} by weight {weight:g}"
+    return f"{begin}, mixed by weight {weight:g} with {own}"
 
 
 def describe_labels(line: Mapping[str, Any]) -> str:
