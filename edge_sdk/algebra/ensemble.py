@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import exp
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Values
-from edge_sdk.algebra.forest import FLOOR, log_votes, unpack
+from edge_sdk.algebra.forest import FLOOR, Forest, log_votes, unpack
 from edge_sdk.errors import UsageError
 
 Floats = npt.NDArray[np.floating]
@@ -34,6 +35,11 @@ class Ensemble:
     classes: tuple[int, ...] = ()
     forest: Values = field(default_factory=lambda: NO_FOREST, compare=False)
 
+    @cached_property
+    def trees(self) -> Forest | None:
+        """The forest, checked at its first use. Raises UsageError if it is damaged."""
+        return unpack(self.forest)
+
     def __post_init__(self) -> None:
         if not 0 <= self.weight <= 1:
             raise UsageError(f"ensemble: weight = {self.weight}, it lies between 0 and 1")
@@ -53,7 +59,7 @@ def combined(
     own = log_probabilities(personal, ensemble.classes)
     if ensemble.weight == 0:
         return own
-    forest = unpack(ensemble.forest)
+    forest = ensemble.trees
     if forest is None:
         return pooled(own, log_probabilities(local(), ensemble.classes), ensemble.weight)
     votes = voted(log_votes(forest, features()), personal.shape[1], ensemble.classes)

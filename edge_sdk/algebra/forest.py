@@ -28,6 +28,10 @@ Integers = npt.NDArray[np.int64]
 DEEPEST = 60
 """Levels after which a node is a leaf whatever it holds."""
 
+PIECE = 512
+"""Samples that are voted on at once: what that takes is some MB."""
+MOST_NODES = 2**23
+"""Nodes of a forest: float32 holds their numbers exactly."""
 FLOOR = 1e-3
 """Least share of the votes that a class is taken to have."""
 
@@ -170,6 +174,8 @@ def mixed_impurity(above: Integers, under: Integers, sizes: Integers) -> Floats:
 def vote(forest: Forest, x: Floats) -> npt.NDArray[np.float64]:
     """Shares of the trees that vote for each class, (N, classes), for features x (N, F)."""
     x = np.asarray(x, np.float32)
+    if len(x) > PIECE:
+        return np.concatenate([vote(forest, x[i : i + PIECE]) for i in range(0, len(x), PIECE)])
     at = np.tile(np.arange(forest.trees), (len(x), 1))
     which = np.arange(len(x))[:, None]
     while True:
@@ -194,6 +200,8 @@ def pack(forest: Forest | None) -> npt.NDArray[np.float32]:
     """A forest as one vector of float32, which holds its whole numbers exactly; of None an empty one."""
     if forest is None:
         return np.zeros(0, np.float32)
+    if len(forest.label) > MOST_NODES:
+        raise UsageError(f"a forest of {len(forest.label)} nodes: at most {MOST_NODES}; take fewer trees or samples")
     head = np.array([forest.trees, forest.classes], np.float32)
     return np.concatenate([head, forest.feature, forest.threshold, forest.below, forest.label]).astype(np.float32)
 
@@ -212,7 +220,8 @@ def unpack(vector: npt.NDArray[np.float32]) -> Forest | None:
     trees, classes = (int(n) for n in vector[:2])
     feature, threshold, below, label = vector[2:].reshape(4, nodes)
     whole = [np.asarray(v, np.int32) for v in (feature, below, label)]
-    is_tree = (whole[1] >= np.arange(nodes)).all() and (whole[1] < nodes).all() and (whole[0] >= 0).all()
+    places, last = np.arange(nodes), np.where(whole[1] == np.arange(nodes), nodes - 1, nodes - 2)
+    is_tree = (whole[1] >= places).all() and (whole[1] <= last).all() and (whole[0] >= 0).all()
     if not (1 <= trees <= nodes and is_tree and ((whole[2] >= 0) & (whole[2] < classes)).all()):
         raise UsageError(f"a forest of {trees} trees and {classes} classes: its nodes do not fit together")
     return Forest(whole[0], np.array(threshold), whole[1], whole[2], trees, classes)

@@ -53,7 +53,7 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
     if not {*job.stated} - {"rounds"}:
         job = replace(job, method=METHOD, settings=preset_of(METHOD, RECOMMENDED))
     shape = cohort.shapes["x"]
-    own = not job.bundle
+    own = job.bundle in ((), (Path(NETWORK),))
     settle = overlaid({**SETTLE, "statistics": own}, job.settle)
     found = replace(
         job,
@@ -61,7 +61,7 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
         rounds=job.rounds if "rounds" in job.stated else ROUNDS,
         settings=settings_of(job, cohort) if own else job.settings,
         settle=settle,
-        augment=overlaid(changes_of(shape), job.augment),
+        augment=overlaid(changes_of(shape) if own else {}, job.augment),
     )
     return found, [*sentences(found, own)]
 
@@ -74,6 +74,8 @@ def reason_against(job: Replay, cohort: Cohort) -> str:
         return "these samples are no windows of sensors"
     if len(cohort.classes) < LEAST_CLASSES:
         return "there is one class only"
+    if job.private is not None:
+        return "the aggregator compares models with a private one, which knows no statistics of the fleet"
     if job.privacy:
         return "with noise in the run no counts leave a device without it"
     if job.options.get("validation") == 0:

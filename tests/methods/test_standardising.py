@@ -175,3 +175,45 @@ def test_a_device_by_itself_standardises_with_its_own_statistics():
     mean, square = means(PARTS[DEVICES[0]][0].x * SPREAD)
     assert np.allclose(statistics, np.concatenate([mean, np.log(np.sqrt(square - mean**2))]), rtol=1e-5)
     assert alone.grad_fn(env.theta0)[0] == env.grad_fn(equations.placed(LAYOUT, env.theta0, statistics))[0]
+
+
+def test_a_hospital_whose_question_is_still_open_goes_on_with_the_aggregator():
+    """Its devices' uploads are the method's, not sums of features that come too late."""
+    net, _ = run()
+    method, hospital, d = standardised(FEDAVG), net.nodes["h0"], TREE["h0"][0]
+    here = replace(hospital.env, me="h0", here=TREE["h0"])
+    state, _ = method.hospital.receive(here, hospital.record.state.inner, UP, AskFeatures())
+    asked = WithStatistics(replace(_question(net), pick=len(TREE["h0"])), expected())
+    state, _ = method.hospital.receive(here, state, UP, asked)
+    state, _ = method.hospital.receive(here, state, d, Sum(np.ones(LAYOUT.size, np.float32), 1.0))
+    _, (answer,) = method.hospital.close(here, state)
+    assert isinstance(answer.message, Sum) and answer.message.count == 1
+
+
+def test_other_statistics_are_told_to_everybody_again():
+    net, _ = run()
+    method, hospital = standardised(FEDAVG), net.nodes["h0"]
+    here = replace(hospital.env, me="h0", here=TREE["h0"])
+    state = replace(hospital.record.state.inner, told=TREE["h0"])
+    for values, count in ((expected(), 0), (expected() + 1, len(TREE["h0"]))):
+        asked = WithStatistics(replace(_question(net), pick=len(TREE["h0"])), values.astype(np.float32))
+        _, sends = method.hospital.receive(here, state, UP, asked)
+        assert sum(len(s.to) for s in sends if isinstance(s.message, WithStatistics)) == count
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e5, 1e6])
+def test_features_of_any_size_keep_their_scale(size):
+    random = np.random.default_rng(0)
+    x = size * (5 + random.normal(size=(200, FEATURES)))
+    env = replace(envs(FEDAVG, FEDAVG.settings())[DEVICES[0]], feature_means=lambda: means(x))
+    _, statistics = equations.by_itself(env)
+    assert np.allclose(np.exp(statistics[FEATURES:]), x.std(0), rtol=1e-3)
+
+
+def test_moments_that_no_samples_have_are_refused():
+    net, _ = run()
+    method, hospital = standardised(FEDAVG), replace(net.nodes["h0"].env, me="h0", here=TREE["h0"])
+    state, _ = method.hospital.receive(hospital, net.nodes["h0"].record.state.inner, UP, AskFeatures())
+    high = np.concatenate([np.full(FEATURES, 2**30), np.zeros(FEATURES)]).astype(np.int64)
+    with pytest.raises(PeerError, match="below the squares of means"):
+        method.hospital.receive(hospital, state, TREE["h0"][0], FeatureSums(high, np.zeros_like(high), 1))

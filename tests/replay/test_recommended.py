@@ -35,7 +35,8 @@ def test_what_is_stated_stays(tmp_path):
     found, _ = recommended.recommended(stated, WINDOWS)
     assert found.bundle == stated.bundle and found.method == "scaffold" and found.rounds == 7
     assert found.settings == {"eta_l": 0.2} and not found.settle["statistics"]
-    assert found.settle["label_times"] == found.settle["trees"] == 0 and found.augment["rotation"] == 0.0
+    assert found.settle["label_times"] == found.settle["trees"] == 0
+    assert found.augment == {"rotation": 0.0}  # its bundle may name changes of its own
 
 
 def test_a_method_that_is_named_keeps_its_name_and_gets_settings_for_the_network(tmp_path):
@@ -58,6 +59,13 @@ def test_runs_that_cannot_settle_stay_as_stated_and_say_why(tmp_path, changes, w
     stated = job(tmp_path, **changes)
     found, (said,) = recommended.recommended(stated, WINDOWS)
     assert found == stated and why in said
+
+
+def test_the_network_on_features_is_the_same_where_it_is_named(tmp_path):
+    named, unnamed = (
+        recommended.recommended(job(tmp_path, **more), WINDOWS)[0] for more in ({"bundle": (Path("features"),)}, {})
+    )
+    assert named == unnamed
 
 
 def test_tables_and_images_stay_as_stated(tmp_path):

@@ -190,8 +190,7 @@ def choose(s: Settling, correct: Counts, samples: int = 0) -> tuple[int, int, in
     The local network's steps are chosen first, as for devices that train alone; then steps and weight beside that local
     network or a forest, for the whole fleet: a single device has too few validation samples to choose by. Of equal
     candidates the personalised model on its own goes first, then mixtures, each with fewer steps before more; training
-    alone is last. A forest on labels that a device was given is no candidate beside one that has its own labels, too:
-    where no label was precise enough, they are the same.
+    alone is last.
 
     A mixture of a personalised model and such a forest goes before the best candidate if it is within a standard error
     of it: two models that err differently are what newcomers and later weeks are better off with, and so few validation
@@ -206,8 +205,7 @@ def choose(s: Settling, correct: Counts, samples: int = 0) -> tuple[int, int, in
     steps = s.candidates[network].local_steps
     allowed = [i for i, c in every if c.weight == 0]
     allowed += [i for i, c in every if 0 < c.weight < 1 and (c.forest or c.local_steps == steps)]
-    lonely = [i for i, c in every if c.weight == 1 and not c.is_alone]
-    lonely += [network if lonely else alone]
+    lonely = [*(i for i, c in every if c.weight == 1 and not c.is_alone), alone]
     chosen = best([*allowed, *(lonely if 1 in s.local_weights or not allowed else [])], correct)
     mixed = [i for i, c in every if 0 < c.weight < 1 and c.forest == TAUGHT_FOREST and c.steps]
     if mixed and correct[best(mixed, correct)] >= correct[chosen] - standard_error(int(correct[chosen]), samples):
@@ -217,7 +215,7 @@ def choose(s: Settling, correct: Counts, samples: int = 0) -> tuple[int, int, in
 
 def standard_error(right: int, samples: int) -> float:
     """Standard deviation of a count of right samples, of a binomial distribution with this share."""
-    return sqrt(right * (samples - right) / samples) if samples else 0.0
+    return sqrt(right * max(0, samples - right) / samples) if samples else 0.0
 
 
 def best(some: Sequence[int], correct: Counts) -> int:

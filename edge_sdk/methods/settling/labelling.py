@@ -16,6 +16,7 @@ with Noisy Student", CVPR 2020 (a teacher, changed inputs for the student, again
 from __future__ import annotations
 
 from dataclasses import replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,12 @@ from edge_sdk.algebra.forest import Forest, log_votes
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.samples import SelfLabels
-from edge_sdk.methods.settling.equations import Counts, ensemble, forest, standard_error, validation, votes_of
+from edge_sdk.methods.settling.equations import Counts, ensemble, forest, validation, votes_of
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
 
 NO_LABELS = SelfLabels(np.zeros(0, np.int64), np.zeros(0, np.int64))
+MOST_LABELS = 4096
+"""Windows that a device labels at most: it trains on all of them, with their changed copies."""
 LEAST_CLASSES = 2
 """A device that knows one class only would call everything by its name."""
 
@@ -100,9 +103,10 @@ def smoothed(log_q: Floats, recording: npt.NDArray[np.int64], neighbours: int) -
 
 def confident(p: Floats, threshold: float, share: float, classes: int) -> SelfLabels:
     """Windows whose largest probability is above the threshold; of one class at most `share` times an even share of all
-    that are sure, the surest ones."""
+    that are sure, the surest ones, and of all at most MOST_LABELS."""
     top, codes = p.max(1), p.argmax(1)
     sure = np.flatnonzero(top > threshold)
+    sure = np.sort(sure[np.argsort(-top[sure], kind="stable")[:MOST_LABELS]])
     most, rows = max(1, int(share * len(sure) / classes)), list[npt.NDArray[np.intp]]()
     for code in np.unique(codes[sure]):
         of_class = sure[codes[sure] == code]
@@ -158,14 +162,17 @@ def choose_labelling(s: Settling, counts: Counts) -> int:
     return int(np.argmax(np.where(precise, right, -1))) if precise.any() else -1
 
 
-def still_pays(s: Settling, counts: Counts, choice: int, right: int, samples: int) -> bool:
+def still_pays(s: Settling, counts: Counts, choice: int, samples: int, share: float) -> bool:
     """True if the mixture of a choice is right about as often as when it was chosen: within a standard error.
 
     A model that has learnt from its own labels is surer than it is right, so its precision above a threshold says
-    little; how often it is right says whether these labels do harm.
+    little; how often it is right says whether these labels do harm. Other devices may have answered this time.
 
     Args:
-        right: samples that it got right then.
+        samples: validation samples of those who have answered now; 0: nothing can be said.
+        share: of the samples that it got right when it was chosen.
     """
+    if not samples:
+        return True
     now = int(counts[choice // len(s.label_thresholds)])
-    return now >= right - standard_error(right, samples)
+    return now / samples >= share - sqrt(share * (1 - share) / samples)

@@ -36,6 +36,9 @@ from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.aggregation.gather import LARGEST, Integers, expected, with_name
 from edge_sdk.methods.shared.evaluation.reports import FOREST
 
+MOST_SAMPLES = 2**20
+"""Validation samples that a device may count with: nobody decides for the fleet by a number."""
+
 
 # Messages -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
@@ -163,6 +166,10 @@ def noted(env: NodeEnv, s: Any, sender: str, message: Any) -> Any:
         raise PeerError(f"{sender} counts {m.correct.size} candidates, there are {s.counts.correct.size}")
     if m.devices > most:
         raise PeerError(f"{sender} counts {m.devices} devices, it has {most}")
+    if m.samples > MOST_SAMPLES * most:
+        raise PeerError(
+            f"{sender} counts {m.samples} validation samples of {most} devices: at most {MOST_SAMPLES} each"
+        )
     old = s.counts
     total = Counts(old.correct + m.correct, old.samples + m.samples, old.devices + m.devices)
     return replace(s, counts=total, heard=with_name(s.heard, sender))

@@ -111,7 +111,7 @@ class SelfTrainingState:
         examining: counts are being gathered; device: it has been asked for its own.
         counts: what has been gathered. heard: from whom.
         choice: as in `WithLabels`. chosen: aggregator, hospital: the fleet has made one. told: hospital: who knows it.
-        examined: aggregator: round after which devices were asked last. right: samples right when the fleet chose.
+        examined: aggregator: round after which devices were asked last. share: of samples right when the fleet chose.
         given_up: aggregator: labels did harm, so no device gives any for the rest of the run.
         shown: device: the model of the latest `Examine`.
         labels: device: those that it trains with.
@@ -125,7 +125,7 @@ class SelfTrainingState:
     chosen: bool = False
     told: tuple[str, ...] = ()
     examined: int = 0
-    right: int = 0
+    share: float = 0.0
     given_up: bool = False
     shown: Any = None
     labels: SelfLabels = NO_LABELS
@@ -202,7 +202,7 @@ def around(inner: Role, receive: Any, close: Any) -> Role:
         state, sends = inner.start(env)
         return kind(state), sends
 
-    return Role(start, receive, close, kind, inner.refuse)
+    return Role(start, receive, close, kind)
 
 
 def inside(inner: Role, env: NodeEnv, s: SelfTrainingState, sender: str, message: Any) -> Step:
@@ -216,6 +216,8 @@ def device(method: Method, settings: Settling) -> Role:
 
     def labelled(env: NodeEnv, s: SelfTrainingState, choice: int) -> SelfTrainingState:
         s = replace(s, choice=check_choice(settings, choice))
+        if choice < 0:
+            return replace(s, shown=None, labels=NO_LABELS, examining=False)
         if s.shown is None:
             return s
         w = shared_model(method, env, s.inner, s.shown)
@@ -250,7 +252,8 @@ def hospital(method: Method, settings: Settling) -> Role:
         if sender == UP and isinstance(m, Examine):
             return replace(s, examining=True, counts=nothing(settings), heard=(), told=()), [Send(DOWN, m, all=True)]
         if sender == UP and isinstance(m, WithLabels):
-            s, m = replace(s, choice=m.choice, chosen=True), m.message
+            told = () if isinstance(m.message, Settle) else s.told  # who has missed it is told before it counts
+            s, m = replace(s, choice=m.choice, chosen=True, told=told), m.message
         if sender not in (UP, ME) and s.examining:
             return noted(env, s, sender, m), []
         return told_before(env, *inside(inner, env, replace(s, examining=s.examining and sender != UP), sender, m))
@@ -304,13 +307,13 @@ def chosen(settings: Settling, s: SelfTrainingState, round: int, rest: list[Send
 
     It is made at the first turn at which a threshold is precise enough, and stays, unless labels begin to do harm.
     """
-    counts, choice, right = s.counts.correct, s.choice, s.right
+    counts, choice, share, samples = s.counts.correct, s.choice, s.share, s.counts.samples
     if choice < 0 and not s.given_up:
         choice = labelling.choose_labelling(settings, counts)
-        right = int(counts[choice // len(settings.label_thresholds)]) if choice >= 0 else 0
-    harm = choice >= 0 and not labelling.still_pays(settings, counts, choice, right, s.counts.samples)
+        share = counts[choice // len(settings.label_thresholds)] / samples if choice >= 0 else 0.0
+    harm = choice >= 0 and not labelling.still_pays(settings, counts, choice, samples, share)
     choice = -1 if harm else choice
-    s = replace(s, examining=False, choice=choice, chosen=True, right=right, given_up=s.given_up or harm)
+    s = replace(s, examining=False, choice=choice, chosen=True, share=float(share), given_up=s.given_up or harm)
     told = choice_event(settings, s, round, choice)
     return s, [Send(OUT, told), *tell_all(rest, lambda message: WithLabels(message, choice))]
 

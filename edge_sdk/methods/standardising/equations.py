@@ -16,13 +16,16 @@ import numpy.typing as npt
 from edge_sdk.algebra.vectors import Layout, Slot, Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.shared.aggregation.gather import HIGH, LARGEST, LOW, Integers, split
+from edge_sdk.methods.shared.aggregation.gather import HIGH, LOW, Integers, split
 from edge_sdk.methods.standardising.messages import FeatureSums
 
 LAYER = "standardise"
 """Name of the layer that standardises; its two parameters are `mean` and `log_scale`, one number for each feature."""
-SMALLEST = 1e-6
-"""Least scale: of a feature that is the same everywhere."""
+SMALLEST, ROUNDING = 1e-9, 1e-5
+"""Least scale, of a feature that is the same everywhere; and the same as a share of the feature's mean, which is what
+remains of a variance after rounding."""
+LIMIT, UNIT = 2.0**24, 2.0**-16
+"""Largest mean of a feature that is told, and what a mean of squares is multiplied with to fit the same integers."""
 
 
 def slots(layout: Layout) -> tuple[Slot, Slot] | None:
@@ -47,9 +50,29 @@ def statistics_of(layout: Layout, high: Integers, low: Integers, devices: int) -
     where = slots(layout)
     if where is None or not devices:
         return np.zeros(2 * where[0].size if where else 0, np.float32)
-    mean, square = np.split((high * 2.0**-HIGH + low * 2.0**-LOW) / devices, 2)
+    mean, square = moments(high, low, devices)
     scale = np.sqrt(np.maximum(square - mean**2, 0))
-    return np.concatenate([mean, np.log(np.maximum(scale, SMALLEST))]).astype(np.float32)
+    least = np.maximum(SMALLEST, ROUNDING * np.abs(mean))
+    return np.concatenate([mean, np.log(np.maximum(scale, least))]).astype(np.float32)
+
+
+def moments(high: Integers, low: Integers, devices: int) -> npt.NDArray[np.float64]:
+    """Means (F,) and means of squares (F,) over so many devices, of their sums."""
+    mean, square = np.split((high * 2.0**-HIGH + low * 2.0**-LOW) / devices, 2)
+    return np.stack([mean, square / UNIT])
+
+
+def are_moments(high: Integers, low: Integers, devices: int) -> bool:
+    """True if some samples have such means: no mean of squares is below the square of the mean, but by rounding."""
+    mean, square = moments(high, low, devices)
+    return bool((square >= mean**2 * (1 - ROUNDING) - SMALLEST).all())
+
+
+def nothing(layout: Layout) -> FeatureSums:
+    """The sum over no devices; as many numbers as others have, as sums may be secret."""
+    where = slots(layout)
+    zero = np.zeros(2 * where[0].size if where else 0, np.int64)
+    return FeatureSums(zero, zero, 0)
 
 
 def checked(layout: Layout, values: Vector) -> Vector:
@@ -63,14 +86,18 @@ def checked(layout: Layout, values: Vector) -> Vector:
 def own_sums(env: NodeEnv) -> FeatureSums:
     """A device's own means. Raises UsageError if they are of another number than the model standardises."""
     where = slots(env.layout)
-    if where is None or env.feature_means is None:  # as many numbers as those of others: sums may be secret
-        zero = np.zeros(2 * where[0].size if where else 0, np.int64)
-        return FeatureSums(zero, zero, 0)
+    if where is None or env.feature_means is None:
+        return nothing(env.layout)
     means, squares = env.feature_means()
+    if not len(means):  # it has no sample
+        return nothing(env.layout)
     if len(means) != where[0].size:
         raise UsageError(f"device {env.me} has {len(means)} features, its model standardises {where[0].size}")
-    whole = np.clip(np.nan_to_num(np.concatenate([means, squares])), -LARGEST, LARGEST)
-    return FeatureSums(*split(whole), 1)
+    if not (np.isfinite(means).all() and np.isfinite(squares).all()):
+        raise UsageError(f"device {env.me}: means of its features that are no finite numbers")
+    means = np.clip(means, -LIMIT, LIMIT)
+    squares = np.clip(squares, means**2, LIMIT**2)
+    return FeatureSums(*split(np.concatenate([means, UNIT * squares])), 1)
 
 
 def by_itself(env: Any) -> tuple[Any, Vector]:

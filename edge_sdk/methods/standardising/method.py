@@ -30,12 +30,22 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.ensemble import Ensemble
-from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.shared.aggregation.gather import expected
+from edge_sdk.methods.shared.evaluation.reports import FOREST
 from edge_sdk.methods.shared.membership.riders import tell_all, tell_new
-from edge_sdk.methods.standardising.equations import checked, fitted, own_sums, placed, slots, statistics_of
+from edge_sdk.methods.standardising.equations import (
+    are_moments,
+    checked,
+    fitted,
+    nothing,
+    own_sums,
+    placed,
+    slots,
+    statistics_of,
+)
 from edge_sdk.methods.standardising.messages import (
     AskFeatures,
     FeatureSums,
@@ -69,12 +79,6 @@ def state_around(inner: Any) -> type[StandardState]:
     return make_dataclass("StandardState", [("inner", inner)], bases=(StandardState,), frozen=True)
 
 
-def nothing(layout: Layout) -> FeatureSums:
-    where = slots(layout)
-    zero = np.zeros(2 * where[0].size if where else 0, np.int64)
-    return FeatureSums(zero, zero, 0)
-
-
 def noted(env: NodeEnv, s: StandardState, sender: str, message: Any) -> StandardState:
     """The state after a child's sums. Raises PeerError for sums of other features, or of more devices than it has."""
     m, old = expected(sender, message, FeatureSums), s.sums or nothing(env.layout)
@@ -84,6 +88,8 @@ def noted(env: NodeEnv, s: StandardState, sender: str, message: Any) -> Standard
         return s
     if m.high.shape != old.high.shape:
         raise PeerError(f"{sender} has {m.high.size // 2} features, this model standardises {old.high.size // 2}")
+    if not are_moments(m.high, m.low, m.devices):
+        raise PeerError(f"{sender}: means of squares below the squares of means; no samples have such features")
     return replace(s, sums=FeatureSums(old.high + m.high, old.low + m.low, old.devices + m.devices))
 
 
@@ -103,8 +109,7 @@ def standardised(method: Method) -> Method:
 
     def models(env: NodeEnv, s: StandardState | None, m: Standardised) -> Mapping[str, Vector]:
         found = method.models(fitted(env, m.statistics), s and s.inner, expected(UP, m.shown, kind))
-        whole = env.layout.size
-        return {n: placed(env.layout, v, m.statistics) if len(v) == whole else v for n, v in found.items()}
+        return {n: v if n == FOREST else placed(env.layout, v, m.statistics) for n, v in found.items()}
 
     def predicts(env: NodeEnv, m: Standardised) -> Ensemble | None:
         return None if method.predicts is None else method.predicts(env, m.shown)
@@ -135,7 +140,7 @@ def around(inner: Role, receive: Any, close: Any) -> Role:
         state, sends = inner.start(env)
         return kind(state), sends
 
-    return Role(start, receive, close, kind, inner.refuse)
+    return Role(start, receive, close, kind)
 
 
 def inside(inner: Role, env: NodeEnv, s: StandardState, sender: str, message: Any) -> Step:
@@ -173,9 +178,12 @@ def hospital(method: Method) -> Role:
 
     def receive(env: NodeEnv, s: StandardState, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, AskFeatures):
-            return replace(s, sums=nothing(env.layout)), [Send(DOWN, m, all=True)]
+            return replace(s, sums=nothing(env.layout), told=()), [Send(DOWN, m, all=True)]
+        if sender == UP:
+            s = replace(s, sums=None)  # the aggregator goes on: answers that are still to come are the method's
         if sender == UP and isinstance(m, WithStatistics):
-            s, m = replace(s, statistics=checked(env.layout, m.values)), m.message
+            told = s.told if np.array_equal(s.statistics, m.values) else ()
+            s, m = replace(s, statistics=checked(env.layout, m.values), told=told), m.message
         if isinstance(m, NeedStatistics):
             return replace(s, told=tuple(name for name in s.told if name != sender)), []
         if sender not in (UP, ME) and s.sums is not None:
@@ -220,4 +228,4 @@ def aggregator(method: Method) -> Role:
             s = replace(s, inner=state, statistics=found, sums=None)
         return s, tell_all(sends, lambda message: WithStatistics(message, s.statistics)) if s.statistics.size else sends
 
-    return Role(start, receive, close, kind, inner.refuse)
+    return Role(start, receive, close, kind)

@@ -36,9 +36,20 @@ def features_of(x: Array) -> npt.NDArray[np.float32]:
 
 
 def feature_means(parts: Sequence[Array]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Means and means of squares (F,) of the features of all samples in some arrays."""
-    features = np.concatenate([features_of(x) for x in parts if len(x)]).astype(np.float64)
-    return features.mean(0), (features**2).mean(0)
+    """Means and means of squares (F,) of the features of all samples in some arrays, as far as these are finite.
+
+    Empty where there is no such sample.
+    """
+    count, total, squares = 0, np.zeros(0), np.zeros(0)
+    for x in parts:
+        for i in range(0, len(x), STEP):
+            f = features_of(x[i : i + STEP]).astype(np.float64)
+            f = f[np.isfinite(f).all(1)]
+            if len(f):
+                more = count > 0
+                total, squares = f.sum(0) + total if more else f.sum(0), (f**2).sum(0) + (squares if more else 0)
+                count += len(f)
+    return (total / count, squares / count) if count else (total, squares)
 
 
 def own_windows(parts: DeviceParts, trains: Callable[[DeviceParts], Fields]) -> OwnWindows | None:

@@ -207,9 +207,11 @@ def test_a_mixture_with_a_taught_forest_goes_first_within_a_standard_error():
     assert equations.choose(s, correct, 100)[0] == personal
 
 
-def test_a_forest_on_given_labels_is_what_devices_reach_alone_and_no_candidate_beside_a_taught_one():
+def test_training_alone_by_a_forest_is_chosen_where_it_is_clearly_best():
     s = replace(SMALL, trees=5, label_times=1)
     kinds = {c.forest: i for i, c in enumerate(s.candidates) if c.weight == 1 and c.forest}
-    correct = np.zeros(len(s.candidates), int)
-    correct[kinds[1]], correct[kinds[2]] = 9, 8
-    assert equations.choose(s, correct, 10)[:2] == (kinds[2], kinds[1])
+    correct = np.full(len(s.candidates), 100)
+    correct[kinds[1]] = 280
+    assert equations.choose(s, correct, 300)[:2] == (kinds[1], kinds[1])
+    correct[kinds[2]] = 281
+    assert equations.choose(s, correct, 300)[:2] == (kinds[2], kinds[1])

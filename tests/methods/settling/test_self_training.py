@@ -11,7 +11,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.settling import labelling
-from edge_sdk.methods.settling.method import Choice, Chosen, settled
+from edge_sdk.methods.settling.method import Choice, Chosen, Settle, settled
 from edge_sdk.methods.settling.self_training import LabelChoice, LabelledModel, WithLabels, self_trained, turns
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.aggregation.gather import Sum
@@ -181,6 +181,35 @@ def test_no_weight_tells_how_many_windows_a_device_has_labelled():
 def test_labels_that_do_harm_are_given_up():
     counts = np.zeros(labelling.count_size(TREES), np.int64)
     counts[1] = 76
-    assert labelling.still_pays(TREES, counts, choice=3, right=80, samples=100)  # a standard error of 80 in 100 is 4
+    assert labelling.still_pays(TREES, counts, choice=3, samples=100, share=0.8)  # a standard error is 4 of 100
     counts[1] = 75
-    assert not labelling.still_pays(TREES, counts, choice=3, right=80, samples=100)
+    assert not labelling.still_pays(TREES, counts, choice=3, samples=100, share=0.8)
+
+
+@pytest.mark.parametrize("samples", [0, 10, 40])
+def test_fewer_answers_at_a_later_turn_are_no_harm(samples):
+    counts = np.zeros(labelling.count_size(TREES), np.int64)
+    counts[1] = round(0.8 * samples)
+    assert labelling.still_pays(TREES, counts, choice=3, samples=samples, share=0.8)
+    assert labelling.still_pays(TREES, counts + samples, choice=3, samples=samples, share=1.0)
+
+
+def test_a_device_that_missed_a_turn_drops_its_labels_when_the_fleet_gives_them_up():
+    net, _ = run()
+    method, d = self_trained(settled(FEDAVG, TREES), TREES), DEVICES[0]
+    env, state = replace(net.nodes[d].env, me=d), net.nodes[d].record.state.inner
+    assert len(state.labels.rows) and state.shown is None
+    root = net.nodes["aggregator"]
+    question = FEDAVG.show(root.env, root.record.state.inner.inner.inner)
+    state, _ = method.device.receive(env, state, UP, WithLabels(question, -1))
+    assert not len(state.labels.rows)
+
+
+def test_the_choice_is_with_the_question_by_which_devices_settle():
+    """Also for a device that has lost its disk since it was told: it counts with what it will keep."""
+    net, _ = run()
+    method, hospital = self_trained(settled(FEDAVG, TREES), TREES), net.nodes["h0"]
+    here = replace(hospital.env, me="h0", here=tuple(hospital.env.sizes))
+    state = replace(hospital.record.state.inner, told=here.here)
+    _, sends = method.hospital.receive(here, state, UP, WithLabels(Settle(None), 3))
+    assert {name for s in sends if isinstance(s.message, WithLabels) for name in s.to} == {*here.here}

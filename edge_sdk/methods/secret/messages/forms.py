@@ -34,8 +34,8 @@ from edge_sdk.methods.shared.aggregation.scores import (
     partial_histograms,
 )
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
+from edge_sdk.methods.standardising.equations import nothing
 from edge_sdk.methods.standardising.messages import FeatureSums
-from edge_sdk.methods.standardising.method import nothing
 
 MASK_64 = (1 << 64) - 1
 MOST_NUMBER = 2.0**28
