@@ -249,7 +249,7 @@ class Settled:
 def settle(fleet: Fleet, s: Settling, personal: Walks, local: Walks, starts: Mapping[str, Any]) -> Settled:
     """The choice of the fleet, by the counts that it would send; only what is chosen is judged on test windows."""
     right = np.array([count_right(fleet, c, personal, local) for c in s.candidates])
-    index, alone = equations.choose(s, right)
+    index, alone, _ = equations.choose(s, right)
     c, a = s.candidates[index], s.candidates[alone]
     moved = [np.mean(personal[d][c.steps].theta != starts[d]) for d in personal] if c.weight < 1 else [0.0]
     found, by = tested(fleet, c, personal, local), tested(fleet, a, personal, local)

@@ -34,7 +34,7 @@ class Holder:
     train: Part
     validation: Part
     test: Part
-    unlabelled: Part
+    unlabelled: Part | None = None
 
 
 def part_of(w: Windows, rows: Any = slice(None)) -> Part:

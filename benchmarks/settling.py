@@ -118,6 +118,7 @@ class Counting(Loopback):
 
 
 def env_of(job: Job, holder: Holder) -> NodeEnv:
+    loose = holder.unlabelled
     parts = DeviceParts(
         run=job.run,
         settings=settings_of(job.run),
@@ -127,7 +128,7 @@ def env_of(job: Job, holder: Holder) -> NodeEnv:
         y=holder.train.y,
         held_out=(holder.test.x, holder.test.y),
         validation=(holder.validation.x, holder.validation.y),
-        unlabelled=(holder.unlabelled.x, holder.unlabelled.recording),
+        unlabelled=None if loose is None else (loose.x, loose.recording),
         augment=augmentation_of(job.run),
     )
     return make_env(job.run, job.model.layout, job.model.theta0, **plain.for_device(parts))

@@ -39,8 +39,6 @@ SHORTER = {
     r"^auscult traces synth (?!.*--minutes)": "auscult traces synth --minutes 2 ",
     r"--budget \d+": "--rounds 2 --budget 2",
     r"--labelled 2 ": "--labelled 2 --no-local-only ",  # make demo
-    r"--settle steps=\[0,25,50,100,200\]": "--settle steps=[0,25]",
-    r"--settle local_steps=\[100,200,400\]": "--settle local_steps=[25]",
     r"--devices 4 --seed 7": "--devices 2 --seed 7",
     r"^(auscult replay .*breast-cancer)": r"\1 --hospitals 1 --devices 2",
     r"^(auscult pretrain)": r"\1 --epochs 1",

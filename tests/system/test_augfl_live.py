@@ -100,7 +100,8 @@ def played(files: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 def test_devices_that_never_train_are_told_apart(played: tuple[dict[str, Any], Path, bytes]) -> None:
     found, out, _ = played
-    assert set(found["accuracy"]) == {"global", "personalised", "unseen"}
+    rows = {"alone", "alone_trees", "alone_linear", "pooled"}
+    assert set(found["accuracy"]) == {"global", "personalised", "unseen"} | rows
     assert sum("unseen" in d["accuracy"] for d in found["devices"]) == 2
     rounds = [line for line in found["curve"] if line["kind"] == "round"]
     assert [(line["round"], line["devices"]) for line in rounds] == [(t, 4) for t in (1, 2, 3, 4)]
