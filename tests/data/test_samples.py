@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_sdk.data.samples import Cut, Samples, Stored, samples_of, store_samples
+from edge_sdk.data.cut import Cut
+from edge_sdk.data.samples import Samples, Stored, samples_of, store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.settings_files import DeviceFile
