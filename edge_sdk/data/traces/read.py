@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,8 @@ from edge_sdk.errors import UsageError
 LIMIT = 512 * 2**20
 UNLABELLED = -1
 """Code of a sample without a label."""
+COLUMNS = ("time", "values", "codes", "line")
+"""Of `Rows`."""
 RATES = (1e-5, 1e6)
 """Samples per second, at least and at most."""
 SINCE_1970 = 1e8
@@ -203,7 +206,7 @@ class Gathered:
 
     form: Form
     repairs: Repairs
-    parts: dict[str, list[Rows]] = field(default_factory=dict)
+    parts: dict[str, dict[str, GrowingColumn]] = field(default_factory=dict)
     words: dict[str, dict[str, int]] = field(default_factory=dict)
     names: tuple[str, ...] = ()
 
@@ -217,8 +220,10 @@ class Gathered:
             words = self.words.setdefault(str(name).strip(), {})
             codes = code_runs(block.labels[own], words)
             line = block.line[own].astype(np.int32)
-            part = Rows(block.time[own], exact[own], self.names, codes, line=line)
-            self.parts.setdefault(str(name).strip(), []).append(part)
+            parts = self.parts.setdefault(str(name).strip(), {key: GrowingColumn() for key in COLUMNS})
+            columns: tuple[npt.NDArray[Any], ...] = (block.time[own], exact[own], codes, line)
+            for key, values in zip(COLUMNS, columns, strict=True):
+                parts[key].append(values)
 
     def tell_inexact(self, block: Block) -> npt.NDArray[np.float32]:
         """The values as float32, which holds no whole numbers above 2^24 to their last digit."""
@@ -235,15 +240,36 @@ class Gathered:
         found = {}
         for name in sorted(self.parts):
             parts = self.parts.pop(name)
-            time = np.concatenate([part.time for part in parts])
-            columns = [np.concatenate([getattr(part, key) for part in parts]) for key in ("values", "codes", "line")]
-            del parts
-            rows = Rows(time if factor in (None, 1.0) else time * factor, columns[0], self.names, columns[1])
-            rows.words, rows.line = list(self.words[name]), columns[2]
-            found[name] = rows
+            time, values, codes, line = (parts[key].whole() for key in COLUMNS)
+            time *= factor or 1.0
+            found[name] = Rows(time, values, self.names, codes, list(self.words[name]), line)
         if not found:
             raise UsageError(f"{self.repairs.file}: a header and no samples; one sample per line")
         return found
+
+
+class GrowingColumn:
+    """An array that grows at its end, in place: a day's rows are never held twice."""
+
+    def __init__(self) -> None:
+        self.data: npt.NDArray[Any] | None = None
+        self.length = 0
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        """Adds values (n,) or (n, c), all of one type and c."""
+        if self.data is None:
+            self.data = np.array(values)
+        elif len(self.data) < self.length + len(values):
+            room = self.length + max(len(values), self.length // 8)
+            self.data.resize((room, *self.data.shape[1:]), refcheck=False)
+        self.data[self.length : self.length + len(values)] = values
+        self.length += len(values)
+
+    def whole(self) -> npt.NDArray[Any]:
+        """All that was added."""
+        assert self.data is not None, "a device has rows"
+        self.data.resize((self.length, *self.data.shape[1:]), refcheck=False)
+        return self.data
 
 
 def code_runs(labels: npt.NDArray[np.str_], words: dict[str, int]) -> npt.NDArray[np.int32]:
@@ -256,7 +282,7 @@ def code_runs(labels: npt.NDArray[np.str_], words: dict[str, int]) -> npt.NDArra
 def make_trace(
     name: str, rows: Rows, repairs: Repairs, said: Stated, classes: Sequence[str] = (), start: str = ""
 ) -> Trace:
-    """Puts rows in order, and makes a trace of them.
+    """Puts rows in order, and makes a trace of them, which takes what they hold.
 
     Args:
         classes: see `read_trace`.
@@ -267,8 +293,11 @@ def make_trace(
     mend(rows, repairs)
     codes, found = code_labels(rows, said.missing, classes, repairs)
     began = float(rows.time[0])
-    time = rows.time - began
-    time = np.round(time, 6) if began > SINCE_1970 else time  # of so large numbers no more is exact
+    time, values, channels = rows.time, rows.values, rows.channels
+    rows.take(np.zeros(0, np.int64))  # they may be a day's, and are not held twice
+    time -= began
+    if began > SINCE_1970:
+        np.round(time, 6, out=time)  # of so large numbers no more is exact
     rate = measure_rate(time)
     if not RATES[0] <= rate <= RATES[1]:
         raise UsageError(
@@ -277,9 +306,7 @@ def make_trace(
     if rate < SLOW:
         repairs.note(f"{rate:.3g} samples per second (times are taken as seconds)")
     repaired = tuple(repairs.found.values())
-    return Trace(
-        name, time, rows.values, rows.channels, codes, found, rate, start, began, repaired, tuple(repairs.notes)
-    )
+    return Trace(name, time, values, channels, codes, found, rate, start, began, repaired, tuple(repairs.notes))
 
 
 def measure_rate(time: npt.NDArray[np.float64]) -> float:

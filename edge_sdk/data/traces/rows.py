@@ -53,6 +53,8 @@ class Rows:
 
     def take(self, chosen: Mask | Ints) -> None:
         """Keeps the chosen rows only."""
+        if chosen.dtype == np.bool_ and chosen.all():
+            return  # a day's rows are not copied for nothing
         for name in ("time", "values", "codes", "line"):
             setattr(self, name, getattr(self, name)[chosen])
 
