@@ -27,8 +27,8 @@ WORKSTATION = {
     "sklearn": "edge_sdk.replay.neighbours.fitted",
     "tensorboard": "edge_sdk.replay.reports.tensorboard",
     "mlflow": "edge_sdk.replay.reports.mlflow_runs",
-    "pyarrow": "edge_sdk.replay.traces.columns",
-    "wfdb": "edge_sdk.replay.traces.wfdb_records",
+    "pyarrow": "edge_sdk.replay.imports.columns",
+    "wfdb": "edge_sdk.replay.imports.wfdb_records",
     "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key "
     "edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edge_sdk.replay.traces.importing import DeviceLine
+    from edge_sdk.replay.imports.importing import DeviceLine
 
 
 def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
@@ -20,6 +20,14 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
         metavar="what", required=True
     )
     add_import(kinds, parents)
+    words = "say what a folder of traces holds and what is probably wrong with it, in a table and on a page"
+    check = kinds.add_parser("check", help=words, description=words, parents=parents)
+    check.add_argument("directory", type=Path)
+    check.add_argument("--label", default="activity", help="name of the label column (activity)")
+    check.add_argument("--label-missing", metavar="WORDS", default="", help="words that stand for no label")
+    check.add_argument("--report", type=Path, metavar="FILE", help="the page (DIRECTORY/check.html)")
+    check.add_argument("--json", action="store_true", help="print one JSON object")
+    check.set_defaults(do=do_check)
     words = "generate plausible wrist-accelerometer traces, one CSV for each person"
     synth = kinds.add_parser("synth", help=words, description=words, parents=parents)
     synth.add_argument("directory", type=Path)
@@ -67,7 +75,7 @@ def add_import(kinds: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
 def do_import(options: argparse.Namespace) -> None:
     """Imports, and prints a table."""
     from edge_sdk.data.traces.form import Stated
-    from edge_sdk.replay.traces.importing import device_table, import_traces
+    from edge_sdk.replay.imports.importing import device_table, import_traces
     from edge_sdk.replay.traces.table import notes_of, table_of
 
     said = Stated(
@@ -103,6 +111,28 @@ def do_import(options: argparse.Namespace) -> None:
     print(table_of(made))
     print("\n".join(["", *notes_of(made, left)]) if notes_of(made, left) else "")
     print(f"{len(made)} traces in {options.directory}; what was done is in {options.directory / 'import.toml'}")
+
+
+def do_check(options: argparse.Namespace) -> None:
+    """Reads a folder of traces, prints a table and what is probably wrong, and writes the page."""
+    from edge_sdk.replay.imports.importing import device_table
+    from edge_sdk.replay.traces.check_page import make_check_page
+    from edge_sdk.replay.traces.checking import check_traces
+    from edge_sdk.replay.traces.table import notes_of, table_of
+
+    found = check_traces(options.directory, options.label, split_words(options.label_missing))
+    page = options.report or options.directory / "check.html"
+    page.write_text(make_check_page(options.directory.resolve().name, found), encoding="utf-8")
+    if options.json:
+        devices = [device_table(line) | {"percentiles": found.amplitudes[line.name]} for line in found.lines]
+        table = {"devices": devices, "mistakes": found.mistakes, "left_out": found.left}
+        print(json.dumps(table, default=str))
+        return
+    print(table_of(found.lines))
+    doubts = [f"probably wrong: {line}" for line in [*found.mistakes, *found.left]]
+    for lines in (notes_of(found.lines, ()), doubts or ["nothing that is wrong shows"]):
+        print("\n".join(["", *lines]) if lines else "", end="\n" if lines else "")
+    print(f"\nreport   {page}")
 
 
 def split_words(text: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edge_sdk.replay.traces.importing import DeviceLine
+    from edge_sdk.replay.imports.importing import DeviceLine
 
 HEADER = ("device", "rate", "channels", "hours", "gaps", "labels", "no label")
 SHOWN = 5

@@ -14,7 +14,7 @@ from edge_sdk.data.traces.form import Stated
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.sensors.edf import read_edf, read_edf_file
 from edge_sdk.hardware.sensors.wfdb import read_wfdb
-from edge_sdk.replay.traces.importing import import_traces
+from edge_sdk.replay.imports.importing import import_traces
 from tests.hardware.sensors.test_recordings import HEADER, lay_record, make_edf
 
 

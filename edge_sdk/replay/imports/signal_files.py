@@ -12,8 +12,8 @@ from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.times import find_zone, from_local
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.sensors.edf import read_edf_file
-from edge_sdk.replay.traces.recording import Recorded, RecordedSignal, join_signals, label_rows
-from edge_sdk.replay.traces.wfdb_records import read_record, read_rhythms
+from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, join_signals, label_rows
+from edge_sdk.replay.imports.wfdb_records import read_record, read_rhythms
 
 EDF = (".edf", ".bdf", ".rec")
 

@@ -16,7 +16,7 @@ from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.rows import Rows
 from edge_sdk.data.traces.times import find_dates, find_unit, find_zone, from_local, has_zone
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.traces.recording import Recorded
+from edge_sdk.replay.imports.recording import Recorded
 
 LOOK = 40
 """Rows that are looked at to know how times are written."""

@@ -12,10 +12,10 @@ from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.read import read_table
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.traces.columns import read_columns_file
-from edge_sdk.replay.traces.empatica import is_empatica, read_empatica
-from edge_sdk.replay.traces.recording import Recorded
-from edge_sdk.replay.traces.signal_files import EDF, read_signal_file
+from edge_sdk.replay.imports.columns import read_columns_file
+from edge_sdk.replay.imports.empatica import is_empatica, read_empatica
+from edge_sdk.replay.imports.recording import Recorded
+from edge_sdk.replay.imports.signal_files import EDF, read_signal_file
 
 LIMIT = 8 * 2**30
 """Bytes of a file."""

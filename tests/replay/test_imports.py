@@ -14,7 +14,7 @@ from edge_sdk.cli import main
 from edge_sdk.data.traces import load_folder, read_trace
 from edge_sdk.data.traces.form import Stated
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.traces.importing import import_traces
+from edge_sdk.replay.imports.importing import import_traces
 
 N = 400
 VALUES = np.round(np.random.default_rng(2).normal(size=(N, 2)), 4).astype(np.float32)

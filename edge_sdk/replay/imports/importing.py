@@ -20,11 +20,11 @@ from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.read import make_trace
 from edge_sdk.data.traces.windows import find_gaps, longest_step
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.imports.recording import Recorded
+from edge_sdk.replay.imports.sources import clean_name, find_sources, read_source
+from edge_sdk.replay.imports.writing import write_trace
 from edge_sdk.replay.toml_files import write_toml
-from edge_sdk.replay.traces.recording import Recorded
-from edge_sdk.replay.traces.sources import clean_name, find_sources, read_source
 from edge_sdk.replay.traces.synth import MARK, open_folder
-from edge_sdk.replay.traces.writing import write_trace
 
 NOTES = "import.toml"
 GAP = 0.5
