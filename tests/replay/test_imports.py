@@ -192,3 +192,24 @@ def test_wfdb_in_several_segments_formats_and_rates(tmp_path: Path) -> None:
     assert words == [""] * 100 + ["N"] * 400 + ["AFIB"] * 500
     with pytest.raises(UsageError, match="cut short"):
         import_traces(folder, tmp_path / "more", Stated(strict=True))
+
+
+def test_windows_that_are_ready_become_streams(tmp_path: Path) -> None:
+    folder, stream = tmp_path / "UCI HAR", np.round(np.random.default_rng(3).normal(size=(2, 3, 192)), 4)
+    (folder / "train" / "Inertial Signals").mkdir(parents=True)
+    windows = [(stream[0], 5, 0), (stream[0], 5, 32), (stream[0], 5, 64), (stream[1], 4, 0), (stream[1], 4, 32)]
+    for axis, name in enumerate(("acc_x", "acc_y", "acc_z")):
+        rows = [" ".join(f"{v:.4f}" for v in one[axis, at : at + 64]) for one, _, at in windows]
+        (folder / "train" / "Inertial Signals" / f"{name}_train.txt").write_text("\n".join(rows))
+    (folder / "train" / "y_train.txt").write_text("\n".join(str(code) for _, code, _ in windows))
+    (folder / "train" / "subject_train.txt").write_text("7\n" * len(windows))
+    (folder / "activity_labels.txt").write_text("4 SITTING\n5 STANDING\n")
+    made, _ = import_traces(folder, tmp_path / "out")
+    trace = read_trace(tmp_path / "out" / "subject-07.csv")
+    assert trace.channels == ("acc_x", "acc_y", "acc_z") and made[0].gaps == 1
+    assert trace.rate_hz == pytest.approx(50)
+    assert np.array_equal(trace.values, np.concatenate([stream[0, :, :128], stream[1, :, :96]], 1).T.astype(np.float32))
+    assert trace.classes == ("sitting", "standing") and trace.codes.tolist() == [1] * 128 + [0] * 96
+    (folder / "train" / "y_train.txt").write_text("5\n")
+    with pytest.raises(UsageError, match="a whole one for each of 5 windows"):
+        import_traces(folder, tmp_path / "more")

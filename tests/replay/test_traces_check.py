@@ -56,6 +56,7 @@ def clipped() -> Any:
         (trace_of("cat", stuck()), "cat: all channels repeat one value for 75 s, from second 50"),
         (trace_of("cat", clipped()), "of az is at the end of its range"),
         (trace_of("cat", values() * np.float32([1, 0, 1])), "cat: channel ay is 0 all the time"),
+        (trace_of("cat", trace_of("ann").values), "cat and ann are one recording under two names"),
         (trace_of("cat", began=4e9), "cat: its clock says 2096"),
         (trace_of("cat", began=2e8), "cat: its clock says 1976"),
         (trace_of("cat", classes=("sit", "Walk")), "'Walk' is 'walk'; a replay takes these as one class"),

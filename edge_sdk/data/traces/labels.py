@@ -26,10 +26,11 @@ def fold_labels(counts: Mapping[str, int], known: Iterable[str] = ()) -> dict[st
 
     Args:
         counts: clean label -> samples that have it.
-        known: names of classes, whose spelling is taken; of others the one that most samples have.
+        known: names of classes, whose spelling is taken; of others the one that most samples have,
+            of equals that in lower case.
     """
     spelled: dict[str, str] = {}
-    for name in sorted(counts, key=lambda name: (-counts[name], name)):
+    for name in sorted(counts, key=lambda name: (-counts[name], name != name.lower(), name)):
         spelled.setdefault(name.casefold(), name)
     spelled |= {name.casefold(): name for name in known}
     return {name: name if name in {*known} else spelled[name.casefold()] for name in counts}

@@ -14,6 +14,7 @@ from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.columns import read_columns_file
 from edge_sdk.replay.imports.empatica import is_empatica, read_empatica
+from edge_sdk.replay.imports.ready_windows import is_ready_windows, read_ready_windows
 from edge_sdk.replay.imports.recording import Recorded
 from edge_sdk.replay.imports.signal_files import EDF, read_signal_file
 
@@ -38,7 +39,7 @@ def find_sources(source: Path) -> list[tuple[str, Path]]:
     if not found:
         kinds = ", ".join((*TEXTS, *COLUMNS, *SIGNALS))
         raise UsageError(
-            f"{source}: nothing to import; expected files that end in {kinds}, or folders of an Empatica E4"
+            f"{source}: nothing to import; expected files that end in {kinds}, or folders of an Empatica E4 or UCI HAR"
         )
     return found
 
@@ -57,7 +58,7 @@ def walk(folder: Path, above: str) -> Iterator[tuple[str, Path]]:
 def is_source(path: Path) -> bool:
     """Is this something that a device wrote?"""
     if path.is_dir():
-        return is_empatica(path)
+        return is_empatica(path) or is_ready_windows(path)
     name = path.name.lower()
     signals_of_wfdb = name.endswith(".dat") and path.with_suffix(".hea").exists()
     known = name.endswith((*TEXTS, *COLUMNS, *SIGNALS)) and path.name not in BESIDE
@@ -85,7 +86,9 @@ def read_source(name: str, path: Path, said: Stated) -> Iterator[Recorded]:
     """
     suffix = path.suffix.lower()
     repairs = Repairs(path, said.strict)
-    if path.is_dir():
+    if path.is_dir() and is_ready_windows(path):
+        yield from read_ready_windows(path, said)
+    elif path.is_dir():
         yield read_empatica(path, name, repairs)
     elif suffix in COLUMNS:
         yield from read_columns_file(path, name, said)

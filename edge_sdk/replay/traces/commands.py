@@ -49,7 +49,7 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 def add_import(kinds: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     """Adds `auscult traces import`."""
     words = "make traces of recordings: CSV as loggers and spreadsheets write it, also packed by gzip, Parquet, Arrow, "
-    words += "EDF, BDF and WFDB, and folders of an Empatica E4"
+    words += "EDF, BDF and WFDB, and folders of an Empatica E4 or in the form of UCI HAR"
     more = f"{words}. What is not said is found by looking, and told. import.toml says what was done."
     command = kinds.add_parser("import", help=words, description=more, parents=parents)
     command.add_argument("source", type=Path, help="a file, or a folder of files or of folders")
@@ -93,7 +93,7 @@ def do_import(options: argparse.Namespace) -> None:
     )
 
     def progress(line: DeviceLine) -> None:
-        if not options.json:
+        if sys.stderr.isatty():
             print(f"{line.name}: {line.samples} samples", file=sys.stderr, flush=True)
 
     made, left = import_traces(

@@ -39,7 +39,19 @@ Floats = npt.NDArray[np.float64]
 def find_mistakes(traces: Sequence[Trace]) -> list[str]:
     """Suspicions about traces that are to be learned from together."""
     found = [line for trace in traces for line in (*find_clock(trace), *find_sensor(trace))]
-    return [*found, *find_units(traces), *find_axes(traces), *find_classes(traces)]
+    return [*found, *find_copies(traces), *find_units(traces), *find_axes(traces), *find_classes(traces)]
+
+
+def find_copies(traces: Sequence[Trace]) -> list[str]:
+    """Devices that have the same values: what one is judged by, the other has trained on."""
+    seen: dict[int, str] = {}
+    found = []
+    for trace in traces:
+        key = hash(trace.values.tobytes())
+        if key in seen:
+            found.append(f"{trace.name} and {seen[key]} are one recording under two names")
+        seen.setdefault(key, trace.name)
+    return found
 
 
 def find_clock(trace: Trace) -> list[str]:
