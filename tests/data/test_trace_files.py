@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.traces import Trace, cut_windows, read_trace
+from edge_sdk.data.traces import Trace, cells, cut_windows, read_trace
 from edge_sdk.errors import UsageError
 
 ROWS = 200
@@ -82,6 +82,7 @@ def test_forms_are_found_by_looking(tmp_path: Path, data: bytes, said: str) -> N
         (lambda i: f"2024-01-01T10:00:{i / RATE:06.3f}Z", ""),
         (lambda i: f"2024-01-01T10:00:{i / RATE:06.3f}+02:00", ""),
         (lambda i: f"2024-01-01T{10 + i % 2}:00:{i / RATE:06.3f}+0{1 + i % 2}:00", ""),
+        (lambda i: f"10:00:{i / RATE:06.3f}", "read as %H:%M:%S"),
         (lambda i: f"24.12.2023 10:00:{i / RATE:06.3f}", "%d.%m.%Y"),
         (lambda i: f"12/24/2023 10:00:{i / RATE:06.3f}", "%m/%d/%Y"),
     ],
@@ -106,6 +107,21 @@ def test_offsets_are_kept(tmp_path: Path) -> None:
         for zone in ("Z", "+02:00", "-01:30")
     ]
     assert began == [1704103200, 1704103200 - 7200, 1704103200 + 5400]
+
+
+def test_a_date_of_its_own_column_belongs_to_the_time(tmp_path: Path) -> None:
+    lines = [f"2024-02-29,{line}" for line in lines_of(lambda i: f"10:00:{i / RATE:06.3f}")]
+    for extra in ([], ["2024-02-29,10:00:11,x,1,sit"]):  # at once, and cell by cell
+        trace = read_bytes(tmp_path, "\n".join([lines[0].replace("2024-02-29", "date"), *lines[1:], *extra]).encode())
+        check(trace)
+        assert trace.began == 1709200800
+
+
+def test_empty_cells_do_not_slow_a_file_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = "\n".join(line.replace(",walk", ",,walk") for line in lines_of(header="time,ax,ay,hr,activity"))
+    monkeypatch.setattr(cells, "convert_cells", None)  # it is not called
+    trace = read_bytes(tmp_path, data.replace(",sit", ",61,sit").encode())
+    assert trace.channels == ("ax", "ay", "hr") and trace.classes == ("sit",) and trace.repairs[0].rows == ROWS // 2
 
 
 def swapped(lines: list[str], one: int, other: int) -> list[str]:

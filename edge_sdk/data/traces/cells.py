@@ -72,20 +72,51 @@ def read_blocks(lines: Iterable[str], form: Form, convert: Convert | None, repai
 
 
 def convert_block(block: list[str], at: int, form: Form, convert: Convert | None) -> Block | None:
-    """Converts lines at once; None: they are not all alike, or not all numbers."""
+    """Converts lines at once; None: they are not all alike, or not all numbers. An empty cell of a channel is NaN."""
     if not block[0].strip():
         return None
     lines = [line.replace(",", ".") for line in block] if form.decimal == "," else block
+    rows = load_rows(lines, form, convert)
+    if rows is None and form.delimiter != " ":
+        rows = load_rows(fill_cells(lines, form.delimiter), form, convert)
+    if rows is None:
+        return None
+    labels, by = (np.ascontiguousarray(column_of(rows, n)) for n in (form.label, form.by))
+    if len(rows) != len(block) or is_wide(labels) or is_wide(by):
+        return None  # blank lines, cells over several lines, or texts that have been cut
+    if form.decimal == "," and any(np.char.find(text, ".").max() >= 0 for text in (labels, by)):
+        return None  # was it a comma?
+    values = np.stack([rows[f"c{n}"] for n in form.channels], 1)
+    time = rows[f"c{form.time}"]
+    if convert is not None:
+        texts = time.tolist()
+        if form.date is not None:
+            texts = [f"{day} {text}" for day, text in zip(rows[f"c{form.date}"].tolist(), texts, strict=True)]
+        time = convert(texts)
+    held = (np.abs(values) <= FLOAT32_MAX) | np.isnan(values)
+    if not (np.isfinite(time).all() and held.all()):
+        return None
+    return Block(np.ascontiguousarray(time), values, labels, by, np.arange(at, at + len(rows)))
+
+
+def fill_cells(lines: list[str], sign: str) -> list[str]:
+    """Lines in which a cell without anything says `nan`."""
+    pair, filled = sign * 2, f"{sign}nan{sign}"
+    return [line.replace(pair, filled).replace(pair, filled) if pair in line else line for line in lines]
+
+
+def load_rows(lines: list[str], form: Form, convert: Convert | None) -> npt.NDArray[Any] | None:
+    """Rows with a field c0, c1 ... for each column, numbers or texts; None: they are not all alike."""
     kinds: list[Any] = ["U1"] * len(form.header)
     for n in form.channels:
         kinds[n] = "f8"
-    for column in (form.label, form.by):
+    for column in (form.label, form.by, form.date):
         if column is not None:
             kinds[column] = f"U{WIDTH}"
     kinds[form.time] = "f8" if convert is None else f"U{WIDTH}"
     sign = None if form.delimiter == " " else form.delimiter
     try:
-        rows = np.loadtxt(
+        return np.loadtxt(
             lines,
             [(f"c{n}", kind) for n, kind in enumerate(kinds)],
             comments=None,
@@ -95,16 +126,6 @@ def convert_block(block: list[str], at: int, form: Form, convert: Convert | None
         )
     except ValueError:
         return None
-    labels, by = (np.ascontiguousarray(column_of(rows, n)) for n in (form.label, form.by))
-    if len(rows) != len(block) or is_wide(labels) or is_wide(by):
-        return None  # blank lines, cells over several lines, or texts that have been cut
-    if form.decimal == "," and any(np.char.find(text, ".").max() >= 0 for text in (labels, by)):
-        return None  # was it a comma?
-    values = np.stack([rows[f"c{n}"] for n in form.channels], 1)
-    time = rows[f"c{form.time}"] if convert is None else convert(rows[f"c{form.time}"].tolist())
-    if not (np.isfinite(time).all() and (np.abs(values) <= FLOAT32_MAX).all()):
-        return None
-    return Block(np.ascontiguousarray(time), values, labels, by, np.arange(at, at + len(rows)))
 
 
 def column_of(rows: npt.NDArray[Any], number: int | None) -> Texts:
@@ -176,7 +197,7 @@ def read_columns(
     def texts(number: int | None) -> Texts:
         return np.array([""] * len(rows) if number is None else [row[number] for row in rows], np.str_)
 
-    times = [row[form.time].strip() for row in rows]
+    times = [form.time_of(row) for row in rows]
     if convert is None:
         time = np.fromiter((read_number(cell, form.decimal) for cell in times), np.float64, len(rows))
     else:

@@ -76,7 +76,7 @@ class Form:
         header: names of all columns.
         first: number of the line after the header, from 1.
         delimiter, decimal: as in `Stated`.
-        time, label, by: numbers of these columns; None: there is none.
+        time, date, label, by: numbers of these columns; None: there is none.
         channels: numbers of the channel columns, in their order.
         unit: of times that are numbers, if the header says so.
         notes: what was guessed.
@@ -87,11 +87,17 @@ class Form:
     delimiter: str
     decimal: str
     time: int
+    date: int | None
     label: int | None
     by: int | None
     channels: tuple[int, ...]
     unit: str | None
     notes: tuple[str, ...] = ()
+
+    def time_of(self, row: Sequence[str]) -> str:
+        """The time of a row, with its date where that has a column of its own."""
+        time = row[self.time].strip()
+        return time if self.date is None else f"{row[self.date].strip()} {time}"
 
 
 def find_form(file: Path, lines: Sequence[str], said: Stated) -> Form:
@@ -113,6 +119,7 @@ def find_form(file: Path, lines: Sequence[str], said: Stated) -> Form:
         raise UsageError(f"{file} line {at + 1}: numbers ({', '.join(header):.60}); expected the names of columns")
     notes = describe_form(delimiter, decimal, at, lines)
     time, unit = find_time(file, header, said)
+    date = find_date(header, rows, time)
     label = find_label(file, header, said)
     if label == time:
         raise UsageError(f"{file}: label = {said.label!r}: that column holds the time; name the one with the labels")
@@ -121,7 +128,7 @@ def find_form(file: Path, lines: Sequence[str], said: Stated) -> Form:
         notes.append(f"the time is in column {header[time]}")
     if label is not None and header[label] != (said.label or LABEL_NAMES[0]):
         notes.append(f"labels are in column {header[label]}")
-    taken = {time, label, by}
+    taken = {time, date, label, by}
     if said.channels is not None:
         channels = tuple(find_column(file, header, name) for name in said.channels)
         check_channels(file, header, channels, taken)
@@ -131,7 +138,7 @@ def find_form(file: Path, lines: Sequence[str], said: Stated) -> Form:
         if not channels:
             raise UsageError(f"{file} line {at + 1}: no column of numbers beside the time among {', '.join(header)}")
         notes += [f"column {header[n] or n + 1} left out, it has no numbers" for n in left]
-    return Form(header, at + 2, delimiter, decimal, time, label, by, channels, said.unit or unit, tuple(notes))
+    return Form(header, at + 2, delimiter, decimal, time, date, label, by, channels, said.unit or unit, tuple(notes))
 
 
 def split_line(line: str, delimiter: str) -> list[str]:
@@ -214,6 +221,13 @@ def find_time(file: Path, header: Sequence[str], said: Stated) -> tuple[int, str
         if found:
             raise UsageError(f"{file}: {len(found)} columns {known!r} among {', '.join(header)}; exactly one is needed")
     raise UsageError(f"{file}: no column 'time' among {', '.join(header)}; name the one that has it")
+
+
+def find_date(header: Sequence[str], rows: Sequence[Sequence[str]], time: int) -> int | None:
+    """Number of the column with the dates of times that have none; None: they need none."""
+    found = [n for n, name in enumerate(header) if name.casefold() == "date" and n != time]
+    clock = all(re.fullmatch(r"\d{1,2}:\d\d(:\d\d([.,]\d*)?)?", row[time].strip()) for row in rows)
+    return found[0] if len(found) == 1 and rows and clock else None
 
 
 def split_unit(name: str) -> tuple[str, str | None]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-NO_LABEL = ("", "unlabelled")
-"""What the cell of a sample without a label says: nothing, or the word that `auscult record` writes."""
+NO_LABEL = ("", "unlabelled", "nan")
+"""What the cell of a sample without a label says: nothing, the word that `auscult record` writes, or what
+libraries of tables write for nothing."""
 LABEL_NAMES = ("activity", "label", "class", "labels", "activities", "target", "annotation", "event", "state")
 """Names of the label column, the likely ones first, where nobody has said which it is."""
 

@@ -164,11 +164,8 @@ def read_encoded(file: Path, encoding: str, said: Stated, repairs: Repairs, limi
         if form.label is None:
             names = ", ".join(form.header)
             repairs.doubt(f"no column {said.label or LABEL_NAMES[0]!r} among {names}: no sample has a label")
-        cells = [
-            row[form.time]
-            for line in head[form.first - 1 :]
-            if len(row := split_line(line, form.delimiter)) > form.time
-        ]
+        rows = [split_line(line, form.delimiter) for line in head[form.first - 1 :]]
+        cells = [form.time_of(row) for row in rows if len(row) >= len(form.header)]
         if not cells:
             raise UsageError(f"{file}: a header and no samples; one sample per line")
         factor, note = find_unit(file, cells, form.decimal, form.unit)

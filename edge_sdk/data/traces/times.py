@@ -17,8 +17,8 @@ from edge_sdk.errors import UsageError
 
 EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"))
 """From which size on times that are numbers are nanoseconds, microseconds or milliseconds since 1970."""
-FORMS = ("%d.%m.%Y %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S")
-"""Ways to write dates and times beside ISO. Which of the last two it is shows where a day is above 12."""
+FORMS = ("%H:%M:%S", "%d.%m.%Y %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S")
+"""Ways to write times, and dates, beside ISO. Which of the last two it is shows where a day is above 12."""
 TIME_FORM = "ISO time, e.g. 2011-03-23T10:39:18.031, or seconds as a number"
 ZONED = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 SLOT = 900
