@@ -228,11 +228,13 @@ def number(text: str) -> float:
 def read_signal_fields(columns: dict[str, list[str]], n: int) -> EdfSignal:
     low, high, bottom, top, samples = (columns[k][n] for k in ("low", "high", "digital_low", "digital_high", "samples"))
     label = columns["label"][n]
+    if int(samples) < 1:
+        raise ValueError(f"signal {label!r}: {samples} samples in a record")
     if label in (*ANNOTATIONS, *BLANK):
         return EdfSignal(label, "", 0.0, 1.0, 0, 1, int(samples))
     signal = EdfSignal(label, columns["unit"][n], number(low), number(high), int(bottom), int(top), int(samples))
-    if signal.digital_high == signal.digital_low or signal.samples < 1:
-        raise ValueError(f"signal {signal.label!r}: digital {bottom} to {top}, {samples} samples in a record")
+    if signal.digital_high == signal.digital_low:
+        raise ValueError(f"signal {label!r}: digital {bottom} to {top}; two different numbers are needed")
     if not isfinite(signal.low) or not isfinite(signal.high) or signal.low == signal.high:
         raise ValueError(f"signal {signal.label!r}: values from {low} to {high}; two different numbers are needed")
     return signal
@@ -254,7 +256,7 @@ def unpack(data: npt.NDArray[np.uint8], width: int) -> npt.NDArray[Any]:
     whole = np.ascontiguousarray(data)
     if width == 2:
         return whole.view("<i2")
-    parts = whole.reshape(len(whole), -1, 3).astype(np.int32)
+    parts = whole.reshape(len(whole), whole.shape[1] // 3, 3).astype(np.int32)
     numbers = parts[..., 0] | parts[..., 1] << 8 | parts[..., 2] << 16
     return np.asarray(numbers - ((numbers & 0x800000) << 1))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.traces.cells import FLOAT32_MAX
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.rows import Rows
 
@@ -72,7 +73,7 @@ def join_signals(signals: Sequence[RecordedSignal], repairs: Repairs) -> Rows:
     columns = []
     for signal in signals:
         if signal is fastest or (len(signal.time) == len(fastest.time) and (signal.time == fastest.time).all()):
-            columns.append(np.asarray(signal.values, np.float32))
+            columns.append(narrow(signal.values))
             continue
         rates = [f"{1 / one.step:.4g} Hz" for one in (signal, fastest)]
         repairs.note(f"{', '.join(signal.names)}: {rates[0]} made {rates[1]}, by lines between the samples")
@@ -89,6 +90,11 @@ def join_signals(signals: Sequence[RecordedSignal], repairs: Repairs) -> Rows:
     )
 
 
+def narrow(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+    """Values as float32; NaN where it has no such number."""
+    return np.where(np.abs(values) <= FLOAT32_MAX, values, np.nan).astype(np.float32)
+
+
 def values_at(signal: RecordedSignal, time: Times) -> npt.NDArray[np.float32]:
     """Values (m, c) of a signal at these times; NaN outside it, and where it pauses. The last one lasts one step."""
     if len(signal.time) < 2:
@@ -97,7 +103,7 @@ def values_at(signal: RecordedSignal, time: Times) -> npt.NDArray[np.float32]:
     near = signal.time[after] - signal.time[after - 1] <= LONGEST * signal.step
     near &= (time >= signal.time[0]) & (time < signal.time[-1] + signal.step)
     found = np.stack([np.interp(time, signal.time, column) for column in signal.values.T], 1)
-    return np.where(near[:, None], found, np.nan).astype(np.float32)
+    return narrow(np.where(near[:, None], found, np.nan))
 
 
 def label_rows(rows: Rows, spans: Sequence[tuple[float, float, str]]) -> None:

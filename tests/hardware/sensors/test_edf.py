@@ -76,6 +76,7 @@ def test_headers_that_are_not_quite_right(tmp_path: Path) -> None:
         (b"-100    ", b"nan     ", "values from nan"),
         (b"-100    ", b"-inf    ", "values from -inf"),
         (b"-100    ", b"100     ", "two different numbers"),
+        (b"3       " + b" " * 96, b"-3      " + b" " * 96, "-3 samples"),
         (b"2       3   ", b"inf     3   ", "records of inf s"),
         (b"2       3   ", b"0       3   ", r"records of 0.0 s"),
     ],
