@@ -134,7 +134,7 @@ def swapped(lines: list[str], one: int, other: int) -> list[str]:
     [
         ("\n".join(swapped(lines_of(), 50, 51)), "put in order", 1, 52),
         ("\n".join([*lines_of()[:21], *lines_of()[121:], *lines_of()[21:121]]), "put in order", 100, 102),
-        ("\n".join([*lines_of()[:51], lines_of()[50], *lines_of()[51:]]), "the time of the one before", 1, 52),
+        ("\n".join([*lines_of()[:51], lines_of()[50], *lines_of()[51:]]), "the time of the row before", 1, 52),
         (PLAIN.replace("\n", "\n\n", 1), "a line without anything", 1, 2),
         (PLAIN + "1000", "the file ends within this line", 1, 202),
         (PLAIN + "10.00,1.0,2.0,si", "the file ends within this line", 1, 202),

@@ -60,8 +60,9 @@ class Repairs:
         first = int(lines[0])
         if self.strict:
             said = f" {value!r:.60}" if value else ""
+            count = f"{len(lines)} rows are" if len(lines) != 1 else "1 row is"
             where = f" line {first}" if first else ""
-            raise UsageError(f"{self.file}{where}:{said} {what}; without strict, {len(lines)} rows are {done}")
+            raise UsageError(f"{self.file}{where}:{said} {what}; without strict, {count} {done}")
         before = self.found.setdefault((what, done), Repair(what, done, 0, first, value))
         self.found[what, done] = replace(before, rows=before.rows + len(lines))
 

@@ -157,7 +157,7 @@ def order_times(rows: Rows, repairs: Repairs) -> None:
     repairs.add("the clock was set back", "followed by what is taken as a recording of its own", rows.line[places])
     rows.take(keep)
     late = rows.time < np.maximum.accumulate(rows.time)
-    repairs.add("late", "put in order", rows.line[late])
+    repairs.add("a time before that of an earlier row", "put in order", rows.line[late])
     if late.any():
         rows.take(np.argsort(rows.time, kind="stable"))
 
@@ -169,10 +169,10 @@ def drop_repeated(rows: Rows, repairs: Repairs) -> None:
     if not same.any():
         return
     if same.mean() > COARSE and len(rows.time) - same.sum() > 1:
-        repairs.add("the time of the one before", "spread evenly over the time to the next", rows.line[same])
+        repairs.add("the time of the row before", "spread evenly over the time to the next", rows.line[same])
         spread_times(rows, np.flatnonzero(~same))
         return
-    repairs.add("the time of the one before", "left out", rows.line[same])
+    repairs.add("the time of the row before", "left out", rows.line[same])
     rows.take(~same)
 
 
