@@ -30,14 +30,16 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[threads] = "1"  # before they are loaded
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+os.environ["OMP_NUM_THREADS"] = "1"  # before they are loaded
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ["MKL_NUM_THREADS"] = "1"
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
@@ -50,6 +52,7 @@ from edge_sdk.methods.fedal import discriminator as numpy_twin
 from edge_sdk.model.model import Model
 from edge_sdk.replay.bundles import compile_network
 
+ROOT = Path(__file__).parents[1]
 GPU = torch.cuda.is_available()
 PROCESSORS = ("cpu", "cuda") if GPU else ("cpu",)
 THRESHOLD = thresholding.THRESHOLD
@@ -140,8 +143,9 @@ def discriminate(args: argparse.Namespace) -> list[dict[str, Any]]:
         kernels = {"numpy": numpy_twin.KERNELS} | {f"torch, {at}": torch_twin.kernels(at) for at in PROCESSORS}
         for name, one in kernels.items():
             times = 1 if devices * public > 50_000 and name != "torch, cuda" else 3
-            row[f"ascent, {name}"] = seconds(lambda k=one: k.ascent(w, widths, f, who, there, 2.0), times)
-            row[f"feedback, {name}"] = seconds(lambda k=one: k.feedback(w, widths, f, who, there, 2.0), times)
+            given = (w, widths, f, who, there, 2.0)
+            row[f"ascent, {name}"] = seconds(partial(one.ascent, *given), times)
+            row[f"feedback, {name}"] = seconds(partial(one.feedback, *given), times)
         rows.append(row)
     return rows
 
@@ -261,7 +265,7 @@ def simulate_images(data: Path, method: str, sizes: list[str]) -> dict[str, Any]
         command += ["--bundle", "resnet20", "--samples", "50", "--calls", "cohort", "--plain", "--no-neighbours"]
         command += ["--settings", "stated", "--set", "batch=10", "--evaluate-every", "0", "--out", str(out), *more]
         began = time.monotonic()
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
         ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
         if ended.returncode:
             raise RuntimeError(f"{method}: {ended.stderr[-1500:] or ended.stdout[-1500:]}")
