@@ -244,7 +244,7 @@ def cifar(args: argparse.Namespace) -> list[dict[str, Any]]:
     if args.cifar is None:
         return []
     rows = []
-    budget = {"fedavg": 40, "fedslr": 40, "fedal": 2}
+    budget = {"fedavg": 15, "fedslr": 15, "fedal": 2}
     for method, rounds in budget.items():
         sizes = ["--clients", "1000", "--cohort", "50", "--rounds", str(rounds), "--judges", "50"]
         if args.small:
@@ -255,8 +255,8 @@ def cifar(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def simulate_images(data: Path, method: str, sizes: list[str]) -> dict[str, Any]:
     more = {
-        "fedavg": ["--set", "eta_l=0.1"],
-        "fedslr": ["--set", "eta_l=0.1", "--set", "eta_g=10", "--set", "lam=0.001"],
+        "fedavg": ["--set", "eta_l=0.1", "--set", "local_epochs=1"],
+        "fedslr": ["--set", "eta_l=0.1", "--set", "local_epochs=1", "--set", "eta_g=10", "--set", "lam=0.001"],
         "fedal": ["--public", "128"],
     }[method]
     with tempfile.TemporaryDirectory() as folder:
