@@ -20,7 +20,7 @@ from edge_sdk.data.traces.form import NO_NUMBER, Form, is_number
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.times import Convert
 
-BLOCK = 1 << 15
+BLOCK = 4096
 """Lines that are converted at once."""
 WIDTH = 64
 """Characters of a text that is converted at once."""
