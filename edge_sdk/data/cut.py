@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
+from edge_sdk.data.live.resample import is_same_rate
 from edge_sdk.data.traces import Trace, Windows, cut_windows, read_trace, resample_trace
 from edge_sdk.errors import UsageError
 
@@ -78,5 +79,9 @@ def cut_trace(data: Cut) -> tuple[Trace, Windows]:
         missing=data.label_missing,
         classes=data.classes,
     )
+    if data.rate_hz and data.strict and not is_same_rate(trace.rate_hz, data.rate_hz):
+        raise UsageError(
+            f"{data.trace}: {trace.rate_hz:.4g} Hz, not {data.rate_hz:.4g}; without strict it is resampled"
+        )
     trace = resample_trace(trace, data.rate_hz) if data.rate_hz else trace
     return trace, cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap)

@@ -36,6 +36,20 @@ def test_without_held_out_samples_there_are_none(tmp_path):
     assert len(held_out) == 0 and held_out.x.shape == (0, 2)
 
 
+def test_a_device_brings_its_trace_to_the_rate_of_the_others(tmp_path):
+    random, words = np.random.default_rng(1), ["walk", "sit", "walk", "sit", "walk"]
+    rows = [f"{i / 16},{random.normal():.3f},{words[i // 400]}" for i in range(2000)]
+    (tmp_path / "a.csv").write_text("\n".join(["time,ax,activity", *rows]))
+    found = samples_of(Cut(tmp_path / "a.csv", rate_hz=32, classes=("Walk", "sit")))
+    as_recorded = samples_of(Cut(tmp_path / "a.csv"))
+    assert len(found.train) > 1.8 * len(as_recorded.train) and "16 Hz made 32 Hz" in found.told
+    assert {*found.train.labels} <= {"Walk", "sit"} and as_recorded.told == ""
+    with pytest.raises(UsageError, match="16 Hz, not 32"):
+        samples_of(Cut(tmp_path / "a.csv", rate_hz=32, strict=True))
+    with pytest.raises(UsageError, match="rate_hz"):
+        Cut(tmp_path / "a.csv", rate_hz=-1)
+
+
 def test_a_trace_in_three_parts(tmp_path):
     write_traces(tmp_path, devices=1, seed=3, minutes=20)
     trace = tmp_path / "synth-01.csv"

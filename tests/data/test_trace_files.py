@@ -124,6 +124,14 @@ def test_empty_cells_do_not_slow_a_file_down(tmp_path: Path, monkeypatch: pytest
     assert trace.channels == ("ax", "ay", "hr") and trace.classes == ("sit",) and trace.repairs[0].rows == ROWS // 2
 
 
+@pytest.mark.parametrize("step", [1, 1200])  # late rows are put in order, and such far ones are none
+def test_a_file_that_begins_with_its_end_is_turned_round(tmp_path: Path, step: int) -> None:
+    lines = lines_of(lambda i: f"{i * step / RATE:.2f}")
+    trace = read_bytes(tmp_path, "\n".join([lines[0], *lines[:0:-1]]).encode())
+    assert np.allclose(trace.values, VALUES) and (np.diff(trace.time) > 0).all() and len(trace.repairs) == 1
+    assert "200 rows turned round" in trace.told
+
+
 def swapped(lines: list[str], one: int, other: int) -> list[str]:
     lines[one], lines[other] = lines[other], lines[one]
     return lines

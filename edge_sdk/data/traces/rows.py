@@ -20,6 +20,8 @@ STRAY = 16
 """Rows with a time of their own between others, at most, that are left out; of more, the clock was set."""
 JUMPS = 1000
 """Times that a clock may be set; more, and the column is no time."""
+BACKWARDS = 0.9
+"""Share of rows that are earlier than the one before from which on a file begins with its end."""
 COARSE = 0.3
 """Share of rows that have the time of the one before from which on times are taken as rounded."""
 SPARSE = 0.5
@@ -124,7 +126,12 @@ def fill_sparse_channels(rows: Rows, repairs: Repairs) -> None:
 def order_times(rows: Rows, repairs: Repairs) -> None:
     """Makes times rise: late rows are put in their place, stray ones left out; where the clock was set back, what
     follows is moved behind what came before."""
-    if not len(rows.time) or (np.diff(rows.time) >= 0).all():
+    falls = np.diff(rows.time) < 0
+    if falls.mean() > BACKWARDS if len(falls) else False:
+        repairs.add("rows from the last to the first", "turned round", rows.line)
+        rows.take(np.arange(len(rows.time) - 1, -1, -1))
+        falls = np.diff(rows.time) < 0
+    if not falls.any():
         return
     strays, places, keep = list[int](), list[int](), np.ones(len(rows.time), np.bool_)
     begin, shifts = 0, list[tuple[int, float]]()

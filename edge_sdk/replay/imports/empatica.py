@@ -45,6 +45,9 @@ def read_empatica(folder: Path, name: str, repairs: Repairs) -> Recorded:
     rows = join_signals(signals, repairs)
     if any("ax" in signal.names for signal in signals):
         repairs.note("accelerations in 64ths of g are written as g")
+    others = [file.stem for file in sorted(folder.glob("*.csv")) if file.stem not in (*SENSORS, "tags")]
+    if others:
+        repairs.note(f"{', '.join(others)} left out, of which there is no row for each moment")
     tags = read_tags(folder / "tags.csv")
     if len(tags) % 2:
         repairs.note(f"{len(tags)} tags, an odd number: what they are of is not known, so nothing is labelled by them")

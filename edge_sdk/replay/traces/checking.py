@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.importing import NOTES, DeviceLine, describe_trace
 from edge_sdk.replay.traces.mistakes import find_mistakes
 
+SENSORS = "sensors.json"
+"""What `auscult record` writes beside traces."""
 SHARES = (1, 50, 99)
 """Percentiles of a channel that are shown."""
 
@@ -69,12 +72,18 @@ def check_traces(folder: str | Path, label: str = "activity", missing: tuple[str
 
 
 def read_units(folder: Path) -> dict[str, dict[str, str]]:
-    """Device -> channel -> unit, as an import has noted them."""
+    """Device -> channel -> unit, as an import or `auscult record` has noted them beside the traces.
+
+    They are a help for the reader: where they cannot be read, nothing is said of units.
+    """
     try:
+        if (folder / SENSORS).is_file():
+            sensors = json.loads((folder / SENSORS).read_text(encoding="utf-8"))
+            return {name: dict(zip(one["channels"], one["units"], strict=True)) for name, one in sensors.items()}
         devices = tomllib.loads((folder / NOTES).read_text(encoding="utf-8")).get("device", [])
         return {str(one["name"]): dict(one.get("units", {})) for one in devices}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}  # a help for the reader; the traces are of use without it
+        return {}
 
 
 def amplitudes_of(trace: Trace) -> dict[str, tuple[float, ...]]:
