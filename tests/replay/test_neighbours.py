@@ -233,7 +233,7 @@ def test_rows_are_in_groups_and_differences(tmp_path: Path) -> None:
 def test_who_waits_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     said, clock = list[str](), iter([4.0, 9.0, 18.0, 27.0, 36.0])
     monkeypatch.setattr(find.time, "monotonic", lambda: next(clock))
-    progress = find.Progress(said.append, 3, began=0.0, told=0.0)
+    progress = find.SearchProgress(said.append, 3, began=0.0, told=0.0)
     for done in (0, 1, 2, 2, 3):
         progress.tell(done)
     assert said == [

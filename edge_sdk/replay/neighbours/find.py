@@ -89,7 +89,7 @@ def find_neighbours(asked: Question, say: Say = lambda text: None) -> FoundNeigh
     """Trains all candidates, and chooses those of each kind. `say`: is told how far it is, where it takes long."""
     holders = [within_limits(h, asked.seed) for h in asked.holders]
     features = {h.name: inputs_of(h) for h in holders}
-    progress, alone = Progress(say, len(holders)), dict[str, Said]()
+    progress, alone = SearchProgress(say, len(holders)), dict[str, Said]()
     for k, h in enumerate(holders):
         progress.tell(k)
         alone[h.name] = say_alone(asked, h, features[h.name])
@@ -107,7 +107,7 @@ def find_neighbours(asked: Question, say: Say = lambda text: None) -> FoundNeigh
 
 
 @dataclass
-class Progress:
+class SearchProgress:
     """What people are told while they wait: nothing in the first seconds, then how many devices are done."""
 
     say: Say
