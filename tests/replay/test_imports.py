@@ -83,6 +83,13 @@ def test_strict_names_the_first_thing_that_would_be_put_right(tmp_path: Path) ->
     assert import_traces(tmp_path / "a.csv", tmp_path / "out")[0][0].repairs[0].startswith("1 row left out: no time")
 
 
+@pytest.mark.parametrize("inner", [".", "out"])
+def test_sources_are_never_replaced(tmp_path: Path, inner: str) -> None:
+    (tmp_path / "a.csv").write_text("\n".join(lines_of()))
+    with pytest.raises(UsageError, match="another place"):
+        import_traces(tmp_path, tmp_path / inner, overwrite=True)
+
+
 def test_an_hour_that_a_night_has_twice(tmp_path: Path) -> None:
     began = datetime(2023, 10, 29, 0, 30, tzinfo=UTC).timestamp()  # 02:30 in Berlin; the clock goes back at 01:00 UTC
     offsets = [7200 if began + 10 * i < began + 1800 else 3600 for i in range(N)]

@@ -108,10 +108,14 @@ def import_traces(
         A line for each device, and one for each that was left out.
 
     Raises:
-        UsageError: there is nothing to read, two devices have one name, or no device is left; under `strict` also the
-            first thing that would be put right.
+        UsageError: there is nothing to read, the directory lies in the source, two devices have one name,
+            or no device is left; under `strict` also the first thing that would be put right.
     """
     said, source = said or Stated(), Path(source)
+    if Path(directory).resolve().is_relative_to(source.resolve()):
+        raise UsageError(
+            f"{directory} lies in {source}, whose files would be replaced or read again; name another place"
+        )
     sources = find_sources(source)
     folder = open_folder(Path(directory), overwrite)
     made, left, faults = list[DeviceLine](), list[str](), list[UsageError]()
