@@ -5,8 +5,8 @@
 Data, splits and phases are those of `settling.py --recommended`: features standardised by the fleet; devices label
 their own windows in turns, settle, and have a forest of their own. Only the method of the rounds changes. Each has
 three trials of its main setting with the seed TUNING of protocol.py, judged by personal models on validation samples;
-the test part is judged once for each of the seeds, with what was chosen. Every method has as many rounds (50), with five
-passes over a device's samples in each, but for AugFL, whose rounds have four gradients of all its samples.
+the test part is judged once for each of the seeds, with what was chosen. Every method has as many rounds (50), with
+five passes over a device's samples in each, but for AugFL, whose rounds have four gradients of all its samples.
 
 Rows: fedavg; fedslr without low rank (drift correction alone), with low rank, with the paper's personal part in each
 round (of the five passes one is its); fedslr-b (FedBCD's consensus of the first two of three hospitals); fedbcd; augfl
