@@ -20,7 +20,7 @@ NONE = "var(--rule)"
 """Colour of what has no label."""
 COLUMNS = 850
 """Pixels of a line of time."""
-STEPS = (1 / 60, 5 / 60, 0.25, 1, 2, 6, 12, 24, 48, 168)
+STEPS = (1 / 60, 5 / 60, 0.25, 1, 2, 6, 12, 24, 48, 168, 720, 2160, 8760)
 """Hours between marks."""
 
 
