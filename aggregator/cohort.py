@@ -43,6 +43,10 @@ def squared(output: Tensor, y: Tensor) -> Tensor:
     return (output - y).square().flatten(1).mean(1)
 
 
+def huber(output: Tensor, y: Tensor) -> Tensor:
+    return F.huber_loss(output, y, reduction="none").flatten(1).mean(1)
+
+
 def loss_in(manifest: Mapping[str, Any]) -> EachLoss:
     """The loss of a bundle. Raises UsageError for one that is not here."""
     smoothed = partial(labelled, smoothing=float(manifest.get("smoothing", 0.0)))
@@ -51,6 +55,7 @@ def loss_in(manifest: Mapping[str, Any]) -> EachLoss:
         "soft_cross_entropy": soft,
         "binary_cross_entropy": binary,
         "mean_squared_error": squared,
+        "huber": huber,
     }
     if manifest["loss"] not in known:
         raise UsageError(f"{manifest['name']}: its loss is {manifest['loss']}, here are {', '.join(known)}")

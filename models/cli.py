@@ -22,9 +22,9 @@ from edge_sdk.models.frontend.explain import explain_forward
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.gate.search import SEARCH
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.losses import LOSSES
 from edge_sdk.models.ir.spec import DROPOUT, NORMS, Spec
 from edge_sdk.models.loading import build_module, name_error, read_arguments, read_augmentation
+from edge_sdk.models.task_options import USUAL, add_task_options, read_task_options
 from edge_sdk.models.zoo import ZOO, Entry
 from edge_sdk.models.zoo.split import SPLIT_ZOO
 
@@ -54,6 +54,7 @@ def add_parsers(commands: argparse._SubParsersAction[Parser]) -> None:
         help="inputs among which the gate looks for one at which the gradient is wrong (default: %(default)s)",
     )
     add_input_options(p)
+    add_task_options(p)
     add_training_options(p)
     add_graph_options(p)
     add_signal_options(p)
@@ -83,7 +84,6 @@ def add_input_options(p: argparse.ArgumentParser) -> None:
 
 def add_training_options(p: argparse.ArgumentParser) -> None:
     """Options that say what is trained, and how."""
-    p.add_argument("--loss", choices=sorted(LOSSES), default="cross_entropy")
     p.add_argument("--smooth", type=float, default=0.0, metavar="SHARE", help="label smoothing: a share of 0 to 1")
     p.add_argument(
         "--norm",
@@ -261,11 +261,12 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     """The module and its settings."""
     shape, below = read_inputs(args)
     groups = read_pairs("--groups", args.groups) or None
+    task = read_task_options(args)
     if args.module in ZOO:
         entry, name = ZOO[args.module], args.module
         if isinstance(shape, dict):
             raise CompileError(f"--input {' '.join(args.input)}: {name} has one input, e.g. --input 3,64")
-        shape, classes = shape or entry.input, args.classes or entry.classes
+        shape, classes = shape or entry.input, len(task.units) if task else args.classes or entry.classes
         net = build_entry(entry, shape, classes, args.arg)
     else:
         net, classes = build_module(args.module, read_arguments(args.arg)), args.classes or 0
@@ -277,13 +278,13 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     if most is None and args.module in ZOO:
         most = ZOO[args.module].max_batch
     names, signal = read_words(args.class_names), read_signal_options(args, shape)
-    if args.module in ZOO and (shape, classes) == (ZOO[args.module].input, ZOO[args.module].classes):
+    if args.module in ZOO and task is None and (shape, classes) == (ZOO[args.module].input, ZOO[args.module].classes):
         names, signal = names or ZOO[args.module].class_names, signal or ZOO[args.module].signal
     return net.eval(), Spec(
-        name, shape, classes, args.loss, below, norm, groups, features=args.features, blocked=args.blocked,
-        max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names, signal=signal,
-        lora=args.lora, target=args.target, also=args.also, smoothing=args.smooth,
-        augment=read_augmentation(args.augment), native=args.native,
+        name, shape, classes, args.loss or USUAL[args.task], below, norm, groups, features=args.features,
+        blocked=args.blocked, max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names,
+        signal=signal, lora=args.lora, target=args.target, also=args.also, smoothing=args.smooth,
+        augment=read_augmentation(args.augment), native=args.native, values=task,
     )  # fmt: skip
 
 
@@ -321,6 +322,8 @@ def read_count(option: str, text: str) -> int:
 
 def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     """The split model and its settings."""
+    if read_task_options(args) is not None:
+        raise CompileError(f"--task {args.task}: a split model predicts one class")
     for option in ("native", "blocked"):
         if getattr(args, option):
             raise CompileError(f"--{option}: split models have portable graphs only; compile {args.module} without it")
@@ -335,7 +338,7 @@ def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     inputs = {k: read_numbers(v) for k, v in read_pairs("--input", args.input).items()}
     parties = {k: tuple(v.split("+")) for k, v in read_pairs("--split", args.split).items()}
     name = args.module.split(":")[-1].lower()
-    return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss)
+    return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss or USUAL[args.task])
 
 
 def main(argv: list[str] | None = None, prog: str = "python -m edge_sdk.models") -> int:

@@ -30,6 +30,8 @@ class Cut:
         classes: names of classes, whose spelling labels take that differ in upper and lower case only.
         label_missing: further words in the label column that stand for no label.
         strict: refuse what would be put right when the trace is read.
+        target: columns of numbers that are to be predicted, in place of labels: their means over each window. They are
+            among `channels`, where these are named, and no input.
     """
 
     trace: Path
@@ -46,6 +48,7 @@ class Cut:
     classes: tuple[str, ...] = ()
     label_missing: tuple[str, ...] = ()
     strict: bool = False
+    target: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.stride < 1:
@@ -78,10 +81,11 @@ def cut_trace(data: Cut) -> tuple[Trace, Windows]:
         strict=data.strict,
         missing=data.label_missing,
         classes=data.classes,
+        labels=not data.target,
     )
     if data.rate_hz and data.strict and not is_same_rate(trace.rate_hz, data.rate_hz):
         raise UsageError(
             f"{data.trace}: {trace.rate_hz:.4g} Hz, not {data.rate_hz:.4g}; without strict it is resampled"
         )
     trace = resample_trace(trace, data.rate_hz) if data.rate_hz else trace
-    return trace, cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap)
+    return trace, cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap, target=data.target)

@@ -17,29 +17,34 @@ from edge_sdk.errors import UsageError
 from edge_sdk.records import gather_arrays, join_records, list_inputs, name_arrays
 
 Array = npt.NDArray[Any]
+Label = str | float | tuple[float, ...]
+"""What somebody has said of a sample: the name of its class, a number, or several numbers."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs with the names of their classes.
+    """Inputs with their labels: names of classes or, for a model that predicts values, numbers.
 
     Attributes:
         x: float32 or integers (N, ...), one row for each sample; of a model with several inputs records (N,), with such
             a field for each (`Samples.of_inputs`).
-        labels: N names.
+        labels: N names; or N numbers, or N tuples of them where there are several values, in the units of the model's
+            bundle. An array of floats, (N,) or (N, K), becomes such tuples.
     """
 
     x: Array
-    labels: tuple[str, ...]
+    labels: tuple[Label, ...]
 
     def __post_init__(self) -> None:
+        if isinstance(self.labels, np.ndarray):
+            object.__setattr__(self, "labels", read_labels(self.labels))
         for name, values in list_inputs(self.x).items():
             check_values(name, values, at_least=2 if self.x.dtype.names is None else 1)
         if len(self.labels) != len(self.x):
             raise UsageError(f"samples: {len(self.x)} rows but {len(self.labels)} labels")
 
     @classmethod
-    def of_inputs(cls, inputs: Mapping[str, Array], labels: Sequence[str]) -> Samples:
+    def of_inputs(cls, inputs: Mapping[str, Array], labels: Sequence[Label]) -> Samples:
         """Samples of a model with several inputs.
 
         Args:
@@ -95,8 +100,9 @@ class Stored:
 
     Attributes:
         samples: NPZ file: `x` float32 or integers (N, ...), or of several inputs `x.INPUT` for each, and `labels`, N
-            texts; to be judged by, `held_out_x` and `held_out_labels` alike; to make choices on, `validation_x` and
-            `validation_labels`; without labels, `unlabelled_x` and `unlabelled_recording`, see `Unlabelled`.
+            texts, or floats (N,) or (N, K) for a model that predicts values; to be judged by, `held_out_x` and
+            `held_out_labels` alike; to make choices on, `validation_x` and `validation_labels`; without labels,
+            `unlabelled_x` and `unlabelled_recording`, see `Unlabelled`.
     """
 
     samples: Path
@@ -183,7 +189,9 @@ def labelled_part(train: Windows, samples: int, asked: Sequence[int] = ()) -> Wi
 
 
 def as_samples(windows: Windows) -> Samples:
-    """The windows with the names of their classes."""
+    """The windows with the names of their classes, or with their values."""
+    if windows.in_values:
+        return Samples(np.ascontiguousarray(windows.x, np.float32), read_labels(windows.y))
     return label_samples(windows.x, windows.y, windows.classes)
 
 
@@ -258,15 +266,32 @@ def check_arrays(
 
 def check_samples(path: Path, x: Array, labels: Array) -> Samples:
     try:
-        return Samples(np.ascontiguousarray(x), read_texts(labels))
+        return Samples(np.ascontiguousarray(x), read_labels(labels))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def read_labels(values: Array) -> tuple[Label, ...]:
+    """Labels of an array of texts (N,), or of floats (N,) or (N, K)."""
+    if values.ndim == 1 and values.dtype.kind == "U":
+        return tuple(str(v) for v in values)
+    if values.ndim not in (1, 2) or values.dtype.kind != "f":  # integers may be meant as classes
+        raise UsageError(f"labels are {values.dtype} {values.shape}, expected texts (N,), or floats (N,) or (N, K)")
+    if values.ndim == 1:
+        return tuple(float(v) for v in values)
+    return tuple(tuple(float(v) for v in row) for row in values)
 
 
 def read_texts(values: Array) -> tuple[str, ...]:
     if values.ndim != 1 or values.dtype.kind != "U":
         raise UsageError(f"labels are {values.dtype} {values.shape}, expected texts (N,)")
     return tuple(str(v) for v in values)
+
+
+def write_labels(labels: Sequence[Label]) -> Array:
+    """The array that `read_labels` reads."""
+    texts = all(isinstance(label, str) for label in labels)
+    return np.array(labels, str) if texts else np.array(labels, np.float64)
 
 
 def store_samples(
@@ -282,7 +307,7 @@ def store_samples(
     arrays: dict[str, Any] = {}
     for prefix, part in parts.items():
         arrays |= name_arrays(part.x, prefix + "x")
-    arrays |= {prefix + "labels": np.array(part.labels, str) for prefix, part in parts.items()}
+    arrays |= {prefix + "labels": write_labels(part.labels) for prefix, part in parts.items()}
     if unlabelled is not None:
         arrays |= name_arrays(unlabelled.x, f"{UNLABELLED}x") | {f"{UNLABELLED}recording": unlabelled.recording}
     with path.open("wb") as file:

@@ -14,6 +14,7 @@ from edge_sdk.model.dropout import step_masks
 from edge_sdk.model.front import BoundSamples, Fronted
 from edge_sdk.model.inputs import Array, Floats
 from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.task import ModelTask
 from edge_sdk.model.whole_batches import check_chosen
 
 GradFn = Callable[..., tuple[float, Vector]]
@@ -31,7 +32,7 @@ class Binding(Fronted, Protocol):
     buffers0: Floats
 
     @property
-    def classes(self) -> int: ...
+    def task(self) -> ModelTask: ...
     @property
     def loss(self) -> str: ...
     @property
@@ -83,18 +84,17 @@ def make_outputs(model: Binding, rows: BoundSamples) -> OutputFn:
 
 def make_score(model: Binding, rows: BoundSamples, y: Array, cancel: Cancel | None) -> ScoreFn:
     """The function that `Model.score` returns, for checked targets."""
-    graph = rows.choose("predict")
+    graph, none = rows.choose("predict"), np.zeros((0, *model.output_shape), np.float32)
 
     def sums(theta: Vector) -> Mapping[str, float]:
         theta, out = model.parameters(theta), {"loss": 0.0, "samples": float(len(rows))}
-        if model.classes:
-            out["correct"] = 0.0
+        out |= model.task.counts(y[:0], none)
         for step in model.batches(np.arange(len(rows)), FORWARD_BATCH):
             give_way(cancel, "evaluation")
             z = model.run(graph, rows.feed(graph, theta, step), None)[0]
             out["loss"] += float(inputs.compute_losses(model.loss, z, y[step]).sum())
-            if model.classes:
-                out["correct"] += float((z.argmax(1) == y[step]).sum())
+            for name, value in model.task.counts(y[step], z).items():
+                out[name] += value
         return out
 
     return sums

@@ -17,7 +17,6 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +29,27 @@ from edge_sdk.model import onnx_scan
 from edge_sdk.model.dropout import DropSite, count_columns, read_sites
 from edge_sdk.model.forms import NATIVE_DOMAIN, list_forms
 from edge_sdk.model.front_values import read_front
+from edge_sdk.model.manifest import (
+    MAX_FILE,
+    Json,
+    check_augment,
+    check_dims,
+    check_graph_entry,
+    check_inputs,
+    check_object,
+    is_count,
+)
+from edge_sdk.model.manifest import BundleError as BundleError
 from edge_sdk.model.signal_spec import SignalSpec, read_class_names, read_signal
+from edge_sdk.model.task import OneClass, Values, read_task
 
 MAGIC = b"AUSCULT\0"
 VERSION = 1
 HEADER = struct.Struct("<8sII32s")
-MAX_FILE = 512 << 20
 MAX_MANIFEST = 4 << 20
 MAX_GRAPH = 64 << 20
 MAX_NAME = 200  # characters; logs, pages and databases have it
 MAX_PARTS = 512
-MAX_RANK = 8
 MAX_TOLERANCE = 0.01  # of golden vectors; a bundle cannot switch its own check off
 OPSETS = range(17, 22)
 # operators of the ONNX standard; those of onnxruntime's own kernels, and of auscult-native, only in variants and forms
@@ -48,16 +57,11 @@ OPSETS = range(17, 22)
 PLAIN_DOMAINS = frozenset({"", "ai.onnx"})
 BLOCKED_DOMAINS = PLAIN_DOMAINS | {"com.microsoft", "com.microsoft.nchwc"}
 BLOCKED_SUFFIX = "+blocked"
-LOSSES = ("cross_entropy", "soft_cross_entropy", "binary_cross_entropy", "mean_squared_error")
+LOSSES = ("cross_entropy", "soft_cross_entropy", "binary_cross_entropy", "mean_squared_error", "huber")
 DTYPES = ("float32", "int64")
 REPORT = "report.json"  # what was measured when it was made: not part of the identity
 
-Json = dict[str, Any]
 Array = npt.NDArray[Any]
-
-
-class BundleError(UsageError):
-    """A bundle that cannot be used, and why."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,11 @@ class Bundle:
         """Names of the outputs where no run has told others; empty: the bundle does not say."""
         names = self.manifest.get("class_names")
         return () if names is None else read_class_names(names, self.manifest["classes"])
+
+    @property
+    def task(self) -> OneClass | Values:
+        """What it predicts."""
+        return read_task(self.manifest.get("task"), self.manifest["classes"], self.manifest.get("output", []))
 
     @property
     def signal(self) -> SignalSpec | None:
@@ -208,22 +217,6 @@ def read_part_entry(entry: Any, i: int) -> tuple[str, int, str]:
     return name, int(str(size)), digest
 
 
-def is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_FILE
-
-
-def check_object(value: Any, what: str) -> Json:
-    if not isinstance(value, dict):
-        raise BundleError(f"{what} must be a JSON object, got {type(value).__name__}")
-    return value
-
-
-def check_augment(table: Any) -> None:
-    for name, amount in check_object(table, "augment").items():
-        if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not isfinite(amount) or amount < 0:
-            raise BundleError(f"augment.{name[:50]} = {str(amount)[:50]!r}: a finite number, 0 or more")
-
-
 def compute_identity(manifest: Json) -> str:
     kept = {**manifest, "parts": [p for p in manifest["parts"] if p["name"] != REPORT]}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -240,6 +233,8 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
     check_inputs(manifest.get("inputs"))
     if manifest.get("class_names") is not None:
         read_class_names(manifest["class_names"], manifest["classes"])
+    if manifest.get("task") is not None:
+        read_task(manifest["task"], manifest["classes"], manifest["output"])
     if manifest.get("signal") is not None:
         read_signal(manifest["signal"], manifest["inputs"])
     check_augment(manifest.get("augment", {}))
@@ -261,30 +256,6 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
     versions = check_object(runtime.get("onnxruntime"), "runtime.onnxruntime")
     if not isinstance(versions.get("minimum"), str) or not isinstance(versions.get("blocked"), list):
         raise BundleError("runtime.onnxruntime needs `minimum` and `blocked`")
-
-
-def check_inputs(inputs: Any) -> None:
-    if not isinstance(inputs, list) or not inputs:
-        raise BundleError("inputs must be a list of at least one")
-    for i, entry in enumerate(inputs):
-        fields = check_object(entry, f"inputs[{i}]")
-        check_dims(f"inputs[{i}]", fields.get("shape"))
-        integers = fields.get("dtype") == "int64" and is_count(fields.get("below"))
-        if not isinstance(fields.get("name"), str) or not (integers or fields.get("dtype") == "float32"):
-            raise BundleError(f"inputs[{i}]: {str(fields)[:100]}, expected a name and float32, or int64 with `below`")
-
-
-def check_graph_entry(name: str, entry: Json) -> None:
-    for side in ("inputs", "outputs"):
-        if not isinstance(entry[side], list) or not all(isinstance(value["name"], str) for value in entry[side]):
-            raise BundleError(f"graphs.{name}.{side}: {str(entry[side])[:100]}, expected a list of named values")
-        for value in entry[side]:
-            check_dims(f"graphs.{name}.{side}.{value['name']}", value["shape"])
-
-
-def check_dims(what: str, shape: Any) -> None:
-    if not isinstance(shape, list) or len(shape) > MAX_RANK or not all(d == "B" or is_count(d) for d in shape):
-        raise BundleError(f"{what}: {str(shape)[:100]} is no shape")
 
 
 def check_graph(name: str, data: memoryview, native: bool = False) -> None:

@@ -146,6 +146,8 @@ def compute_losses(kind: str, z: Floats, y: Array) -> Floats:
         return np.asarray(each.reshape(len(z), -1).sum(1) * (z.shape[1] / z[0].size), np.float32)
     if kind == "binary_cross_entropy":
         each = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
+    elif kind == "huber":
+        each = (cut := np.clip(z - y, -1, 1)) * (z - y - cut / 2)
     else:
         each = np.square(z - y)
     return np.asarray(each.reshape(len(z), -1).mean(1), np.float32)

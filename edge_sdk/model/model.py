@@ -27,6 +27,7 @@ from edge_sdk.model.kernels import KernelChoice, choose
 from edge_sdk.model.native_session import open_form
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
+from edge_sdk.model.task import OneClass, Values
 from edge_sdk.model.tensor_session import open_session
 from edge_sdk.model.theta_tensors import ThetaTensors
 from edge_sdk.model.whole_batches import check_step
@@ -69,6 +70,7 @@ class Model:
         self.threads = threads
         self.theta0: Floats = self.bundle.theta0
         self.buffers0: Floats = self.bundle.buffers0
+        self._task = self.bundle.task
         self.drop_sites = self.bundle.drop_sites
         self._sessions: dict[str, OnnxSession] = {}
         self._lock = threading.Lock()
@@ -101,6 +103,11 @@ class Model:
     def classes(self) -> int:
         """Number of classes; 0 where the loss is not cross entropy."""
         return int(self.bundle.manifest["classes"])
+
+    @property
+    def task(self) -> OneClass | Values:
+        """What it predicts."""
+        return self._task
 
     @property
     def loss(self) -> str:
@@ -246,7 +253,7 @@ class Model:
         return bound.make_outputs(self, self.bind(x))
 
     def score(self, x: Data | BoundSamples, y: Array, cancel: Cancel | None = None) -> ScoreFn:
-        """f(theta) -> {"loss": sum of losses, "correct": count, "samples": count}; no "correct" without classes."""
+        """f(theta) -> {"loss": sum of losses, "samples": count} and the counts of its task, as "correct"."""
         rows = self.bind(x)
         return bound.make_score(self, rows, self.targets(y, len(rows)), cancel)
 

@@ -14,8 +14,10 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.task import VALUE
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
+from edge_sdk.replay.values.asked import check_values
 
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
 """Data set -> the network of the zoo that is compiled for it; tables get an MLP."""
@@ -80,7 +82,7 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
             f"one sample is {describe_shapes(cohort.shapes)}: compile a model for it and name its file, --bundle FILE "
             "(docs/bring-your-model.md)"
         )
-    shipped = find_shipped_bundle("wrist.bundle")
+    shipped = find_shipped_bundle("wrist.bundle") if cohort.values is None else None
     if shipped is not None:
         with contextlib.suppress(UsageError):
             check_fit(shipped, cohort, exactly)
@@ -89,7 +91,11 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
 
 
 def size_options(shape: Sequence[int], cohort: Cohort) -> list[str]:
-    """Options of the compiler for this input shape and the cohort's classes."""
+    """Options of the compiler for this input shape, and the cohort's classes or values."""
+    if (values := cohort.values) is not None:
+        ranges = [f"--range={low:.12g},{high:.12g}" for low, high in zip(values.low, values.high, strict=True)]
+        named = [f"--names={','.join(values.names)}", f"--unit={','.join(values.units)}"]
+        return ["--input", ",".join(map(str, shape)), "--task", VALUE, *named, *ranges]
     return ["--input", ",".join(map(str, shape)), "--classes", str(len(cohort.classes))]
 
 
@@ -119,11 +125,15 @@ def check_fit(path: Path, cohort: Cohort, exactly: bool = False) -> None:
         exactly: it may not know more classes either.
     """
     bundle = read_bundle(path)
+    check_values(bundle, cohort.values, cohort.unit)
     found, known = input_shapes(bundle), int(bundle.manifest["classes"])
+    if cohort.values is not None:
+        known = len(cohort.classes)  # as many outputs as values, `check_values` has found
     enough = known == len(cohort.classes) if exactly else known >= len(cohort.classes)
     if not shapes_fit(cohort.shapes, found, cohort.reshape) or not enough:
         wanted = f"{describe_shapes(cohort.shapes)} and {len(cohort.classes)}"
-        raise UsageError(f"{path}: input {describe_shapes(found)} and classes {known}; these data need {wanted}")
+        what = "classes" if cohort.values is None else "values"
+        raise UsageError(f"{path}: input {describe_shapes(found)} and {what} {known}; these data need {wanted}")
 
 
 def describe_shapes(shapes: Shapes) -> str:

@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from edge_sdk.replay.options import add_board_options, add_run_options, complete_settings, read_run_options
+from edge_sdk.replay.options import (
+    add_board_options,
+    add_run_options,
+    add_value_options,
+    complete_settings,
+    read_run_options,
+)
 
 if TYPE_CHECKING:
     from edge_sdk.replay.plan import Replay
@@ -41,6 +47,7 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     command.add_argument("--mlflow", metavar="URI", help="also write a run for MLflow, into a folder or to a server")
     add_board_options(command)
     add_run_options(command)
+    add_value_options(command)
     command.set_defaults(do=do_replay)
 
 
@@ -197,9 +204,13 @@ def print_result(job: Replay, result: Mapping[str, Any]) -> None:
     from edge_sdk.replay.reports import tables, terminal
     from edge_sdk.replay.reports.boards import board_lines
     from edge_sdk.replay.reports.verdict import titles_of, verdict
+    from edge_sdk.replay.values import tables as values
 
-    print(f"\n{verdict(result)}")
-    print(f"\n{terminal.device_table(result)}\n")
+    if "values" in result:
+        print(f"\n{values.verdict(result)}\n\n{values.device_table(result)}\n\n{values.model_table(result)}\n")
+    else:
+        print(f"\n{verdict(result)}")
+        print(f"\n{terminal.device_table(result)}\n")
     if result["statistics"]:
         print(f"{tables.statistics_table(result['statistics'], titles_of(result))}\n")
     if job.confusion:

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.configuration.assembly import family_of, with_bundle
+from edge_sdk.model.task import Values
+from edge_sdk.nodes.configuration.assembly import family_of, method_of, with_bundle
+from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
@@ -26,6 +28,7 @@ from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.recommended import recommended
 from edge_sdk.replay.result import collect_result
 from edge_sdk.replay.resume import note_job, read_finished
+from edge_sdk.replay.values.scores import with_errors
 from edge_sdk.replay.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
 
 
@@ -62,7 +65,11 @@ def replay(
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, several)
     job.out.mkdir(parents=True, exist_ok=True)
     copies = copy_bundles(bundles, job.out)
-    run = with_bundle(run, read_bundle(copies[0]))
+    run = with_bundle(run, bundle := read_bundle(copies[0]))
+    check_task(run, bundle, method_of(run).kernels)
+    values = bundle.task if isinstance(bundle.task, Values) else None
+    if values is not None:
+        say(f"{values.in_words(run.classes)}: `global` and `personal` are mean absolute errors in these units")
     note_job(job, run, copies)
     files = prepare_files(job, run, cohort, copies)
     with contextlib.ExitStack() as stack:
@@ -78,7 +85,7 @@ def replay(
         alone.forget()
         start_nodes(job, run, cohort, files, url, nodes, fleet)
         say(f"{len(nodes.running)} processes are starting; the first round ends when all devices have answered")
-        lines = follow_run(job.out, nodes, progress, say)
+        lines = follow_run(job.out, nodes, lambda line: progress(with_errors(line, run, values)), say)
         if job.newcomers:
             joins = "newcomer joins" if len(job.newcomers) == 1 else "newcomers join"
             say(f"the run is over; {len(job.newcomers)} {joins}: {', '.join(job.newcomers)}")
@@ -86,5 +93,6 @@ def replay(
         if job.local_only and not is_split(job):
             say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")
         wait_for_end(nodes, alone, say)
+    lines = [with_errors(line, run, values) for line in lines]
     found = collect_result(job, run, cohort, files, lines, url, time.monotonic() - began, say)
     return found | fleet.report(job.out)

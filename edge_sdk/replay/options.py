@@ -15,7 +15,8 @@ TRACE_OPTIONS = (
     *("held_out", "validation", "labelled", "ask", "ask_random", "label", "window", "stride", "gap"),
     *("rate", "channels", "label_missing", "strict"),
 )
-DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
+VALUE_OPTIONS = ("target", "unit", "range")
+DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public", *VALUE_OPTIONS)
 
 
 def add_run_options(command: argparse.ArgumentParser) -> None:
@@ -60,6 +61,16 @@ def add_run_options(command: argparse.ArgumentParser) -> None:
     model += "may be repeated where devices may have different ones"
     command.add_argument("--bundle", type=Path, action="append", default=[], help=model)
     add_data_options(command)
+
+
+def add_value_options(command: argparse.ArgumentParser) -> None:
+    """Adds the options of data that are to be predicted as numbers, in place of classes."""
+    group = command.add_argument_group("values in place of classes")
+    words = "columns of numbers that are to be predicted, as means over each window; with commas between them"
+    group.add_argument("--target", metavar="NAMES", help=words)
+    group.add_argument("--unit", metavar="UNITS", help="of each of them, such as bpm, or one for all (the bundle's)")
+    words = "between which they are expected, for a network that is compiled here; once for each (as in the traces)"
+    group.add_argument("--range", action="append", metavar="LOW,HIGH", help=words)
 
 
 def add_board_options(command: argparse.ArgumentParser) -> None:
@@ -164,7 +175,7 @@ def read_run_options(options: argparse.Namespace, completed: Completed) -> dict[
         "method": completed.method,
         "rounds": completed.rounds,
         "seed": options.seed,
-        "options": {key: found for key in DATA_OPTIONS if (found := getattr(options, key)) is not None},
+        "options": {key: found for key in DATA_OPTIONS if (found := getattr(options, key, None)) is not None},
         "bundle": tuple(options.bundle),
         "preset": "stated",  # that which was asked for is among the settings
         "recommend": options.settings == "recommended" and not options.plain,

@@ -10,17 +10,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 from edge_sdk.contract.run import Run
+from edge_sdk.data.samples import Samples
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.task import Values
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.replay.cohorts.cohort import Cohort
-from edge_sdk.replay.neighbours.look import NeighbourSource, look_round, read_parts
+from edge_sdk.replay.neighbours.look import NeighbourSource, look_round, read_parts, read_samples_of
 from edge_sdk.replay.neighbours.rows import add_rows
 from edge_sdk.replay.node_files import NodeFiles
 from edge_sdk.replay.plan import Replay, is_split
 from edge_sdk.replay.resume import read_data_hash
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
+from edge_sdk.replay.values.regressors import Parts, look_for_regressors
+from edge_sdk.replay.values.scores import score_values, summarise_values
 from edge_sdk.replay.watch import Line, Say
 from edge_sdk.version import find_version
 from edge_sdk.wire.addresses import conceal
@@ -44,13 +48,21 @@ def collect_result(
         json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices, key=natural)
     ]
     written = [d | {"newcomer": d["device"] in job.newcomers} for d in written]
-    seen = find_neighbours(job, run, files, written, say)
+    if isinstance(task := read_bundle(files.bundles[written[0]["hospital"]]).task, Values):
+        told, rows = look_for_regressors(
+            lambda name: read_values(files, run, task, name), written, job.neighbours, job.seed, say
+        )
+        written = score_values(written, run, task, rows)
+        seen: Mapping[str, Any] = {"told": told, "rows": {}}
+    else:
+        seen = find_neighbours(job, run, files, written, say)
     devices = add_rows(score_devices(written, cohort.classes), seen["rows"], cohort.classes)
     fleet = [d for d in devices if not d["newcomer"]]
     hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in cohort.tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
     copied = copy_files(job)
-    return {
+    more = {"values": summarise_values(devices, run, task, job.seed)} if isinstance(task, Values) else {}
+    return more | {
         "method": job.method,
         "rounds": job.rounds,
         "seed": job.seed,
@@ -95,6 +107,17 @@ def find_neighbours(
         split=is_split(job),
     )
     return look_round(source, job.neighbours, job.seed, say)
+
+
+def read_values(files: NodeFiles, run: Run, task: Values, name: str) -> Parts:
+    """The samples that a device's settings name, with targets as the network has them."""
+    found = read_samples_of(files, name)
+    empty = Samples(found.train.x[:0], ())
+    train, chosen, test = (
+        (part.x, task.targets(part.labels, run.classes, f"device {name}"))
+        for part in (found.train, found.validation or empty, found.held_out)
+    )
+    return train, chosen, test
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

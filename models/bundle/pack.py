@@ -16,6 +16,7 @@ from edge_sdk.model.dropout import DropSite, write_sites
 from edge_sdk.model.forms import NATIVE, native_part
 from edge_sdk.model.front_values import FRONT
 from edge_sdk.model.signal_spec import write_signal
+from edge_sdk.model.task import write_task
 from edge_sdk.model.theta_tensors import TENSORS, tensor_part
 from edge_sdk.models.bundle import container
 from edge_sdk.models.derive.targets import Target
@@ -116,6 +117,8 @@ def describe_extras(
         found[FRONT] = [*front]
     if spec.class_names:
         found["class_names"] = list(spec.class_names)
+    if spec.values is not None:
+        found["task"] = write_task(spec.values)
     if spec.signal is not None:
         found["signal"] = write_signal(spec.signal)
     return found

@@ -12,6 +12,7 @@ TORCH_LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = 
     "soft_cross_entropy": lambda z, y: F.cross_entropy(z, y, reduction="none").reshape(len(z), -1).mean(1),
     "binary_cross_entropy": lambda z, y: F.binary_cross_entropy_with_logits(z, y, reduction="none").flatten(1).mean(1),
     "mean_squared_error": lambda z, y: F.mse_loss(z, y, reduction="none").flatten(1).mean(1),
+    "huber": lambda z, y: F.huber_loss(z, y, reduction="none").flatten(1).mean(1),
 }
 
 

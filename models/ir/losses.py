@@ -76,6 +76,19 @@ def mean_squared_error(g: OnnxGraph, output: str) -> tuple[str, str]:
     return sum_weighted(g, g.mul(d, d), weights, count), weigh_adjoint(g, d, weights, 2 / count)
 
 
+def huber(g: OnnxGraph, output: str) -> tuple[str, str]:
+    """c (d - c / 2) with d = z - y and c = d within [-1, 1], of the output's shape: d^2 / 2, and |d| - 1/2 outside.
+
+    Its adjoint is w c / K, with K outputs per sample. So one value that was measured wrongly pulls no harder than 1.
+    Source: P. J. Huber, "Robust estimation of a location parameter", Annals of Mathematical Statistics 1964.
+    """
+    y, weights, count = add_targets(g, output)
+    d = g.sub(output, y)
+    c = g.op("Clip", d, g.constant(np.asarray(-1.0)), g.constant(np.asarray(1.0)), shape=g.shape(d))
+    each = g.mul(c, g.sub(d, g.scale(c, 0.5)))
+    return sum_weighted(g, each, weights, count), weigh_adjoint(g, c, weights, 1 / count)
+
+
 def require_matrix(g: OnnxGraph, output: str) -> tuple[Dim, Dim]:
     """The shape (batch, classes) of the output.
 
@@ -125,4 +138,5 @@ LOSSES: dict[str, WriteLoss] = {
     "soft_cross_entropy": soft_cross_entropy,
     "binary_cross_entropy": binary_cross_entropy,
     "mean_squared_error": mean_squared_error,
+    "huber": huber,
 }

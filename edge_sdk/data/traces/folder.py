@@ -56,6 +56,7 @@ def load_traces(
     strict: bool = False,
     missing: Sequence[str] = (),
     rate_hz: float = 0.0,
+    labels: bool = True,
 ) -> TraceFolder:
     """Reads the traces of a folder (but files of availability), or the files of a list, and makes them alike.
 
@@ -70,6 +71,7 @@ def load_traces(
         strict: refuse what would be put right, resampled or left out.
         missing: further words that stand for no label.
         rate_hz: samples per second of all traces; 0: what most have.
+        labels: False: no column with labels is looked for.
 
     Raises:
         UsageError: no file, two files of one name, or no trace is left; or, under `strict`, one is unlike others.
@@ -78,7 +80,7 @@ def load_traces(
     traces, notes, faults = list[Trace](), list[str](), list[UsageError]()
     for file in files:
         try:
-            traces.append(read_trace(file, label, channels, limit=limit, strict=strict, missing=missing))
+            traces.append(read_trace(file, label, channels, limit=limit, strict=strict, missing=missing, labels=labels))
         except UsageError as error:
             if strict:
                 raise

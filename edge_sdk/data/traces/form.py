@@ -44,6 +44,7 @@ class Stated:
         by: name of the column that tells devices of one file apart.
         missing: further words that stand for no label.
         strict: refuse what would be repaired.
+        labels: look for a column with labels; False: there is none, or nobody wants it.
     """
 
     label: str | None = None
@@ -57,6 +58,7 @@ class Stated:
     by: str | None = None
     missing: tuple[str, ...] = ()
     strict: bool = False
+    labels: bool = True
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -241,7 +243,9 @@ def split_unit(name: str) -> tuple[str, str | None]:
 
 
 def find_label(file: Path, header: Sequence[str], said: Stated) -> int | None:
-    """Number of the label column; None: there is none, and nobody has named one."""
+    """Number of the label column; None: there is none, and nobody has named one, or nobody wants it."""
+    if not said.labels:
+        return None
     if said.label is not None and said.label not in (LABEL_NAMES[0], ""):
         return find_column(file, header, said.label)
     for known in LABEL_NAMES:

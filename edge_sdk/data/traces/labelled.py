@@ -20,9 +20,9 @@ def keep_labelled(windows: Windows, samples: int) -> Windows:
     if samples == 0:
         return windows
     keep, length = np.zeros(len(windows), np.bool_), windows.x.shape[2]
-    for code in np.unique(windows.y):
+    for code in np.unique(windows.codes):
         left = samples
-        for name in np.unique(windows.recording[windows.y == code]):
+        for name in np.unique(windows.recording[windows.codes == code]):
             own = np.flatnonzero(windows.recording == name)
             ends = windows.first[own] + length - windows.first[own[0]]
             keep[own[ends <= left]] = True

@@ -85,6 +85,7 @@ def read_trace(
     strict: bool = False,
     missing: Sequence[str] = (),
     classes: Sequence[str] = (),
+    labels: bool = True,
 ) -> Trace:
     """Reads one CSV file.
 
@@ -96,12 +97,13 @@ def read_trace(
         strict: refuse what would be put right.
         missing: further words that stand for no label.
         classes: names of classes, whose spelling labels take that differ from it in upper and lower case only.
+        labels: False: nobody wants any, so no column is looked for.
 
     Raises:
         UsageError: with the file, the line (from 1), the column, the value and what would be right.
     """
     wanted = None if channels is None else tuple(channels)
-    said = Stated(label=label, channels=wanted, missing=tuple(missing), strict=strict)
+    said = Stated(label=label, channels=wanted, missing=tuple(missing), strict=strict, labels=labels)
     repairs = Repairs(Path(path), strict)
     table = read_table(path, said, repairs, limit=limit)
     return make_trace(
@@ -161,7 +163,7 @@ def read_encoded(file: Path, encoding: str, said: Stated, repairs: Repairs, limi
         form = find_form(file, head, said)
         for note in form.notes:
             repairs.note(note)
-        if form.label is None:
+        if form.label is None and said.labels:
             names = ", ".join(form.header)
             repairs.doubt(f"no column {said.label or LABEL_NAMES[0]!r} among {names}: no sample has a label")
         rows = [split_line(line, form.delimiter) for line in head[form.first - 1 :]]

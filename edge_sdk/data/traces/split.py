@@ -17,7 +17,8 @@ Mask = npt.NDArray[np.bool_]
 
 
 def split(windows: Windows, held_out: float = 0.3) -> tuple[Windows, Windows]:
-    """Splits the windows of one device into training and test. Nothing in it is random.
+    """Splits the windows of one device into training and test. Nothing in it is random. Those with values in place of
+    classes are split as if all were of one class.
 
     Of every class, the last recordings that together come closest to `held_out` of its windows are held out, at least
     one and never all. A class with a single recording stays in training.
@@ -35,7 +36,7 @@ def split(windows: Windows, held_out: float = 0.3) -> tuple[Windows, Windows]:
     """
     if not 0 < held_out < 1:
         raise UsageError(f"held_out = {held_out}; a share of the windows above 0 and below 1 is needed")
-    known = windows.y != UNLABELLED
+    known = windows.codes != UNLABELLED
     if len(windows) and not known.any():
         raise UsageError(
             f"{windows.name}: none of its {len(windows)} windows has a label, so nothing can be judged by it"
@@ -79,8 +80,8 @@ def split_off_validation(train: Windows, share: float) -> tuple[Windows, Windows
 def _hold_recordings(windows: Windows, held_out: float) -> Mask:
     """The last whole recordings of each class that has several."""
     test = np.zeros(len(windows), np.bool_)
-    for code in np.unique(windows.y):
-        names, sizes = np.unique(windows.recording[windows.y == code], return_counts=True)
+    for code in np.unique(windows.codes):
+        names, sizes = np.unique(windows.recording[windows.codes == code], return_counts=True)
         if len(names) > 1:
             held = np.cumsum(sizes[:0:-1])
             count = 1 + int(np.argmin(np.abs(held - held_out * sizes.sum())))

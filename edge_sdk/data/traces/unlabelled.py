@@ -17,7 +17,7 @@ def unlabelled_rows(cuts: Windows, train: Windows, labelled: Windows) -> npt.NDA
         cuts: all windows of a trace. train: those to train on. labelled: those of them whose label is known.
     """
     rest = np.setdiff1d(train.first, labelled.first)
-    return np.flatnonzero((cuts.y == UNLABELLED) | np.isin(cuts.first, rest)).astype(np.int64)
+    return np.flatnonzero((cuts.codes == UNLABELLED) | np.isin(cuts.first, rest)).astype(np.int64)
 
 
 def find_stretches(trace: Trace, cuts: Windows, rows: npt.NDArray[np.int64], gap: float) -> npt.NDArray[np.int64]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +25,9 @@ class Windows:
     Attributes:
         name: of the trace.
         x: float32 (N, c, window), contiguous.
-        y: int64 (N,), indices into `classes`; UNLABELLED of a stretch without a label.
-        classes: label names, those of the trace.
+        y: int64 (N,), indices into `classes`; UNLABELLED of a stretch without a label. Of values: float64 (N, K), their
+            means over each window.
+        classes: label names, those of the trace; of values their names.
         recording: int64 (N,), which recording of the trace a window lies in (from 0, in time order).
         first: int64 (N,), index of a window's first sample in the trace.
         end: float64 (N,), time of a window's last sample, seconds since the trace's first: when it has arrived.
@@ -33,7 +36,7 @@ class Windows:
 
     name: str
     x: npt.NDArray[np.float32]
-    y: npt.NDArray[np.int64]
+    y: npt.NDArray[Any]
     classes: tuple[str, ...]
     recording: npt.NDArray[np.int64]
     first: npt.NDArray[np.int64]
@@ -43,26 +46,39 @@ class Windows:
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def in_values(self) -> bool:
+        """Is each label numbers, rather than the code of a class?"""
+        return self.y.ndim > 1
+
+    @property
+    def codes(self) -> npt.NDArray[np.int64]:
+        """int64 (N,): by which a device's windows are divided evenly; those with values are all alike."""
+        return np.zeros(len(self), np.int64) if self.in_values else self.y
+
     def take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64], note: str = "") -> Windows:
         """Copies the chosen windows (a mask or indices)."""
         fields = {name: getattr(self, name)[chosen] for name in ("x", "y", "recording", "first", "end")}
         return replace(self, **fields, note=note or self.note)
 
 
-def find_recordings(trace: Trace, gap: float = 0.5) -> npt.NDArray[np.int64]:
+def find_recordings(trace: Trace, gap: float = 0.5, by_label: bool = True) -> npt.NDArray[np.int64]:
     """Finds where the sensor was switched off or the activity changed, which is where one recording ends.
 
     Args:
         trace: n samples.
         gap: seconds; a longer step from one sample to the next starts a new recording. Of a sensor whose samples lie
             further apart, INTERVALS of these do.
+        by_label: a change of the activity ends one, too.
 
     Returns:
         int64 (r, 2): first sample and end (exclusive) of every recording, in time order; together all n samples.
     """
     if not gap > 0:
         raise UsageError(f"gap = {gap}; seconds above 0 are needed, more than one sampling interval")
-    new = find_gaps(trace.time, longest_step(trace, gap)) | (np.diff(trace.codes) != 0)
+    new = find_gaps(trace.time, longest_step(trace, gap))
+    if by_label:
+        new = new | (np.diff(trace.codes) != 0)
     inner = np.flatnonzero(new) + 1
     return np.stack([np.concatenate([[0], inner]), np.concatenate([inner, [len(trace.time)]])], axis=1).astype(np.int64)
 
@@ -78,7 +94,9 @@ def find_gaps(time: npt.NDArray[np.float64], gap: float) -> npt.NDArray[np.bool_
     return np.asarray(np.abs(np.diff(time)) > gap)
 
 
-def cut_windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0.5) -> Windows:
+def cut_windows(
+    trace: Trace, window: int = 64, stride: int = 32, gap: float = 0.5, target: Sequence[str] = ()
+) -> Windows:
     """Cuts a trace into windows. A recording shorter than `window` gives none; what remains of one is left out.
 
     Args:
@@ -86,22 +104,43 @@ def cut_windows(trace: Trace, window: int = 64, stride: int = 32, gap: float = 0
         window: samples per window.
         stride: samples from the start of a window to the start of the next.
         gap: seconds, see `find_recordings`.
+        target: channels that are no input, but the values to be predicted; none: labels are.
+
+    Raises:
+        UsageError: a number is out of range, or the trace has no such channel, or no other.
     """
     for name, value in (("window", window), ("stride", stride)):
         if value < 1:
             raise UsageError(f"{name} = {value}; a whole number of samples, 1 or more, is needed")
-    bounds = find_recordings(trace, gap)
+    inputs, targets = split_channels(trace, target)
+    bounds = find_recordings(trace, gap, by_label=not target)
     starts = [list_starts(a, b, window, stride) for a, b in bounds]
     first = np.concatenate(starts)
     return Windows(
         name=trace.name,
-        x=copy_windows(trace.values, first, window),
-        y=trace.codes[first],
-        classes=trace.classes,
+        x=copy_windows(trace.values[:, inputs] if target else trace.values, first, window),
+        y=copy_windows(trace.values[:, targets], first, window).mean(2, np.float64) if target else trace.codes[first],
+        classes=tuple(target) or trace.classes,
         recording=np.repeat(np.arange(len(bounds), dtype=np.int64), [len(s) for s in starts]),
         first=first,
         end=trace.time[first + window - 1],
     )
+
+
+def split_channels(trace: Trace, target: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Numbers of a trace's channels that are inputs, and of those that are to be predicted.
+
+    Raises:
+        UsageError: it has no such channel, or no other.
+    """
+    if missing := [name for name in target if name not in trace.channels]:
+        there = ", ".join(trace.channels)
+        raise UsageError(f"{trace.name}: no column of numbers {missing[0]!r} to be predicted; there are {there}")
+    targets = [trace.channels.index(name) for name in target]
+    inputs = [n for n in range(len(trace.channels)) if n not in targets]
+    if not inputs:
+        raise UsageError(f"{trace.name}: no channel beside {', '.join(target)}, of which these could be predicted")
+    return inputs, targets
 
 
 def list_starts(begin: int, end: int, window: int, stride: int) -> npt.NDArray[np.int64]:

@@ -40,6 +40,7 @@ from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.configuration.deadlines import Deadline, deadline_of
 from edge_sdk.nodes.configuration.kernel_families import FAMILIES
 from edge_sdk.nodes.configuration.settings import from_mapping
+from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.nodes.kernels.family import Family
 from edge_sdk.wire.codec.codec import Codec
 
@@ -240,6 +241,7 @@ def make_env(run: Run, layout: Layout, theta0: Vector, **given: Any) -> NodeEnv:
 def check_bundle(run: Run, bundle: Bundle, tier: str) -> None:
     """Raises UsageError if a node of this tier cannot take part in the run with this bundle."""
     manifest = bundle.manifest
+    check_task(run, bundle, method_of(run).kernels)
     check_identity(run, manifest["name"], bundle.sha256, manifest["classes"], tier)
     if bundle.drop_sites and not family_of(run).augments:
         raise UsageError(

@@ -19,6 +19,7 @@ from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test, sums_on_validation
 from edge_sdk.methods.standardising.equations import by_itself
 from edge_sdk.model.split_model import SplitModel
+from edge_sdk.model.task import Values
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters, write_json
 from edge_sdk.nodes.daemon.settings_files import LEDGER, DeviceFile
@@ -27,6 +28,7 @@ from edge_sdk.nodes.evaluation.confusion_matrices import count_labels, judge_alo
 from edge_sdk.nodes.evaluation.local_baseline import choose_trial
 from edge_sdk.nodes.evaluation.local_training import train_alone
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+from edge_sdk.nodes.evaluation.value_errors import LOCAL, judge_values, judge_values_alone
 
 log = logging.getLogger("auscult.serve")
 ALONE = "alone.json"
@@ -86,7 +88,7 @@ class DeviceService:
         """The content of result.json: figures that only this device has."""
         device, run, apart = self.device, self.device.current, self.device.validation is not None
         assert device.train is not None and device.held_out is not None and run is not None
-        scores = device.kept.scores
+        scores, in_values = device.kept.scores, isinstance(device.model.task, Values)
         alone = self.judge_local_only(run) if self.file.local_only and len(device.held_out) else {}
         return {
             "device": device.name,
@@ -94,13 +96,14 @@ class DeviceService:
             "samples": len(device.train),
             "validation": None if device.validation is None else len(device.validation),
             "held_out": len(device.held_out),
-            "classes": len(set(device.train.labels)),
-            "labels": count_labels(device.train),
+            "classes": 0 if in_values else len(set(device.train.labels)),
+            "labels": {} if in_values else count_labels(device.train),
             "accuracy": compute_accuracies(sums_on_test(scores) if apart else scores),
             "alone_accuracy": alone.get("accuracy"),
             "validation_accuracy": compute_accuracies(sums_on_validation(scores)) if apart else {},
             "confusion": judge_kept_models(device, run) if device.model.classes and not self.is_split else {},
             "alone": alone.get("trials", []),
+            **self.judge_errors(run, alone),
             "density": measure_density(device.kept.models),
             "peak_memory_mb": round(peak_memory_mb(), 1),
             "cpu_seconds": round(cpu_seconds(), 2),
@@ -108,6 +111,13 @@ class DeviceService:
             "bytes": count_bytes(device.runtime.counters, self.file.hospital),
             **list_counters(device.runtime),
         }
+
+    def judge_errors(self, run: Run, alone: Mapping[str, Any]) -> dict[str, Any]:
+        """What result.json has of a model that predicts values: "errors", see `evaluation.value_errors`."""
+        if not isinstance(self.device.model.task, Values):
+            return {}
+        found, local = judge_values(self.device, run), alone.get("errors", {})
+        return {"errors": {p: own | ({LOCAL: local[p]} if p in local else {}) for p, own in found.items()}}
 
     @property
     def is_split(self) -> bool:
@@ -126,6 +136,10 @@ class DeviceService:
             trials = judge_alone(device, run, note)
             chosen = choose_trial([trial["validation_correct"] for trial in trials])
             return {"trials": trials} | ({"accuracy": trials[chosen]["accuracy"]} if len(device.validation) else {})
+        if isinstance(device.model.task, Values):
+            if device.validation is None or not len(device.validation):
+                return {}  # nothing to choose optimiser and steps by
+            return {"errors": judge_values_alone(device, run, note)}
         env, _ = by_itself(replace(device.env(run, cancellable=False), me=device.name))
         assert env.score is not None
         sums = env.score(train_alone(method_of(run), env, lambda done: note(done, env.rounds)))

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.contract.device_facts import BATTERY, TOLD, check_told
-from edge_sdk.data.samples import Samples, Unlabelled
+from edge_sdk.data.samples import Label, Samples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.model.inputs import Data
 from edge_sdk.nodes.configuration.settings import read_toml
@@ -186,13 +186,19 @@ class Device(Participant):
         """
         self.live.open().observe(samples, time, channel)
 
-    def label(self, activity: str, began: float, ended: float) -> int:
+    def label(self, activity: Label, began: float, ended: float) -> int:
         """Say what was done from `began` to `ended`, seconds since 1970. Later words correct earlier ones.
+
+        Args:
+            activity: a name; of a model that predicts values a number, or a tuple of them, in its units.
 
         Returns:
             How many windows have another label than before.
+
+        Raises:
+            UsageError: it is no label of the bundle's task, or no stretch of time.
         """
-        changed = self.live.open().label(activity, began, ended)
+        changed = self.live.open().label(self.own_model.task.write(activity), began, ended)
         if changed and self.refusal:
             self.runtime.reconsider()  # the run may have been refused for want of labels
         elif changed:
@@ -292,7 +298,8 @@ class Device(Participant):
     # -- predicting
 
     def predict(self, x: Data, which: str | None = None, smooth: int = 1, abstain: float = 0.0) -> Predictions:
-        """Predicts the classes of windows, by the latest models that a run has made here, or the bundle's initial one.
+        """Predicts the classes of windows, or their values with units and intervals (`Prediction.values`), by the
+        latest models that a run has made here, or the bundle's initial one.
 
         Works at any time, from any thread, without network, and goes on with the models of the last run while a new one
         is under way. Outputs for which the run has no name are left out: nothing has taught them.
@@ -303,7 +310,7 @@ class Device(Participant):
             which: "personal", "global", "initial" or another model of the run; None: the one that has seen most of the
                 device's own samples.
             smooth: for windows of one recording, in time order: decide by the mean over the last so many.
-            abstain: a window whose best class has a smaller probability than this gets no label.
+            abstain: a window whose best class has a smaller probability than this gets no label; none for values.
 
         Raises:
             UsageError: there is no such model, or the bundle is one that no device runs alone.

@@ -9,9 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.contract.willing import Reason
@@ -43,7 +40,7 @@ from edge_sdk.nodes.device.progress_log import ProgressLog
 from edge_sdk.nodes.device.unlabelled_windows import Source, read_unlabelled
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
-from edge_sdk.nodes.kernels.labels import class_codes, select_listed
+from edge_sdk.nodes.kernels.labels import select_listed
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.last_line import LastLine
 from edge_sdk.nodes.models.versions import Versions, check_whole, choose_bundle, choose_judges
@@ -283,10 +280,10 @@ class Participant:
         return samples.x, self.codes(samples, run)
 
     def select_listed(self, samples: Samples, run: Run, part: str) -> Samples:
-        return select_listed(samples, run, f"{self.name}: {part}", self.log)
+        return select_listed(samples, run, f"{self.name}: {part}", self.log, self.model.task)
 
-    def codes(self, samples: Samples, run: Run) -> npt.NDArray[np.int64]:
-        return class_codes(samples.labels, run.classes, f"device {self.name}")
+    def codes(self, samples: Samples, run: Run) -> Array:
+        return self.model.task.targets(samples.labels, run.classes, f"device {self.name}")
 
     # -- what the run tells
 
@@ -299,7 +296,10 @@ class Participant:
         if isinstance(message, Scores):
             self.kept = replace(self.kept, scores=message.sums)
             self.log.info(
-                "%s: judged the models of round %d: %s", self.name, message.round, describe_scores(message.sums)
+                "%s: judged the models of round %d: %s",
+                self.name,
+                message.round,
+                self.model.task.describe(message.sums) or describe_scores(message.sums),
             )
         if isinstance(message, Diverged):
             self.log.warning("%s: round %d: %s", self.name, message.round, message.what)

@@ -121,4 +121,4 @@ def predict_own(model: Model, theta: npt.NDArray[np.float32], x: npt.NDArray[np.
 
 def count_labels(samples: Samples) -> dict[str, int]:
     """Label -> how many samples have it."""
-    return dict(sorted(Counter(samples.labels).items()))
+    return dict(sorted(Counter(map(str, samples.labels)).items()))

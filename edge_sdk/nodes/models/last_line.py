@@ -4,7 +4,7 @@ Each time a run has made new models, they are compared with those that predicted
 validation samples (held-out ones where there are no others). A poisoned fleet can so spoil a run, and costs a device
 what the run would have gained, no more. McNemar's test decides: of the samples that just one of the two gets right,
 those of the old models must outnumber those of the new ones by more than SURE standard deviations of chance. So few
-samples seldom keep a model out, and small losses never do.
+samples seldom keep a model out, and small losses never do. Of values, |errors| are compared in place of wrong samples.
 
 Source: Q. McNemar, "Note on the sampling error of the difference between correlated proportions", Psychometrika 1947.
 
@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from edge_sdk.atomic import write_text
 from edge_sdk.data.samples import Samples
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes.models.versions import mark_right
+from edge_sdk.model.task import Values
+from edge_sdk.nodes.models.versions import mark_losses
 from edge_sdk.nodes.models.working_model import BEFORE, WorkingModel, initial_model, load_run, read_before
 
 SURE = 2.0
@@ -37,6 +40,8 @@ class ModelsDeclined:
     Attributes:
         run: id of the run. before: of the run whose models predict on; "": the bundle's initial model does.
         right, right_before: own samples that the new models, and those before, get right; `samples`: of so many.
+        loss, loss_before: mean loss on a sample: the share that is wrong or, of values, which have no right ones, the
+            mean absolute error in halves of the range.
     """
 
     run: str
@@ -44,6 +49,8 @@ class ModelsDeclined:
     right: int
     right_before: int
     samples: int
+    loss: float = field(default=0.0, compare=False)
+    loss_before: float = field(default=0.0, compare=False)
 
 
 class LastLine:
@@ -71,14 +78,21 @@ class LastLine:
         before = self.find_before(working, new.run)
         if before is None or samples is None or not len(samples) or isinstance(new.model, SplitModel):
             return new
-        old, other = mark_right(before, samples), mark_right(new, samples)
-        lost, won = int((old & ~other).sum()), int((other & ~old).sum())
-        if lost - won <= SURE * sqrt(lost + won):
+        if what_of(before) != what_of(new):
+            return new  # they predict something else
+        old, other = mark_losses(before, samples), mark_losses(new, samples)
+        lost = other - old
+        if lost.sum() <= SURE * sqrt(np.square(lost).sum()):
             return new
-        declined = ModelsDeclined(new.run, before.run, int(other.sum()), int(old.sum()), len(samples))
-        words = "%s: the models of run %s are declined: %d of %d own samples are right, %d with those before (%s)"
-        counts = declined.right, declined.samples, declined.right_before
-        self.log.warning(words, self.whose, new.run, *counts, before.run or "the initial model")
+        right, right_before = (len(samples) - round(float(losses.sum())) for losses in (other, old))
+        if isinstance(new.model.task, Values):
+            right = right_before = 0
+            told = f"errors on {len(samples)} own samples are {other.mean():.3g} of half the range, {old.mean():.3g}"
+        else:
+            told = f"{right} of {len(samples)} own samples are right, {right_before}"
+        declined = ModelsDeclined(new.run, before.run, right, right_before, len(samples), float(other.mean()), float(old.mean()))
+        words = "%s: the models of run %s are declined: %s with those before (%s)"
+        self.log.warning(words, self.whose, new.run, told, before.run or "the initial model")
         self.tell(declined)
         return before
 
@@ -94,3 +108,9 @@ class LastLine:
             kept = load_run(self.directory, earlier, self.whose, self.model, self.threads)
             found = kept or initial_model(self.whose, self.model)
         return found if found.run or found.model.bundle.class_names else None
+
+
+def what_of(working: WorkingModel) -> tuple[str, ...]:
+    """What a model predicts: classes, whichever they are, or these values."""
+    task = working.model.task
+    return (task.kind, *working.classes, *task.units) if isinstance(task, Values) else (task.kind,)

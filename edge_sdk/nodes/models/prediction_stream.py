@@ -114,6 +114,6 @@ class PredictionStream(Iterator[Prediction], AsyncIterator[Prediction]):
         if self.of is None or self.of[0] != recording or self.of[1] is not working:
             self.latest.clear()
             self.of = recording, working
-        self.latest.append(found.probabilities[0])
-        row = found.probabilities[0] if len(self.latest) == 1 else np.mean(self.latest, axis=0)
+        self.latest.append(found.rows[0])
+        row = found.rows[0] if len(self.latest) == 1 else np.mean(self.latest, axis=0)
         return found.one(row, ended)

@@ -1,29 +1,56 @@
-"""What a device predicts: names of classes with their probabilities, and by which model of which run."""
+"""What a device predicts: names of classes with their probabilities, or values; and by which model of which run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 import numpy.typing as npt
+
+from edge_sdk.errors import UsageError
 
 Floats = npt.NDArray[np.floating]
 INITIAL = "initial"
 """Name of the bundle's own model, which predicts until a run has ended here."""
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """One window's classes.
+@dataclass(frozen=True)
+class Value:
+    """A predicted number.
 
     Attributes:
-        label: the most probable class; None: its probability lies below the threshold that was asked for.
+        name, unit: what it is; "" where nobody has said.
+        value: in the unit.
+        low, high: an interval about it, two ends which the truth lies between in about 90 % of cases if errors are
+            normal: by the root of the mean squared error on the device's own validation samples (held-out ones where
+            there are no others) at the end of the run. None: no run has judged the model here.
+    """
+
+    value: float
+    unit: str = ""
+    name: str = ""
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """One window's classes, or its values.
+
+    Attributes:
+        label: the most probable class; None: its probability lies below the threshold that was asked for, or the model
+            predicts values.
         probability: of the most probable class.
         probabilities: float (C,), of all `classes`, in their order.
         model: "personal", "global", another model of the run, or "initial".
         run: id of the run that made the model; "" for the initial one.
         time: seconds since 1970 of the window's last sample; None where nobody has told.
+        values: of a model that predicts values, with `probability` nan and no `probabilities`.
     """
 
     label: str | None
@@ -33,6 +60,14 @@ class Prediction:
     model: str
     run: str
     time: float | None = None
+    values: tuple[Value, ...] = ()
+
+    @property
+    def value(self) -> Value:
+        """The only value, or the first. Raises UsageError if the model predicts classes."""
+        if not self.values:
+            raise UsageError("this prediction is of a class: it has a label, and no value")
+        return self.values[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +76,11 @@ class Predictions(Sequence[Prediction]):
 
     Attributes:
         probabilities: float64 (N, C).
-        classes: names of the C classes.
+        classes: names of the C classes, or of the K values.
         model, run, abstain: see `Prediction`; `abstain` is the threshold.
+        values: of a model that predicts values, float64 (N, K) in their units; None: it predicts classes.
+        units: of the K values.
+        spread: half the width of their intervals; empty: it is not known.
     """
 
     probabilities: Floats
@@ -50,25 +88,45 @@ class Predictions(Sequence[Prediction]):
     model: str
     run: str
     abstain: float = 0.0
+    values: Floats | None = None
+    units: tuple[str, ...] = ()
+    spread: tuple[float, ...] = ()
+
+    @property
+    def rows(self) -> Floats:
+        """What each window's prediction is made of: probabilities (N, C), or values (N, K)."""
+        return self.probabilities if self.values is None else self.values
 
     @property
     def labels(self) -> tuple[str | None, ...]:
         """The most probable class of each window; None where its probability lies below the threshold."""
+        if self.values is not None:
+            return (None,) * len(self)
         best = self.probabilities.argmax(1)
         sure = self.probabilities.max(1) >= self.abstain
         return tuple(self.classes[code] if is_sure else None for code, is_sure in zip(best, sure, strict=True))
 
     def __len__(self) -> int:
-        return len(self.probabilities)
+        return len(self.rows)
+
+    def values_of(self, row: Floats) -> Iterator[Value]:
+        """Numbers (K,) with their names, units and intervals."""
+        for k, (number, unit, name) in enumerate(zip(row.tolist(), self.units, self.classes, strict=True)):
+            ends = (number - self.spread[k], number + self.spread[k]) if self.spread else (None, None)
+            yield Value(number, unit, name, *ends)
 
     def __iter__(self) -> Iterator[Prediction]:
-        return (self.one(row) for row in self.probabilities)
+        return (self.one(row) for row in self.rows)
 
     def __getitem__(self, at: int) -> Prediction:  # type: ignore[override]  # of one window; slices are numpy's affair
-        return self.one(self.probabilities[at])
+        return self.one(self.rows[at])
 
     def one(self, row: Floats, time: float | None = None) -> Prediction:
-        """The prediction that probabilities (C,) make."""
+        """The prediction that probabilities (C,), or values (K,), make."""
+        if self.values is not None:
+            return Prediction(
+                None, nan, row[:0], self.classes, self.model, self.run, time, values=tuple(self.values_of(row))
+            )
         code = int(row.argmax())
         probability = float(row[code])
         label = self.classes[code] if probability >= self.abstain else None

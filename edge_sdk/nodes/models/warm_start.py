@@ -47,6 +47,8 @@ def find_obstacle(working: WorkingModel, model: Model | SplitModel, run: Run) ->
         return "a split model has no personal part"
     if earlier.layout != model.layout:
         return f"the parameters of {model.name} are others than those of the models of run {working.run}"
+    if earlier.task != model.task:
+        return f"it predicts something else, or in another range, than the models of run {working.run}"
     if working.kept.classes != run.classes:
         return f"its classes are others than those of run {working.run}"
     if not all(np.isfinite(theta).all() for theta in working.kept.models.values()):

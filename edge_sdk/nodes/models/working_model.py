@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import logging
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import sqrt
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.ensemble import combined, log_probabilities, probabilities, smoothed
+from edge_sdk.algebra.regression import NINETY, SQUARED
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file, write_text
 from edge_sdk.contract.run import ID
@@ -33,6 +35,7 @@ from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
+from edge_sdk.model.task import Values
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels
@@ -70,16 +73,33 @@ class WorkingModel:
     def predict(self, x: Data, which: str | None, smooth: int = 1, abstain: float = 0.0) -> Predictions:
         """Predicts as `Device.predict` describes it."""
         name, _ = self.find_model(which)
+        if isinstance(self.model.task, Values):
+            return self.predict_values(self.model.task, name, x, smooth, abstain)
         if smooth == 1 and self.kept.ensemble is None and not isinstance(self.model, SplitModel):
             p = probabilities(self.outputs(name, x))
         else:
             p = smoothed(self.log_probabilities(x, which), smooth)
         return Predictions(p, self.classes, name, self.run, abstain)
 
+    def predict_values(self, task: Values, name: str, x: Data, smooth: int, abstain: float) -> Predictions:
+        """Values, of each window the mean over the last so many. UsageError for a threshold of probability."""
+        if abstain:
+            raise UsageError(f"abstain = {abstain}: values have no probability; look at their interval, low and high")
+        values = task.in_unit(mean_of_last(self.outputs(name, x), smooth))
+        squared = [self.kept.scores.get(f"{name}_{SQUARED}:{k}") for k in range(len(task.units))]
+        samples = self.kept.scores.get("samples", 0.0)
+        known = samples > 0 and None not in squared
+        scores = [(s or 0.0) / samples for s in squared] if known else []
+        spread = tuple(NINETY * sqrt(s) * float(half) for s, half in zip(scores, task.half, strict=known))
+        found = Predictions(np.zeros((len(values), 0)), task.named(self.classes), name, self.run)
+        return replace(found, values=values, units=task.units, spread=spread)
+
     def log_probabilities(self, x: Data, which: str | None) -> npt.NDArray[np.floating]:
         """Log-probabilities as `Device.log_probabilities` describes them."""
         if isinstance(self.model, SplitModel):
             raise UsageError(f"{self.whose}: {self.model.name} is a split model, which no device runs alone")
+        if isinstance(self.model.task, Values):
+            raise UsageError(f"{self.whose}: {self.model.name} predicts values, which have no probabilities")
         name, _ = self.find_model(which)
         found = self.kept.ensemble if name in ENSEMBLE else None
         classes = () if found is None else found.classes
@@ -139,8 +159,17 @@ class WorkingModel:
 def initial_model(whose: str, model: Model) -> WorkingModel:
     """The bundle's own model, with the names that the bundle has for its outputs, or else their numbers."""
     outputs = model.classes if not isinstance(model, SplitModel) else 0
+    if isinstance(model.task, Values):
+        return WorkingModel(whose, model, model.task.named(), KeptModels())
     names = model.bundle.class_names or tuple(map(str, range(outputs)))
     return WorkingModel(whose, model, names, KeptModels())
+
+
+def mean_of_last(rows: npt.NDArray[np.float32], last: int) -> npt.NDArray[np.floating]:
+    """Means of each row (N, K) with those before it, up to `last` in all."""
+    if last < 1:
+        raise UsageError(f"smoothing over {last} windows: at least 1")
+    return rows if last == 1 else np.stack([rows[max(0, n - last + 1) : n + 1].mean(0) for n in range(len(rows))])
 
 
 # On the disk ----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.model.task import Values
 from edge_sdk.replay.datasets.table import Floats
 
 Shape = tuple[int, ...]
@@ -39,6 +40,9 @@ class Cohort:
         generated: not measured on anybody.
         tables: writes the data files into a directory, and returns the [data] tables that name them.
         public: float32 (P, ...), inputs that all devices know; None: there are none.
+        values: what is to be predicted, where the samples are in no classes: `classes` has the names of the values, and
+            ranges are stated, or those of the data. None: they are in classes.
+        unit: of these values, as somebody has stated it; "": nobody has.
         notes: what a person should know of how these devices were chosen, a sentence each.
     """
 
@@ -51,6 +55,8 @@ class Cohort:
     tables: Callable[[Path, Wanted], Tables]
     public: Floats | None = None
     notes: tuple[str, ...] = ()
+    values: Values | None = None
+    unit: str = ""
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -6,16 +6,21 @@ several inputs of each sample. It says itself what is for training, for choices 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.public_inputs import read_public
-from edge_sdk.data.samples import Samples, SplitSamples, read_samples
+from edge_sdk.data.samples import Label, Samples, SplitSamples, read_samples
 from edge_sdk.errors import UsageError
+from edge_sdk.model.task import Values
 from edge_sdk.records import list_inputs
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, count_nodes
 from edge_sdk.replay.datasets.table import Floats
+from edge_sdk.replay.values.asked import asked_values
 
 PUBLIC = "public.npz"
 """In such a folder: `x` float32 (P, ...), inputs that all devices know, and no device."""
@@ -27,9 +32,13 @@ class ReadyOptions:
 
     Attributes:
         public: inputs that all devices are to know, at least; they are in a file of their own. 0: none.
+        target, unit, range: of labels that are numbers, see `traces.Cutting`; `target` only names them.
     """
 
     public: int = 0
+    target: str = ""
+    unit: str = ""
+    range: tuple[str, ...] = ()
 
 
 def is_ready(folder: Path) -> bool:
@@ -54,11 +63,12 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
         check_samples(paths[name], samples, shapes, paths[names[0]])
     public = read_inputs_of_all(folder, how.public)
     tree = {f"hospital-{h + 1}": tuple(names[h::hospitals]) for h in range(min(hospitals, len(names)))}
-    classes = tuple(
-        sorted({label for samples in found.values() for part in parts_of(samples) for label in part.labels})
-    )
+    labels = [label for samples in found.values() for part in parts_of(samples) for label in part.labels]
+    values = values_of(folder, labels, how)
+    classes = tuple(sorted(map(str, {*labels}))) if values is None else values.named()
+    kinds = f"{len(classes)} classes" if values is None else values.in_words()
     return Cohort(
-        summary=f"{count_nodes(tree)}, {len(classes)} classes, samples that are ready",
+        summary=f"{count_nodes(tree)}, {kinds}, samples that are ready",
         tree=tree,
         classes=classes,
         shapes=shapes,
@@ -66,7 +76,30 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
         generated=False,
         tables=lambda *_: {name: {"samples": path.resolve()} for name, path in paths.items()},
         public=public,
+        values=values,
+        unit=how.unit,
     )
+
+
+def values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> Values | None:
+    """The values that labels are; None: they are names of classes.
+
+    Raises:
+        UsageError: they are of several kinds, or something is said of values and there are none.
+    """
+    if all(isinstance(label, str) for label in labels):
+        if how.target or how.unit or how.range:
+            raise UsageError(
+                f"{folder}: labels are texts, the names of classes; --target, --unit, --range are of numbers"
+            )
+        return None
+    if len(kinds := {len(label) if isinstance(label, tuple) else type(label) for label in labels}) > 1:
+        raise UsageError(f"{folder}: labels are of {len(kinds)} kinds; all are texts, or numbers and equally many")
+    found = np.array(labels, np.float64).reshape(len(labels), -1)
+    names = how.target or ",".join(
+        ["value"] if found.shape[1] == 1 else [f"value {k + 1}" for k in range(found.shape[1])]
+    )
+    return asked_values(names, how.unit, how.range, found)
 
 
 def parts_of(samples: SplitSamples) -> tuple[Samples, ...]:

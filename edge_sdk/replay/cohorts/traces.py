@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -13,13 +14,19 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.cut import Cut, check_shares
 from edge_sdk.data.samples import labelled_part
 from edge_sdk.data.traces import Trace, TraceFolder, cut_windows, load_traces, split
+from edge_sdk.data.traces.windows import split_channels
 from edge_sdk.errors import UsageError
+from edge_sdk.model.task import Values
 from edge_sdk.replay.cohorts.asked import asked_windows
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes
 from edge_sdk.replay.datasets.table import Floats
 from edge_sdk.replay.traces.synth import MARK
+from edge_sdk.replay.values.asked import asked_values, words
 
-OF_THE_COHORT = ("public", "reserved", "ask", "ask_random", "rate", "channels", "label_missing")
+OF_THE_COHORT = (
+    *("public", "reserved", "ask", "ask_random", "rate", "channels", "label_missing"),
+    *("target", "unit", "range"),
+)
 """Fields of `Cutting` that no device's table has, or not in this form."""
 
 
@@ -37,6 +44,9 @@ class Cutting:
         channels: names of the channels, with commas between them; "": those that most traces have.
         label_missing: further words that stand for no label, with commas between them.
         strict: refuse what would be put right, resampled or left out.
+        target: names of columns of numbers that are to be predicted, with commas between them; "": the labels are.
+        unit: of each of them, with commas between them, or one for all. range: LOW,HIGH between which each is expected;
+            none: what the traces have.
     """
 
     label: str = "activity"
@@ -54,6 +64,9 @@ class Cutting:
     channels: str = ""
     label_missing: str = ""
     strict: bool = False
+    target: str = ""
+    unit: str = ""
+    range: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_shares(self.validation, self.held_out)
@@ -64,6 +77,10 @@ class Cutting:
             raise UsageError(f"{given}: how many questions, 0 or more, of one kind")
         if not 0 <= self.rate < inf:
             raise UsageError(f"--rate {self.rate}: samples per second, or 0 for what most traces have")
+        if not self.target and (self.unit or self.range):
+            raise UsageError("--unit and --range are of values: name the columns that have them with --target")
+        if self.target and (self.ask or self.ask_random):
+            raise UsageError(f"--ask with --target {self.target}: questions are for the names of classes")
         if (self.ask or self.ask_random) and not self.labelled:
             raise UsageError("--ask: all windows have labels; say with --labelled SECONDS how many have")
 
@@ -81,17 +98,29 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
     tree = {f"hospital-{h + 1}": tuple(sorted(names)[h::hospitals]) for h in range(min(hospitals, len(names)))}
     first = traces[0]
     lent = [f"{t.name} lends its windows as public inputs, and is no device" for t in every if t.name not in names]
+    target, values = words(how.target), values_of(traces, how)
+    kinds = f"{len(first.classes)} classes" if values is None else values.in_words()
     return Cohort(
-        summary=f"{count_nodes(tree)}, {len(first.classes)} classes, {first.rate_hz:.0f} Hz",
+        summary=f"{count_nodes(tree)}, {kinds}, {first.rate_hz:.0f} Hz",
         tree=tree,
-        classes=first.classes,
-        shapes={"x": (len(first.channels), how.window)},
+        classes=target or first.classes,
+        shapes={"x": (len(first.channels) - len(target), how.window)},
         reshape=False,
         generated=(folder / MARK).is_file(),  # the generator leaves that file beside its traces
         tables=lambda *_: trace_tables(read, traces, how, seed),
         public=public,
         notes=(*read.notes, *skipped, *lent),
+        values=values,
+        unit=how.unit,
     )
+
+
+def values_of(traces: Sequence[Trace], how: Cutting) -> Values | None:
+    """The values that are to be predicted; None: the labels are."""
+    if not how.target:
+        return None
+    targets = [trace.values[:, split_channels(trace, words(how.target))[1]] for trace in traces]
+    return asked_values(how.target, how.unit, how.range, np.concatenate(targets))
 
 
 def read_traces(folder: Path, how: Cutting) -> TraceFolder:
@@ -99,16 +128,12 @@ def read_traces(folder: Path, how: Cutting) -> TraceFolder:
     return load_traces(
         folder,
         label=how.label,
-        channels=words(how.channels) or None,
+        channels=(*words(how.channels), *words(how.target)) if how.channels else None,
         strict=how.strict,
         missing=words(how.label_missing),
         rate_hz=how.rate,
+        labels=not how.target,
     )
-
-
-def words(text: str) -> tuple[str, ...]:
-    """Words with commas between them."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def likeness(trace: Trace, how: Cutting) -> dict[str, Any]:
@@ -118,7 +143,7 @@ def likeness(trace: Trace, how: Cutting) -> dict[str, Any]:
         "rate_hz": round(trace.rate_hz, 6),
         "classes": trace.classes,
         "label_missing": words(how.label_missing),
-    }
+    } | ({"target": words(how.target)} if how.target else {})
 
 
 def skip_useless(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, ...], list[str]]:
@@ -131,9 +156,10 @@ def skip_useless(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, 
     useful, reasons = list[Trace](), list[str]()
     for trace in traces:
         try:
-            if (trace.values == trace.values[0]).all():
+            inputs = trace.values[:, split_channels(trace, words(how.target))[0]]
+            if (inputs == inputs[0]).all():
                 raise UsageError(f"{trace.name}: all channels are constant: a sensor that is stuck teaches nothing")
-            cuts = cut_windows(trace, window=how.window, stride=how.stride, gap=how.gap)
+            cuts = cut_windows(trace, how.window, how.stride, how.gap, words(how.target))
             labelled_part(split(cuts, held_out=how.held_out)[0], round(how.labelled * trace.rate_hz))
             useful.append(trace)
         except UsageError as error:
@@ -163,7 +189,7 @@ def take_public(traces: tuple[Trace, ...], seed: int, how: Cutting) -> tuple[tup
         if len(left) < 2:
             raise UsageError(f"--public {how.public}: the windows of {len(traces)} traces are not enough")
         donor = left.pop(int(random.integers(len(left))))
-        parts.append(cut_windows(donor, window=how.window, stride=how.stride, gap=how.gap).x)
+        parts.append(cut_windows(donor, how.window, how.stride, how.gap, words(how.target)).x)
     if not parts:
         return traces, None
     found = np.concatenate(parts)

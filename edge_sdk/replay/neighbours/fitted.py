@@ -72,3 +72,26 @@ def scores_of(fit: Callable[[], Any], y: Codes, classes: int) -> Scores:
         return found
 
     return scores
+
+
+# Values in place of classes -------------------------------------------------------------------------------------
+def fit_ridge(x: Floats, y: Floats, penalty: float) -> Scores:
+    """Ridge regression of targets (N, K) on standardised features."""
+    from sklearn.linear_model import Ridge
+
+    mean, scale = x.mean(0), x.std(0) + 1e-6
+
+    def standardised(rows: Floats) -> Floats:
+        return np.asarray(np.clip((rows - mean) / scale, -FARTHEST, FARTHEST))
+
+    ridge = Ridge(alpha=penalty).fit(standardised(x), y)
+    return lambda rows: np.asarray(ridge.predict(standardised(rows))).reshape(len(rows), -1)
+
+
+def fit_value_trees(x: Floats, y: Floats, leaf: int, seed: int) -> Scores:
+    """Extremely randomised trees for targets (N, K). `leaf`: as of `fit_trees`."""
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    own = y[:, 0] if y.shape[1] == 1 else y  # one value is a vector to scikit-learn
+    forest = ExtraTreesRegressor(TREES, min_samples_leaf=leaf, random_state=seed, n_jobs=1).fit(x, own)
+    return lambda rows: np.asarray(forest.predict(rows)).reshape(len(rows), -1)

@@ -13,7 +13,7 @@ import numpy as np
 from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import Augment
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import Samples, Stored, samples_of
+from edge_sdk.data.samples import Samples, SplitSamples, Stored, samples_of
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.labels import class_codes
@@ -140,10 +140,15 @@ def pool_of(source: NeighbourSource, seed: int) -> Part:
 # The samples of nodes that have files ---------------------------------------------------------------------------
 def read_parts(files: NodeFiles, run: Run, name: str) -> Parts:
     """The samples that a device's settings name, with the codes of the run's classes."""
+    found = read_samples_of(files, name)
+    return three_parts(found.train, found.validation, found.held_out, run.classes, f"device {name}")
+
+
+def read_samples_of(files: NodeFiles, name: str) -> SplitSamples:
+    """The samples that a device's settings name."""
     table: Mapping[str, Any] = files.tables[name]
     data = Stored(**table) if "samples" in table else Cut(**table)
-    found = samples_of(data, find_normaliser(files.bundles[name]))
-    return three_parts(found.train, found.validation, found.held_out, run.classes, f"device {name}")
+    return samples_of(data, find_normaliser(files.bundles[name]))
 
 
 def three_parts(train: Samples, chosen: Samples | None, test: Samples, classes: tuple[str, ...], whose: str) -> Parts:

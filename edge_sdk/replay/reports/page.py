@@ -16,6 +16,7 @@ from edge_sdk.replay.reports.tables import TITLES
 from edge_sdk.replay.reports.terminal import NEWCOMERS_NOTE, Result, format_percent, format_size, mark_newcomer
 from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_NETWORK, ALONE_TREES, MIXED, POOLED
 from edge_sdk.replay.statistics import wilson
+from edge_sdk.replay.values import page as value_page
 
 STYLE = """
 :root{--fg:#1c2733;--bg:#fff;--soft:#66788a;--rule:#dde4ea;--c0:#1f77b4;--c1:#d9822b;--c2:#2a9d63;
@@ -68,15 +69,16 @@ def make_page(result: Result) -> str:
     sizes = {"device": len(result["devices"]), "hospital": result["hospitals"], "round": result["rounds"]}
     counts = ", ".join(count_of(size, noun) for noun, size in sizes.items())
     title = escape(f"{result['method']}: {counts}")
+    values = "values" in result
     parts = [
-        sections.verdict_section(result),
+        value_page.verdict_section(result) if values else sections.verdict_section(result),
         f"<h1>{title}</h1><p class='lead'>{escape(circumstances(result))}</p>",
         generated_note(result),
         tiles(result),
         sections.statistics_section(result),
         curves(result),
         simulated.section(result),
-        DEVICES + per_device_chart(result) + html_table(result),
+        value_page.errors_section(result) if values else DEVICES + per_device_chart(result) + html_table(result),
         sections.differences_section(result),
         boards_section(result),
         sections.recall_section(result, KINDS),
@@ -128,10 +130,21 @@ def tiles(result: Result) -> str:
 
 def curves(result: Result) -> str:
     """The charts of accuracy, loss and traffic, side by side."""
-    charted = {
-        f"Accuracy on {part_of_rounds(result)} samples, mean and standard deviation over devices": charts.lines(
-            accuracy_curves(result), "round", "accuracy", percent=True, colours=COLOURS, bands=accuracy_bands(result)
-        ),
+    accuracy = (
+        {}
+        if "values" in result
+        else {
+            f"Accuracy on {part_of_rounds(result)} samples, mean and standard deviation over devices": charts.lines(
+                accuracy_curves(result),
+                "round",
+                "accuracy",
+                percent=True,
+                colours=COLOURS,
+                bands=accuracy_bands(result),
+            ),
+        }
+    )
+    charted = accuracy | {
         "Training loss": charts.lines({"loss": per_round(result, mean_loss)}, "round", "loss"),
         "Parameters that travel down": charts.lines({"sent": per_round(result, sent)}, "round", "parameters"),
         "MB per hop": hops(result),

@@ -28,10 +28,11 @@ DENSE = 0.95
 
 def round_line(line: Mapping[str, Any], began: float) -> str:
     """Formats one line of metrics. `began` is the time of the replay's start, seconds since the epoch."""
-    found = mean_accuracies(line["sums"])
+    found = {model: format_percent(share, 0) for model, share in mean_accuracies(line["sums"]).items()}
+    found |= {model: f"{next(iter(errors.values())):.4g}" for model, errors in line.get("errors", {}).items()}
     name = line["round"] if line["kind"] == "round" else "end" if line.get("final") else "all"
     devices = line.get("devices", line["sums"].get("devices", 0))
-    reached = f"{format_percent(found.get('global'), 8)} {format_percent(found.get('personal'), 9)}"
+    reached = f"{found.get('global', '-'):>8} {found.get('personal', '-'):>9}"
     spent = f"{line['bytes_so_far'] / 1e6:>8.1f} {line['time'] - began:>8.1f}"
     return f"{name:>6} {devices:>8.0f} {format_number(mean_loss(line), 8)} {reached} {spent}"
 

@@ -58,14 +58,19 @@ def write_traces(
     Raises:
         UsageError: numbers out of range, or the directory is not empty.
     """
+    check_sizes(devices, seed, minutes)
+    folder = open_folder(Path(directory), overwrite)
+    (folder / MARK).write_text(f"These traces were generated, not recorded: {devices} devices, seed {seed}.\n")
+    return tuple(_write_trace(folder / f"synth-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
+
+
+def check_sizes(devices: int, seed: int, minutes: float) -> None:
+    """Raises UsageError for numbers out of range."""
     for name, value in (("devices", devices), ("minutes", minutes)):
         if not 1 <= value < inf:
             raise UsageError(f"{name} = {value}; a number from 1 is needed")
     if seed < 0:
         raise UsageError(f"seed = {seed}; a whole number, 0 or more, is needed")
-    folder = open_folder(Path(directory), overwrite)
-    (folder / MARK).write_text(f"These traces were generated, not recorded: {devices} devices, seed {seed}.\n")
-    return tuple(_write_trace(folder / f"synth-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
 
 
 def open_folder(folder: Path, overwrite: bool) -> Path:

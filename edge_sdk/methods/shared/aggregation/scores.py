@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from math import isfinite
 
 from edge_sdk.algebra.classification import BINS, MOST_CLASSES
+from edge_sdk.algebra.regression import ABSOLUTE, ERROR, MAE, SQUARED
 
 LARGEST = 2.0**32
 MODELS = ("global", "personal", "unseen", "companion", "local")
@@ -39,6 +40,9 @@ OTHERS = {
 NAMES = SIGNED | OTHERS | {f"{model}_{metric}" for model in MODELS for metric in METRICS}
 HISTOGRAM = re.compile(rf"({'|'.join(MODELS)})_auc:(\d{{1,4}}):[01]:(\d{{1,4}})")
 MOST = 2 * (len(NAMES) + len(PERSONAL_FACTS) + len(MODELS) * MOST_CLASSES * 2 * BINS)
+ERRORS = re.compile(rf"({'|'.join(MODELS)})_({ABSOLUTE}|{SQUARED}|{ERROR}|{MAE}):(\d{{1,2}})")
+MOST_VALUES = 16
+"""Sums of errors of predicted values (algebra/regression.py), by their number, and how many a model has at most."""
 SLACK = 1e-6  # relative: sums of fractions are rounded
 
 
@@ -60,11 +64,14 @@ def check_scores(scores: Mapping[str, float], count: float = LARGEST) -> None:
 
 
 def check_score(name: str, value: float, scores: Mapping[str, float], count: float) -> None:
-    if name not in NAMES and name != UNTOLD and name not in PERSONAL_FACTS:
+    of_values = ERRORS.fullmatch(name)
+    if of_values is not None and int(of_values[3]) >= MOST_VALUES:
+        raise ValueError(f"score {name!r}: there are at most {MOST_VALUES} values")
+    if name not in NAMES and name != UNTOLD and name not in PERSONAL_FACTS and of_values is None:
         check_histogram(name)
     if not (isfinite(value) and abs(value) <= LARGEST):
         raise ValueError(f"score {name!r} = {value} is not finite or above {LARGEST:.0f}")
-    if value < 0 and name not in SIGNED:
+    if value < 0 and name not in SIGNED and (of_values is None or of_values[2] != ERROR):
         raise ValueError(f"score {name!r} = {value} is below 0")
     if value > (most := most_of(name, scores, count)) + SLACK * (1 + most):
         raise ValueError(f"score {name!r} = {value:g}, of these devices and samples it is at most {most:g}")

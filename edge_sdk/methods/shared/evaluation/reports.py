@@ -25,6 +25,7 @@ from edge_sdk.algebra import classification
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.classification import areas
 from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
+from edge_sdk.algebra.regression import ABSOLUTE, MAE
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, NodeEnv, Send
 from edge_sdk.contract.samples import Labelled
@@ -173,6 +174,11 @@ def judge(
         if "correct" in found:
             share = found["correct"] / found["samples"]
             sums |= {f"{name}_accuracy": share, f"{name}_accuracy_squared": share * share}
+        sums |= {
+            f"{name}_{key.replace(ABSOLUTE, MAE)}": gather.bounded(value / found["samples"])
+            for key, value in found.items()
+            if key.startswith(ABSOLUTE)
+        }
         if name in (UNSEEN, COMPANION):
             sums |= {f"{name}_samples": float(found["samples"]), f"{name}_devices": 1.0}
     return sums
@@ -248,6 +254,13 @@ def accuracy_spreads(sums: Mapping[str, float]) -> dict[str, float]:
     return {name: max(0.0, square - means[name] ** 2) ** 0.5 for name, square in squares.items() if name in means}
 
 
+def mean_errors(sums: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Mean absolute errors of each value, `mae:k`: unweighted means over the devices of their mean absolute errors, by model. They are in
+    halves of the range that the bundle names (edge_sdk/model/task.py)."""
+    values = dict.fromkeys(name[name.index(f"_{MAE}:") + 1 :] for name in sums if f"_{MAE}:" in name)
+    return {value: device_means(sums, f"_{value}") for value in values}
+
+
 def device_means(sums: Mapping[str, float], metric: str) -> dict[str, float]:
     """Model -> its sums of a metric over the number of devices that have such a model."""
     totals = {n.removesuffix(metric): v for n, v in sums.items() if n.endswith(metric)}
@@ -272,4 +285,9 @@ def mean_loss(line: Mapping[str, Any]) -> float | None:
 
 def to_words(sums: Mapping[str, float]) -> list[str]:
     untold = [f"no scores of {sums[UNTOLD]:.0f}"] if sums.get(UNTOLD) else []
-    return [f"{name} {100 * share:.1f}%" for name, share in mean_accuracies(sums).items()] + untold
+    errors = [
+        f"{name} off by {mean:.3g} of half the range" + ("" if value.endswith(":0") else f" ({value})")
+        for value, means in mean_errors(sums).items()
+        for name, mean in means.items()
+    ]
+    return [f"{name} {100 * share:.1f}%" for name, share in mean_accuracies(sums).items()] + errors + untold

@@ -1,0 +1,39 @@
+"""Which parts of a run take a bundle that predicts values in place of classes; others are refused before it begins."""
+
+from __future__ import annotations
+
+from edge_sdk.contract.run import Run
+from edge_sdk.errors import UsageError
+from edge_sdk.model.bundle import Bundle
+from edge_sdk.model.task import VALUE, Values
+
+WHOLE = "plain"
+"""Family of methods whose devices train one whole model on the gradient of its own loss, whatever that is."""
+
+
+def check_task(run: Run, bundle: Bundle, kernels: str) -> None:
+    """Raises UsageError if a run does more with a model's outputs than its task allows.
+
+    Args:
+        kernels: family of the run's method.
+    """
+    task = bundle.task
+    if not isinstance(task, Values):
+        return
+    if why := find_reason(run, kernels):
+        raise UsageError(f"task {VALUE}: {why}; bundle {bundle.manifest['name']} predicts {task.in_words(run.classes)}")
+    if len(run.classes) != len(task.units) or (task.names and task.names != run.classes):
+        given = ", ".join(run.classes) or "none"
+        name = bundle.manifest["name"]
+        raise UsageError(f"task {VALUE}: run {run.id} is for {given}, but bundle {name} predicts {task.in_words()}")
+
+
+def find_reason(run: Run, kernels: str) -> str:
+    """Why a run is for classes only, as half a sentence; "": it is not."""
+    if kernels != WHOLE:
+        return f"method {run.method} compares or divides outputs of classifiers"
+    if run.settle:
+        return "run.settle chooses by counts of right samples, and labels samples with classes; leave it out"
+    if run.uploads.get("secret"):
+        return "secret sums have no place for errors among their scores; leave uploads.secret out"
+    return ""

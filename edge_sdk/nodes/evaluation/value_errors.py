@@ -1,0 +1,95 @@
+"""A device's judgement of models that predict values, when a run is over: sums of errors on its own samples.
+
+Sums are of `algebra.regression.error_sums`, with "samples" beside them, in halves of the range that the bundle names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.algebra.regression import ABSOLUTE, error_sums
+from edge_sdk.contract.run import Run
+from edge_sdk.data.samples import Samples
+from edge_sdk.methods.standardising.equations import by_itself, placed
+from edge_sdk.model.task import Values
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
+
+Sums = dict[str, float]
+Told = Callable[[int, int], None]
+"""Called with the steps that are done, and how many there are."""
+MEAN, LOCAL = "mean", "local"
+"""The mean of the training targets, whatever the input: what a model must beat; a network trained alone."""
+
+
+def judge_values(device: Device, run: Run) -> dict[str, dict[str, Sums]]:
+    """Sums of errors of the models that a device has kept of a run, and of the mean of its training targets.
+
+    Returns:
+        "test" and, where the device has such a part, "validation" -> model -> sums.
+    """
+    task, found = task_of(device), dict[str, dict[str, Sums]]()
+    assert device.train is not None
+    mean = targets_of(device, run, device.train).mean(0, keepdims=True)
+    for part, samples in (("test", device.held_out), ("validation", device.validation)):
+        if samples is not None and len(samples := device.select_listed(samples, run, part)):
+            y = targets_of(device, run, samples)
+            outputs = {n: device.model.predict(theta, samples.x) for n, theta in device.kept.models.items()}
+            outputs[MEAN] = np.repeat(mean, len(y), 0)
+            found[part] = {name: counted(task, y, z) for name, z in outputs.items()}
+    return found
+
+
+def judge_values_alone(device: Device, run: Run, told: Told) -> dict[str, Sums]:
+    """Sums of errors on the parts "test" and "validation" of a network that the device has trained alone.
+
+    Optimiser and number of steps are those of the least mean absolute error on its validation part (of several values,
+    of their sum in halves of the range): of equals, Adam before SGD and fewer steps before more.
+    """
+    assert device.train is not None and device.held_out is not None and device.validation is not None
+    env, statistics = by_itself(replace(device.env(run, cancellable=False), me=device.name))
+    steps, task = step_grid(env, run), task_of(device)
+    chosen, test = (device.select_listed(part, run, "own") for part in (device.validation, device.held_out))
+    wanted, y = targets_of(device, run, chosen), targets_of(device, run, test)
+    best: tuple[float, Sums, Sums] | None = None
+    for number, optimiser in enumerate(OPTIMISERS):
+        tell = partial(tell_steps, told, number, steps[-1])
+        for trained in train_in_steps(env, run, optimiser, steps, tell):
+            theta = placed(env.layout, trained, statistics)
+            guessed = device.model.predict(theta, chosen.x)
+            error = sum_of(error_sums(wanted, guessed))
+            if best is None or error < best[0]:
+                best = error, counted(task, y, device.model.predict(theta, test.x)), counted(task, wanted, guessed)
+    assert best is not None
+    return {"test": best[1], "validation": best[2]}
+
+
+def tell_steps(told: Told, before: int, of_each: int, done: int) -> None:
+    """Tells progress. `before`: trainings that are over; `of_each`: steps of one."""
+    told(before * of_each + done, len(OPTIMISERS) * of_each)
+
+
+def sum_of(sums: Mapping[str, float]) -> float:
+    """The absolute errors of all values together, in halves of their ranges."""
+    return sum(value for name, value in sums.items() if name.startswith(ABSOLUTE))
+
+
+def counted(task: Values, y: Any, outputs: Any) -> Sums:
+    return {"samples": float(len(y)), **task.counts(y, outputs)}
+
+
+def targets_of(device: Device, run: Run, samples: Samples) -> Any:
+    """What the network is trained with, float32 (N, K), of the samples that are of use in a run."""
+    return device.codes(device.select_listed(samples, run, "own"), run)
+
+
+def task_of(device: Device) -> Values:
+    """The task of a device whose model predicts values."""
+    task = device.model.task
+    assert isinstance(task, Values)
+    return task

@@ -1,0 +1,83 @@
+"""What a command line and the data say of the values that are to be predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.errors import UsageError
+from edge_sdk.model.bundle import Bundle
+from edge_sdk.model.task import VALUE, Values
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Words with commas between them."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def asked_values(target: str, unit: str, ranges: Sequence[str], found: npt.NDArray[np.floating]) -> Values:
+    """The values that are asked for.
+
+    Args:
+        target: names, with commas between them. unit: of each, or one for all. ranges: LOW,HIGH of each; none: what
+            the data have.
+        found: (N, K), values in the data.
+
+    Raises:
+        UsageError: these do not go together.
+    """
+    names, units = words(target), tuple(unit.split(",")) if unit else ("",)
+    units = units * len(names) if len(units) == 1 else units
+    if ranges:
+        ends = [read_range(text) for text in ranges]
+    else:
+        ends = [widened(float(a), float(b)) for a, b in zip(found.min(0), found.max(0), strict=True)]
+    low, high = tuple(a for a, _ in ends), tuple(b for _, b in ends)
+    try:
+        return Values(tuple(one.strip() for one in units), names, low, high)
+    except UsageError as error:
+        raise UsageError(f"--target {target}: {error}") from error
+
+
+def widened(low: float, high: float) -> tuple[float, float]:
+    """A range about these ends, rounded to a hundredth of what lies between; of equal ends 1 to both sides."""
+    if not high > low:
+        return low - 1, high + 1
+    step = 10.0 ** np.floor(np.log10((high - low) / 10))
+    return float(np.round(np.floor(low / step) * step, 9)), float(np.round(np.ceil(high / step) * step, 9))
+
+
+def read_range(text: str) -> tuple[float, float]:
+    """Two numbers with a comma between."""
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError as error:
+        raise UsageError(f"--range {text}: expected two numbers with a comma between, e.g. 40,180") from error
+    return low, high
+
+
+def check_values(bundle: Bundle, asked: Values | None, unit: str = "") -> None:
+    """Raises UsageError if a bundle predicts something else than the data are read for.
+
+    Args:
+        asked: None: the data are in classes.
+        unit: as it was stated; "": it was not.
+    """
+    name, task = bundle.manifest["name"], bundle.task
+    if asked is None:
+        if isinstance(task, Values):
+            raise UsageError(
+                f"bundle {name} predicts {task.in_words()}, and the data are read for classes: say which columns "
+                "are to be predicted, --target NAME (of files of samples, give them labels that are numbers)"
+            )
+        return
+    if not isinstance(task, Values):
+        raise UsageError(
+            f"--target {','.join(asked.names)}: bundle {name} predicts no values; compile it with --task {VALUE}"
+        )
+    if len(task.units) != len(asked.units) or (task.names and task.names != asked.names):
+        raise UsageError(f"--target {','.join(asked.names)}: bundle {name} predicts {task.in_words()}")
+    if unit and task.units != asked.units:
+        raise UsageError(f"--unit {unit}: bundle {name} predicts {task.in_words(asked.names)}")
