@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from edge_sdk.errors import UsageError
 from edge_sdk.replay.options import (
     add_board_options,
     add_run_options,
@@ -69,6 +70,9 @@ def run_replay(options: argparse.Namespace, job: Replay) -> None:
     from edge_sdk.replay.job import replay
     from edge_sdk.replay.reports import mlflow_runs, tensorboard
 
+    if options.target is not None and (options.seeds != 1 or options.days is not None):
+        what = "--days" if options.days is not None else f"--seeds {options.seeds}"
+        raise UsageError(f"--target with {what}: values are replayed in real time, one seed at a time (--seed)")
     if options.days is not None:
         return do_days(options, job)
     if options.tensorboard is not None:

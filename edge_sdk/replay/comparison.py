@@ -53,6 +53,8 @@ def read_run(path: Path) -> FinishedRun:
     results = found.get("runs", [found]) if isinstance(found, dict) else []
     if not results or not all("statistics" in r and "devices" in r for r in results):
         raise UsageError(f"{file}: no result of a replay, or one of an older version without statistics")
+    if any("values" in r for r in results):
+        raise UsageError(f"{file}: a replay of values; runs of classes are compared by their accuracies")
     return FinishedRun(file.resolve().parent.name, results)
 
 

@@ -21,7 +21,7 @@ def batch_of(shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("loss", ["binary_cross_entropy", "mean_squared_error"])
+@pytest.mark.parametrize("loss", ["binary_cross_entropy", "mean_squared_error", "huber"])
 def test_losses_on_numbers(loss):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
@@ -31,7 +31,8 @@ def test_losses_on_numbers(loss):
         np.random.default_rng(1).uniform(0, 1, (7, 3)).astype(np.float32),
         np.full(7, 0.3, np.float32),
     )
-    of = F.binary_cross_entropy_with_logits if loss.startswith("binary") else F.mse_loss
+    of = {"binary_cross_entropy": F.binary_cross_entropy_with_logits, "huber": F.huber_loss}.get(loss, F.mse_loss)
+    y = y * 6 if loss == "huber" else y  # some beyond its bend
     each = of(net(torch.from_numpy(x)), torch.from_numpy(y), reduction="none").mean(1)
     want = (torch.from_numpy(w) * each).sum()
     flat = torch.cat([g.reshape(-1) for g in torch.autograd.grad(want, list(net.parameters()))]).numpy()

@@ -90,7 +90,9 @@ class LastLine:
             told = f"errors on {len(samples)} own samples are {other.mean():.3g} of half the range, {old.mean():.3g}"
         else:
             told = f"{right} of {len(samples)} own samples are right, {right_before}"
-        declined = ModelsDeclined(new.run, before.run, right, right_before, len(samples), float(other.mean()), float(old.mean()))
+        declined = ModelsDeclined(
+            new.run, before.run, right, right_before, len(samples), float(other.mean()), float(old.mean())
+        )
         words = "%s: the models of run %s are declined: %s with those before (%s)"
         self.log.warning(words, self.whose, new.run, told, before.run or "the initial model")
         self.tell(declined)

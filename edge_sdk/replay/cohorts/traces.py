@@ -14,6 +14,7 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.cut import Cut, check_shares
 from edge_sdk.data.samples import labelled_part
 from edge_sdk.data.traces import Trace, TraceFolder, cut_windows, load_traces, split
+from edge_sdk.data.traces.read import UNLABELLED
 from edge_sdk.data.traces.windows import split_channels
 from edge_sdk.errors import UsageError
 from edge_sdk.model.task import Values
@@ -167,7 +168,9 @@ def skip_useless(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, 
                 raise
             reasons.append(f"warning: skipped {error}")
     if not useful:
-        raise UsageError(reasons[0].removeprefix("warning: skipped "))
+        bare = not how.target and all((trace.codes == UNLABELLED).all() for trace in traces)
+        more = "; a column of numbers is predicted with --target NAME" if bare else ""
+        raise UsageError(reasons[0].removeprefix("warning: skipped ") + more)
     return tuple(useful), reasons
 
 
