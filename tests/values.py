@@ -1,4 +1,4 @@
-"""A bundle that predicts values, for tests: a linear model of three numbers for a rate in bpm and a level without unit."""
+"""Bundles that predict values, for tests: of three numbers a rate in bpm, and a level without unit beside it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_a_label_becomes_a_target_and_a_prediction_is_in_the_unit_again() -> Non
 
 @pytest.mark.parametrize("label", ["walk", "", float("nan"), float("inf"), (72.0, 1.0), "72 1", None])
 def test_what_is_no_number_is_named(label: Any) -> None:
-    with pytest.raises(UsageError, match="device a: label .*, expected a finite number in bpm"):
+    with pytest.raises(UsageError, match=r"device a: label .*, expected a finite number in bpm"):
         RATE.targets([72.0, label], ["rate"], "device a")
     assert RATE.listed([72.0, label], ["rate"]).tolist() == [True, False]
 

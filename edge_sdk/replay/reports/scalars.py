@@ -36,6 +36,10 @@ def line_scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for model, share in mean_accuracies(line["sums"]).items():
         if not model.startswith("test_"):
             yield f"accuracy in {kind}/{model}", share
+    for model, errors in line.get("errors", {}).items():
+        if not model.startswith("test_"):
+            for value, error in errors.items():
+                yield f"error of {value} in {kind}/{model}", error
     yield "bytes", float(line["bytes_so_far"])
     if line.get("sent_parameters") is not None:
         yield "numbers that travel down", float(line["sent_parameters"])
@@ -47,3 +51,7 @@ def final_scalars(result: Result) -> Iterator[tuple[str, float]]:
         for model, metrics in found["models"].items():
             for metric, value in metrics.items():
                 yield f"test, {group}/{metric}/{model}", float(value)
+    for model, of_values in result.get("values", {}).get("models", {}).items():
+        for name, errors in of_values.items():
+            for metric, value in errors.items():
+                yield f"test, {name}/{metric}/{model}", float(value)

@@ -11,8 +11,8 @@ import pytest
 from edge_sdk import Device, Samples, UsageError
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
-from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
 from edge_sdk.methods.shared.evaluation.reports import Models, Report, mean_errors
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
