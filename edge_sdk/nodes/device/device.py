@@ -230,7 +230,8 @@ class Device(Participant):
         They are those that the model which predicts is unsure of, that look unlike what has a label, and lie apart.
 
         Raises:
-            UsageError: no question is asked for, or the bundle does not say of which signal its input is a window.
+            UsageError: no question is asked for, the bundle does not say of which signal its input is a window, or it
+                predicts values.
         """
         return find_questions(self.live.open(), self.working, most)
 

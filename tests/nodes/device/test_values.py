@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("torch", reason="bundles are compiled here")
+
+from torch import nn
+
 from edge_sdk import Device, Samples, UsageError
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
@@ -15,12 +19,14 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
 from edge_sdk.methods.shared.evaluation.reports import Models, Report, mean_errors
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.signal_spec import SignalSpec
+from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.ir.spec import Spec
 from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
+from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.kernels.rollout import check as check_rollout
 from edge_sdk.nodes.models.last_line import ModelsDeclined
 from tests.values import RATE, compile_linear, draw
-
-pytest.importorskip("torch", reason="the bundle is compiled here")
 
 
 @pytest.fixture(scope="module")
@@ -156,11 +162,16 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_linear(tmp_path_factory.mktemp("values") / "network.bundle", hidden=8)
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_a_fleet_learns_by_each_method_that_trains_whole_models(name: str, network: Path, tmp_path: Path) -> None:
+AROUND = [{"uploads": {"bits": 4}}, {"robust": {"rule": "median"}}]
+
+
+@pytest.mark.parametrize(("name", "more"), [*((name, {}) for name in WHOLE), *(("fedavg", more) for more in AROUND)])
+def test_a_fleet_learns_by_each_method_that_trains_whole_models(
+    name: str, more: dict[str, Any], network: Path, tmp_path: Path
+) -> None:
     bundle = network
     settings = {"fedbn": {"personal_slots": "bias"}, "augfl": {"rho": 8.0}}.get(name, {})
-    run = run_of(bundle, id="r", method=name, rounds=12, seed=1, settings=settings)
+    run = run_of(bundle, id="r", method=name, rounds=12, seed=1, settings=settings, **more)
     check_bundle(run, read_bundle(bundle), "device")
     names, tree = ("a1", "a2", "b1"), {"a": ("a1", "a2"), "b": ("b1",)}
     envs = {one: make(bundle, tmp_path / one, []).env(run) for one in names}
@@ -180,3 +191,28 @@ def test_a_fleet_learns_by_each_method_that_trains_whole_models(name: str, netwo
     before = 70 * envs["a1"].score(model.theta0)["absolute:0"] / 60
     assert min(error["rate"] for error in errors.values()) < 0.9 * before, "better than the initial model"
     assert "off by" in reports[-1].to_sentence()
+
+
+# Live -----------------------------------------------------------------------------------------------------------
+def test_what_is_observed_gets_numbers_as_labels(tmp_path: Path) -> None:
+    signal = SignalSpec(("ppg",), ("",), 10.0, 10, 10)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(10, 1)).eval()
+    spec = Spec("live", (1, 10), loss="huber", values=RATE, signal=signal)
+    compile_module(net, spec).save(tmp_path / "live.bundle")
+    place = {"broker": "mqtt://127.0.0.1:1", "directory": tmp_path / "a", "recording": Recording(least=5)}
+    device = Device("a", hospital="h", bundle=tmp_path / "live.bundle", **place)  # type: ignore[arg-type]
+    for minute in range(20):  # recordings of their own: some of them are held out
+        began = 1_700_000_000.0 + 3600 * minute
+        device.observe(np.full((600, 1), minute, np.float32), time=began)
+        assert device.label(60.0 + minute, began, began + 60) > 50
+    with pytest.raises(UsageError, match="expected a finite number in bpm"):
+        device.label("walk", began, began + 60)
+    assert device.count_windows()["60.0"] > 50
+    parts = device.parts(run_of(tmp_path / "live.bundle"), cancellable=False)
+    assert len(parts.x) > 500 and parts.held_out is not None and len(parts.held_out[0])
+    assert RATE.in_unit(parts.y)[:, 0] == pytest.approx(60 + parts.x[:, 0, 0], abs=1e-3), (
+        "each window has its own number"
+    )
+    with pytest.raises(UsageError, match="questions are for the names of classes"):
+        device.questions()
+    device.close()
