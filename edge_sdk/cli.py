@@ -43,7 +43,7 @@ OWN_PARSERS = (("bundle", "compile"), ("pretrain",), *((name,) for name in (*SER
 """Commands that read their own arguments, in a module that a device does not have."""
 WORKSTATION = {
     "replay": "edge_sdk.replay.commands",
-    "simulate": "edge_sdk.simulate.runs.commands",
+    "simulate": "edge_sdk.simulation.runs.commands",
     "compare": "edge_sdk.replay.commands",
     "tune": "edge_sdk.replay.tuning.commands",
     "traces": "edge_sdk.replay.commands",

@@ -288,7 +288,7 @@ def test_a_node_loads_nothing_of_replay_or_tools(module: str) -> None:
     code = f"import edge_sdk.{module}, sys; print([m for m in sys.modules if m.startswith('edge_sdk.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     found = ast.literal_eval(done.stdout)
-    assert not {m for m in found if room_of(m) in ("replay", "simulate", "tools")}
+    assert not {m for m in found if room_of(m) in ("replay", "simulation", "tools")}
     # A method is loaded when a run names it.
     assert not {f"edge_sdk.methods.{place.partition(':')[0]}" for place in METHODS.places.values()} & {*found}
 

@@ -117,7 +117,7 @@ def test_two_processes():
 
 
 if __name__ == "__main__":
-    from edge_sdk.simulate.processes.ranks import find_ranks
+    from edge_sdk.simulation.processes.ranks import find_ranks
 
     ranks = find_ranks()
     check(results(shared(kernels_on("cpu", FAST), ranks)), results(kernels_on("cpu", FAST)))

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from edge_sdk.cli import main
-from edge_sdk.simulate.runs import commands
-from edge_sdk.simulate.runs.commands import play_rank
-from edge_sdk.simulate.runs.job import Course
+from edge_sdk.simulation.runs import commands
+from edge_sdk.simulation.runs.commands import play_rank
+from edge_sdk.simulation.runs.job import Course
 
 
 def die_after(rounds: int) -> None:

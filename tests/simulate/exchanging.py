@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_sdk.simulate.processes.ranks import find_ranks
+from edge_sdk.simulation.processes.ranks import find_ranks
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 
 from edge_sdk.replay.plan import Replay
-from edge_sdk.simulate.processes.ranks import OneRank
-from edge_sdk.simulate.runs.job import simulate
-from edge_sdk.simulate.runs.plan import Simulation
+from edge_sdk.simulation.processes.ranks import OneRank
+from edge_sdk.simulation.runs.job import simulate
+from edge_sdk.simulation.runs.plan import Simulation
 
 SMALL = {
     "data": "breast-cancer",

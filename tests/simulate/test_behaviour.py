@@ -14,9 +14,9 @@ from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedbcd.method import FEDBCD
 from edge_sdk.methods.shared.evaluation.evaluation import Progress, evaluated
 from edge_sdk.nodes.configuration.settings import assigned
-from edge_sdk.simulate.clients.behaviour import HOUR, Behaviour, ClientHabits, behaviour_of, identify, uniform
-from edge_sdk.simulate.clients.crowd import Crowd
-from edge_sdk.simulate.processes.ranks import OneRank
+from edge_sdk.simulation.clients.behaviour import HOUR, Behaviour, ClientHabits, behaviour_of, identify, uniform
+from edge_sdk.simulation.clients.crowd import Crowd
+from edge_sdk.simulation.processes.ranks import OneRank
 from tests.methods.problems import DEVICES, TREE
 from tests.methods.test_contract import settings_of
 from tests.simulate.threads import network_of, on_all, outcome_of, thread_ranks

@@ -19,10 +19,10 @@ from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.reports import simulated, terminal
-from edge_sdk.simulate.clients import bootstrap
-from edge_sdk.simulate.clients.bootstrap import BootstrappedClients, choose_devices, find_blocks, resample
-from edge_sdk.simulate.clients.clients import Clients
-from edge_sdk.simulate.clients.numbered import make_tree
+from edge_sdk.simulation.clients import bootstrap
+from edge_sdk.simulation.clients.bootstrap import BootstrappedClients, choose_devices, find_blocks, resample
+from edge_sdk.simulation.clients.clients import Clients
+from edge_sdk.simulation.clients.numbered import make_tree
 from tests.simulate.jobs import job_of, play
 from tests.simulate.test_job import fail_after, model_of, without_times
 from tests.simulate.threads import on_all, thread_ranks

@@ -23,8 +23,8 @@ from edge_sdk.replay.scores import NAMES
 from edge_sdk.replay.tuning.memory import make_envs
 from edge_sdk.replay.tuning.memory import play as play_in_memory
 from edge_sdk.replay.tuning.memory import prepare as prepare_in_memory
-from edge_sdk.simulate.processes.ranks import TorchRanks
-from edge_sdk.simulate.runs.commands import share_kernels
+from edge_sdk.simulation.processes.ranks import TorchRanks
+from edge_sdk.simulation.runs.commands import share_kernels
 from tests.simulate.jobs import job_of, no_kernels, play
 from tests.simulate.threads import on_all, thread_ranks
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from edge_sdk.errors import AuscultError
-from edge_sdk.simulate.processes import links
-from edge_sdk.simulate.processes.links import Links, connect
+from edge_sdk.simulation.processes import links
+from edge_sdk.simulation.processes.links import Links, connect
 
 
 class Board:

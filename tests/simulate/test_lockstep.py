@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from edge_sdk.simulate.training.lockstep import Lockstep
+from edge_sdk.simulation.training.lockstep import Lockstep
 
 
 class Course:

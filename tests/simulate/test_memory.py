@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from edge_sdk.simulate.processes.memory import searching_rarely
+from edge_sdk.simulation.processes.memory import searching_rarely
 
 COUNT = """
 import resource, sys
 import numpy as np
-from edge_sdk.simulate.processes.memory import keep_freed_memory
+from edge_sdk.simulation.processes.memory import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 def work():

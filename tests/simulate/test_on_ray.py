@@ -17,10 +17,10 @@ import pytest
 pytest.importorskip("torch", reason="ranks find each other through torch.distributed")
 
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.simulate.processes import on_ray
-from edge_sdk.simulate.processes.links import RankGone
-from edge_sdk.simulate.processes.on_ray import Ends, Seat, find_seats
-from edge_sdk.simulate.processes.ray_rank import RayRank, Said
+from edge_sdk.simulation.processes import on_ray
+from edge_sdk.simulation.processes.links import RankGone
+from edge_sdk.simulation.processes.on_ray import Ends, Seat, find_seats
+from edge_sdk.simulation.processes.ray_rank import RayRank, Said
 from tests.simulate.test_job import ROOT, path_here
 from tests.simulate.test_processes import OPTIONS, check_same
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.simulate.sums.open_sums import BLOCK, SMALL, TOGETHER, add_in_place, is_small
+from edge_sdk.simulation.sums.open_sums import BLOCK, SMALL, TOGETHER, add_in_place, is_small
 
 
 def awkward_numbers(size: int, largest: float, dtype: type, seed: int):

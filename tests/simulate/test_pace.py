@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from math import inf
 
-from edge_sdk.simulate.network.checkpoint_pace import SHARE, SavingPace
+from edge_sdk.simulation.network.checkpoint_pace import SHARE, SavingPace
 
 
 class Hand:

@@ -17,9 +17,9 @@ from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import Robust
 from edge_sdk.methods.shared.aggregation.gather import MANY, Sum, add, carried, total
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
-from edge_sdk.simulate.network.exchange import checksum
-from edge_sdk.simulate.sums.light_uploads import as_light, gather_lights, ready_to_add, stand_in, stand_ins
-from edge_sdk.simulate.sums.tallies import integers_of
+from edge_sdk.simulation.network.exchange import checksum
+from edge_sdk.simulation.sums.light_uploads import as_light, gather_lights, ready_to_add, stand_in, stand_ins
+from edge_sdk.simulation.sums.tallies import integers_of
 from tests.methods.contract import fingerprint
 from tests.methods.problems import DEVICES, PATIENT, envs_of, play, told
 from tests.methods.test_contract import settings_of

@@ -16,7 +16,7 @@ from edge_sdk.replay.bundles import compile_network
 from edge_sdk.replay.scores import NAMES
 from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.replay.tuning import memory
-from edge_sdk.simulate.clients import bootstrap, population
+from edge_sdk.simulation.clients import bootstrap, population
 from tests.simulate.jobs import job_of, no_kernels, play
 
 SETTLE = {
@@ -75,7 +75,7 @@ def test_nobody_reads_them_in_a_run_that_does_not_want_them(folder: Path, tmp_pa
 
 
 def test_bootstrapped_clients_have_those_of_their_device(folder: Path, tmp_path: Path) -> None:
-    from edge_sdk.simulate.runs.plan import prepare
+    from edge_sdk.simulation.runs.plan import prepare
 
     made = prepare(job(folder, tmp_path / "a", clients=5, options={"labelled": 6.0}), print)
     name, table = next(iter(made.population.tables.items()))  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from edge_sdk.errors import AuscultError
-from edge_sdk.simulate.clients.states import UNIT, ClientStates
+from edge_sdk.simulation.clients.states import UNIT, ClientStates
 
 SEGMENT = 32 * UNIT
 

@@ -19,14 +19,14 @@ from edge_sdk.model.bundle import LOSSES
 from edge_sdk.model.inputs import compute_losses
 from edge_sdk.model.model import Model
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
-from edge_sdk.simulate.training.batched_clients import (
+from edge_sdk.simulation.training.batched_clients import (
     MOST,
     CohortGradient,
     CohortTraining,
     make_lockstep,
     make_training,
 )
-from edge_sdk.simulate.training.epochs import TrainingCalls
+from edge_sdk.simulation.training.epochs import TrainingCalls
 from tests.simulate.jobs import job_of, play
 
 HERE = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from edge_sdk.simulate.sums.traffic import Traffic
+from edge_sdk.simulation.sums.traffic import Traffic
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
-from edge_sdk.simulate.clients.behaviour import Behaviour, ClientHabits
-from edge_sdk.simulate.clients.crowd import Crowd
-from edge_sdk.simulate.network.build import NetworkPlan, make_network
-from edge_sdk.simulate.processes.ranks import OneRank
+from edge_sdk.simulation.clients.behaviour import Behaviour, ClientHabits
+from edge_sdk.simulation.clients.crowd import Crowd
+from edge_sdk.simulation.network.build import NetworkPlan, make_network
+from edge_sdk.simulation.processes.ranks import OneRank
 from tests.methods.contract import fingerprint
 from tests.methods.problems import LAYOUT, PATIENT, SEED, TREE, envs_of
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
-from edge_sdk.simulate.sums.light_uploads import KINDS, SumElsewhere, VectorElsewhere, as_sent
+from edge_sdk.simulation.sums.light_uploads import KINDS, SumElsewhere, VectorElsewhere, as_sent
 from edge_sdk.wire.codec.codec import Codec
 
 HOPS = ("device_to_hospital", "hospital_to_device", "hospital_to_aggregator", "aggregator_to_hospital")

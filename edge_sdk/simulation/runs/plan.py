@@ -23,12 +23,12 @@ from edge_sdk.replay.cohorts.ready import is_ready
 from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files
 from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
 from edge_sdk.replay.recommended import recommended
-from edge_sdk.simulate.clients.behaviour import Behaviour
-from edge_sdk.simulate.clients.bootstrap import BootstrappedClients
-from edge_sdk.simulate.clients.drawn import DrawnClients, make_pools
-from edge_sdk.simulate.clients.numbered import NumberedClients, make_tree, number_of
-from edge_sdk.simulate.clients.population import Population, StoredPopulation
-from edge_sdk.simulate.training.epochs import CALLS, EPOCH
+from edge_sdk.simulation.clients.behaviour import Behaviour
+from edge_sdk.simulation.clients.bootstrap import BootstrappedClients
+from edge_sdk.simulation.clients.drawn import DrawnClients, make_pools
+from edge_sdk.simulation.clients.numbered import NumberedClients, make_tree, number_of
+from edge_sdk.simulation.clients.population import Population, StoredPopulation
+from edge_sdk.simulation.training.epochs import CALLS, EPOCH
 
 Say = Callable[[str], None]
 LARGE = 1000

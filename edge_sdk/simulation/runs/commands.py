@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from edge_sdk.replay.options import add_run_options, complete_settings, read_run_options
 
 if TYPE_CHECKING:
-    from edge_sdk.simulate.runs.plan import Simulation
+    from edge_sdk.simulation.runs.plan import Simulation
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Libraries must add up with one thread, as those of a replay do: else sums differ in their last bits."""
@@ -70,15 +70,15 @@ def do_simulate(options: argparse.Namespace) -> None:
     if options.ray is None:
         play_rank(options)
     else:
-        from edge_sdk.simulate.processes.on_ray import play_on_ray
+        from edge_sdk.simulation.processes.on_ray import play_on_ray
 
         play_on_ray(play_rank, options, options.ray, options.calls == "cohort")
 
 
 def play_rank(options: argparse.Namespace) -> None:
     """Runs what this process has of a simulation: all of it, or a rank."""
-    from edge_sdk.simulate.processes.ranks import find_ranks
-    from edge_sdk.simulate.runs.sweep import read_sweep, sweep_runs
+    from edge_sdk.simulation.processes.ranks import find_ranks
+    from edge_sdk.simulation.runs.sweep import read_sweep, sweep_runs
 
     ranks = find_ranks()
     show = sys.stderr if options.json else sys.stdout
@@ -121,7 +121,7 @@ def play_one(job: Simulation, ranks: Any, kernels: Any, printer: ClockPrinter) -
     """Plays one simulation, and writes its result."""
     from edge_sdk.nodes.daemon.counter_files import write_json
     from edge_sdk.replay.reports import page
-    from edge_sdk.simulate.runs.job import simulate
+    from edge_sdk.simulation.runs.job import simulate
 
     printer.begin()
     result = simulate(job, ranks, kernels, printer, printer.say)
@@ -144,8 +144,8 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
 
     from edge_sdk.nodes.configuration.settings import assigned
     from edge_sdk.replay.plan import Replay
-    from edge_sdk.simulate.clients.behaviour import behaviour_of
-    from edge_sdk.simulate.runs.plan import TARGETS, Simulation, default_hospitals
+    from edge_sdk.simulation.clients.behaviour import behaviour_of
+    from edge_sdk.simulation.runs.plan import TARGETS, Simulation, default_hospitals
 
     completed = complete_settings(options, options.method)
     options.hospitals = options.hospitals or default_hospitals(options.clients)

@@ -12,7 +12,7 @@ from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.node_files import NodeFiles
-from edge_sdk.simulate.clients.population import MOST_KEPT, ClientData
+from edge_sdk.simulation.clients.population import MOST_KEPT, ClientData
 
 CLIENT = "c"
 Shape = tuple[int, ...]

@@ -18,9 +18,9 @@ from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.daemon.device_service import compute_accuracies, measure_density
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models.working_model import ENSEMBLE
-from edge_sdk.simulate.clients.clients import Worked
-from edge_sdk.simulate.clients.population import ClientData, Part
-from edge_sdk.simulate.runs.node_envs import Envs
+from edge_sdk.simulation.clients.clients import Worked
+from edge_sdk.simulation.clients.population import ClientData, Part
+from edge_sdk.simulation.runs.node_envs import Envs
 
 Written = dict[str, Any]
 

@@ -17,17 +17,17 @@ from edge_sdk.methods.shared.evaluation.reports import Complaint, Event
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of
 from edge_sdk.replay.node_files import CLOUD
 from edge_sdk.replay.resume import note_job, read_finished
-from edge_sdk.simulate.clients.behaviour import ClientHabits
-from edge_sdk.simulate.clients.crowd import Crowd
-from edge_sdk.simulate.network.build import NetworkPlan, make_network
-from edge_sdk.simulate.network.checkpoint_pace import SavingPace
-from edge_sdk.simulate.network.checkpoints import Checkpoints, places_of
-from edge_sdk.simulate.processes.memory import keep_freed_memory, searching_rarely
-from edge_sdk.simulate.processes.ranks import Ranks
-from edge_sdk.simulate.runs.judged import Judges
-from edge_sdk.simulate.runs.node_envs import Envs, Kernels
-from edge_sdk.simulate.runs.plan import Prepared, Say, Simulation, describe, judges_of, origin, prepare
-from edge_sdk.simulate.runs.result import (
+from edge_sdk.simulation.clients.behaviour import ClientHabits
+from edge_sdk.simulation.clients.crowd import Crowd
+from edge_sdk.simulation.network.build import NetworkPlan, make_network
+from edge_sdk.simulation.network.checkpoint_pace import SavingPace
+from edge_sdk.simulation.network.checkpoints import Checkpoints, places_of
+from edge_sdk.simulation.processes.memory import keep_freed_memory, searching_rarely
+from edge_sdk.simulation.processes.ranks import Ranks
+from edge_sdk.simulation.runs.judged import Judges
+from edge_sdk.simulation.runs.node_envs import Envs, Kernels
+from edge_sdk.simulation.runs.plan import Prepared, Say, Simulation, describe, judges_of, origin, prepare
+from edge_sdk.simulation.runs.result import (
     Spent,
     count_numbers,
     describe_model,
@@ -35,7 +35,7 @@ from edge_sdk.simulate.runs.result import (
     make_result,
     write_model,
 )
-from edge_sdk.simulate.training.epochs import all_trained, describe_training
+from edge_sdk.simulation.training.epochs import all_trained, describe_training
 
 Line = Mapping[str, Any]
 METRICS = "metrics.jsonl"

@@ -29,8 +29,8 @@ from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.datasets.table import Rows
 from edge_sdk.replay.node_files import NodeFiles
-from edge_sdk.simulate.clients.numbered import NumberedClients, Shape, Tree, number_of
-from edge_sdk.simulate.clients.population import MOST_KEPT, ClientData, Part
+from edge_sdk.simulation.clients.numbered import NumberedClients, Shape, Tree, number_of
+from edge_sdk.simulation.clients.population import MOST_KEPT, ClientData, Part
 
 WHOSE, RESAMPLED = 43, 44
 """Purposes of random streams."""

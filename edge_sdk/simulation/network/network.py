@@ -19,10 +19,10 @@ from edge_sdk.contract import round as rounds
 from edge_sdk.contract.records import changed
 from edge_sdk.errors import AuscultError
 from edge_sdk.methods.shared.evaluation.evaluation import Evaluate, Finished
-from edge_sdk.simulate.clients.clients import Clients
-from edge_sdk.simulate.clients.crowd import Crowd
-from edge_sdk.simulate.network.exchange import ClientOutcome, Exchange
-from edge_sdk.simulate.sums.traffic import Traffic
+from edge_sdk.simulation.clients.clients import Clients
+from edge_sdk.simulation.clients.crowd import Crowd
+from edge_sdk.simulation.network.exchange import ClientOutcome, Exchange
+from edge_sdk.simulation.sums.traffic import Traffic
 
 Told = Callable[[str, Any, float], None]
 """Called with a node's name, what its role tells the application, and the time."""

@@ -24,7 +24,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from edge_sdk.errors import AuscultError, UsageError, say_reason
-from edge_sdk.simulate.processes.ray_rank import RayRank, Said
+from edge_sdk.simulation.processes.ray_rank import RayRank, Said
 
 RESTARTS = 3
 """How often the ranks are started again."""

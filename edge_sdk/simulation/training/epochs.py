@@ -29,7 +29,7 @@ from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.model.tensor_session import choose_form
 from edge_sdk.model.theta_tensors import ThetaTensor
 from edge_sdk.model.whole_batches import find_least
-from edge_sdk.simulate.processes.ranks import Ranks
+from edge_sdk.simulation.processes.ranks import Ranks
 
 EPOCH, STEP, COHORT = "epoch", "step", "cohort"
 CALLS = (EPOCH, STEP, COHORT)

@@ -15,8 +15,8 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract.method import NodeEnv, Role
 from edge_sdk.contract.records import changed, record
 from edge_sdk.contract.round import Policy
-from edge_sdk.simulate.clients.population import MOST_KEPT
-from edge_sdk.simulate.clients.states import ClientStates
+from edge_sdk.simulation.clients.population import MOST_KEPT
+from edge_sdk.simulation.clients.states import ClientStates
 from edge_sdk.wire.codec.codec import Codec
 
 

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.simulate.processes.links import RankGone
+from edge_sdk.simulation.processes.links import RankGone
 
 
 class Said(NamedTuple):

@@ -25,15 +25,15 @@ from edge_sdk.nodes.configuration.assembly import (
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, Family, HospitalParts
 from edge_sdk.nodes.kernels.split import load_model
 from edge_sdk.replay.node_files import CLOUD
-from edge_sdk.simulate.runs.plan import Prepared
-from edge_sdk.simulate.training.batched_clients import (
+from edge_sdk.simulation.runs.plan import Prepared
+from edge_sdk.simulation.training.batched_clients import (
     CohortGradient,
     CohortTraining,
     Steps,
     make_lockstep,
     make_training,
 )
-from edge_sdk.simulate.training.epochs import COHORT, EPOCH, EpochGradient, EpochGraphs, TrainingCalls, refusal
+from edge_sdk.simulation.training.epochs import COHORT, EPOCH, EpochGradient, EpochGraphs, TrainingCalls, refusal
 
 Kernels = Callable[[type], Mapping[str, Any]]
 """Type of an env -> the aggregator's kernels for it: `aggregator.kernels.kernels_for`."""

@@ -22,11 +22,11 @@ from edge_sdk.atomic import sync_to_disk, write_bytes, write_text
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract.records import changed
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.simulate.clients.states import Place
-from edge_sdk.simulate.network.build import BATCH, NetworkPlan
-from edge_sdk.simulate.network.network import Happening, SimulatedNetwork
-from edge_sdk.simulate.sums.light_uploads import Light, as_light, as_sent, ready_to_add, stand_in
-from edge_sdk.simulate.sums.tallies import written_out
+from edge_sdk.simulation.clients.states import Place
+from edge_sdk.simulation.network.build import BATCH, NetworkPlan
+from edge_sdk.simulation.network.network import Happening, SimulatedNetwork
+from edge_sdk.simulation.sums.light_uploads import Light, as_light, as_sent, ready_to_add, stand_in
+from edge_sdk.simulation.sums.tallies import written_out
 from edge_sdk.wire.codec.codec import Codec
 
 FORMAT = 1

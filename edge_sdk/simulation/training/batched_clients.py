@@ -21,8 +21,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.training.local import Gradient
 from edge_sdk.model.inputs import even_weights
 from edge_sdk.model.model import Model
-from edge_sdk.simulate.training.epochs import TrainingCalls, descend_singly, refusal
-from edge_sdk.simulate.training.lockstep import Lockstep
+from edge_sdk.simulation.training.epochs import TrainingCalls, descend_singly, refusal
+from edge_sdk.simulation.training.lockstep import Lockstep
 
 MOST = 64
 """Clients that train in one call, at most: their samples and activations are in memory together."""

@@ -18,9 +18,9 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.records import record
 from edge_sdk.errors import AuscultError
-from edge_sdk.simulate.clients.clients import Clients, Worked
-from edge_sdk.simulate.processes.ranks import Ranks
-from edge_sdk.simulate.sums.light_uploads import LightUploads, gather_lights, is_light, ready_to_add, stand_ins
+from edge_sdk.simulation.clients.clients import Clients, Worked
+from edge_sdk.simulation.processes.ranks import Ranks
+from edge_sdk.simulation.sums.light_uploads import LightUploads, gather_lights, is_light, ready_to_add, stand_ins
 from edge_sdk.wire.codec.codec import Codec
 
 

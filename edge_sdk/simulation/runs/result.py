@@ -22,9 +22,9 @@ from edge_sdk.replay.plan import is_split
 from edge_sdk.replay.result import describe_origin, describe_privacy, find_areas, find_choice, mean, natural
 from edge_sdk.replay.result import mean_accuracies as mean_over_devices
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
-from edge_sdk.simulate.runs.plan import Prepared, Say, Simulation, describe, origin
-from edge_sdk.simulate.sums.traffic import HOPS
-from edge_sdk.simulate.training.epochs import TrainingCalls
+from edge_sdk.simulation.runs.plan import Prepared, Say, Simulation, describe, origin
+from edge_sdk.simulation.sums.traffic import HOPS
+from edge_sdk.simulation.training.epochs import TrainingCalls
 
 Line = Mapping[str, Any]
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.errors import UsageError
-from edge_sdk.simulate.processes.links import connect
+from edge_sdk.simulation.processes.links import connect
 
 Counts = npt.NDArray[np.int64]
 

@@ -20,7 +20,7 @@ from edge_sdk.algebra.arrays import ANY, Tensor, Theta
 from edge_sdk.methods.shared.aggregation.gather import Sum, add_split
 from edge_sdk.methods.shared.aggregation.guard import Measure, measure_of
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
-from edge_sdk.simulate.sums.open_sums import OpenSum, open_sum
+from edge_sdk.simulation.sums.open_sums import OpenSum, open_sum
 
 Wholes = Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]
 Numbers = Annotated[npt.NDArray[np.float64], Tensor((ANY, ANY), "float64")]

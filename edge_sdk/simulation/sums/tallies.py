@@ -16,8 +16,8 @@ import numpy as np
 from edge_sdk.contract.method import NodeEnv, Role, Step
 from edge_sdk.methods.shared.aggregation.gather import MANY, Integers, Tally, carried
 from edge_sdk.methods.shared.aggregation.guard import Guard
-from edge_sdk.simulate.processes.ranks import Ranks
-from edge_sdk.simulate.sums.open_sums import OpenSum
+from edge_sdk.simulation.processes.ranks import Ranks
+from edge_sdk.simulation.sums.open_sums import OpenSum
 
 
 def with_tallies(value: Any, change: Callable[[Tally], Tally]) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import assigned
-from edge_sdk.simulate.clients.behaviour import Behaviour, behaviour_of
-from edge_sdk.simulate.runs.plan import Simulation
+from edge_sdk.simulation.clients.behaviour import Behaviour, behaviour_of
+from edge_sdk.simulation.runs.plan import Simulation
 
 OWN = ("deadline", "quorum", "cohort", "shift")
 BEHAVE = "behave."

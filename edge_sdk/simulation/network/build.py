@@ -19,15 +19,15 @@ from edge_sdk.contract.records import changed
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.assembly import TOLD
-from edge_sdk.simulate.clients.clients import Clients, RunAll
-from edge_sdk.simulate.clients.crowd import Crowd
-from edge_sdk.simulate.clients.population import MOST_KEPT
-from edge_sdk.simulate.clients.states import ClientStates, Place
-from edge_sdk.simulate.network.exchange import ClientOutcome, Exchange, RankOutcomes
-from edge_sdk.simulate.network.network import SimulatedNetwork, Told
-from edge_sdk.simulate.processes.ranks import Ranks
-from edge_sdk.simulate.sums.tallies import closing_together
-from edge_sdk.simulate.sums.traffic import Traffic
+from edge_sdk.simulation.clients.clients import Clients, RunAll
+from edge_sdk.simulation.clients.crowd import Crowd
+from edge_sdk.simulation.clients.population import MOST_KEPT
+from edge_sdk.simulation.clients.states import ClientStates, Place
+from edge_sdk.simulation.network.exchange import ClientOutcome, Exchange, RankOutcomes
+from edge_sdk.simulation.network.network import SimulatedNetwork, Told
+from edge_sdk.simulation.processes.ranks import Ranks
+from edge_sdk.simulation.sums.tallies import closing_together
+from edge_sdk.simulation.sums.traffic import Traffic
 from edge_sdk.wire.codec.codec import Codec
 
 BATCH = 2**40

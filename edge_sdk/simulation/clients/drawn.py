@@ -22,8 +22,8 @@ from edge_sdk.replay.cohorts.datasets import Dealing, name_inputs, set_apart
 from edge_sdk.replay.datasets import DATASETS, Table, hold_out, hold_out_of, load, standardise
 from edge_sdk.replay.datasets.partition import parse_number
 from edge_sdk.replay.datasets.table import Floats, Labels, Rows
-from edge_sdk.simulate.clients.numbered import NumberedClients, Shape, Tree, number_of
-from edge_sdk.simulate.clients.population import ClientData, Part
+from edge_sdk.simulation.clients.numbered import NumberedClients, Shape, Tree, number_of
+from edge_sdk.simulation.clients.population import ClientData, Part
 
 MIX, ROWS, SHIFT = 40, 41, 42
 """Purposes of random streams."""
