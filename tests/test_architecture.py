@@ -27,6 +27,7 @@ WORKSTATION = {
     "sklearn": "edge_sdk.replay.neighbours.fitted",
     "tensorboard": "edge_sdk.replay.reports.tensorboard",
     "mlflow": "edge_sdk.replay.reports.mlflow_runs",
+    "cloudpickle": "edge_sdk.research.simulate edge_sdk.research.worker",
     "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key "
     "edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
 }
@@ -76,6 +77,7 @@ METHODS_STDLIB = {
     "re",
     "enum",
     "statistics",
+    "inspect",
 }
 IMPURE = {
     "time",

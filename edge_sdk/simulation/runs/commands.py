@@ -53,6 +53,8 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     calls = "calls in which clients train: of onnxruntime for each epoch, where that gives the same bits, or for each "
     calls += "step; or of torch for many clients, on a GPU where there is one: rounded otherwise (epoch)"
     command.add_argument("--calls", choices=("epoch", "step", "cohort"), default="epoch", help=calls)
+    keep = "write the models of each client that judges them into DIR/models, as a device keeps them"
+    command.add_argument("--keep-models", action="store_true", help=keep)
     svt = "singular value thresholding: full decompositions, or fast where that is shown to be as exact (full)"
     command.add_argument("--svt", choices=("full", "fast"), default="full", help=svt)
     ray = "start N ranks with Ray, on this machine or on the cluster at RAY_ADDRESS, in place of torchrun; needs --out"
@@ -169,6 +171,7 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
         targets=TARGETS if options.target is None else tuple(float(text) for text in options.target.split(",")),
         save_every=options.save_every,
         calls=options.calls,
+        keep_models=options.keep_models,
     )
 
 

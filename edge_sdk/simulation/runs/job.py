@@ -39,6 +39,8 @@ from edge_sdk.simulation.training.epochs import all_trained, describe_training
 
 Line = Mapping[str, Any]
 METRICS = "metrics.jsonl"
+MODELS = "models"
+"""Folder of the models of clients, where they are kept."""
 
 
 def simulate(
@@ -103,7 +105,7 @@ class Course:
         """Makes the network, or puts it where the last checkpoint was."""
         keep_freed_memory()
         run, seed = self.prepared.run, self.job.replay.seed
-        self.judges = Judges(self.envs)
+        self.judges = Judges(self.envs, self.job.replay.out / MODELS if self.job.keep_models else None)
         tree = self.prepared.population.tree
         judges = judges_of(self.job, sum(map(len, tree.values())))
         crowd = Crowd(tree, ClientHabits(self.job.behaviour, seed), seed, judges, self.prepared.draws)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.daemon.device_service import compute_accuracies, measure_density
 from edge_sdk.nodes.kernels.own_windows import features_of
+from edge_sdk.nodes.models.kept_models import KeptModels, save
 from edge_sdk.nodes.models.working_model import ENSEMBLE
 from edge_sdk.simulation.clients.clients import Worked
 from edge_sdk.simulation.clients.population import ClientData, Part
@@ -26,10 +28,14 @@ Written = dict[str, Any]
 
 
 class Judges:
-    """What the judging clients of one rank have said last, by name."""
+    """What the judging clients of one rank have said last, by name.
 
-    def __init__(self, envs: Envs) -> None:
-        self.envs = envs
+    Args:
+        models: folder for their models; None: these are not kept.
+    """
+
+    def __init__(self, envs: Envs, models: Path | None = None) -> None:
+        self.envs, self.models = envs, models
         self.written: dict[str, Written] = {}
 
     def note(self, name: str, hospital: str, worked: Worked) -> None:
@@ -40,6 +46,14 @@ class Judges:
         models = next((m for m in worked.told if isinstance(m, Models)), None)
         if scores is not None and models is not None:
             self.written[name] = self.describe(name, hospital, scores.sums, models)
+            if self.models is not None:
+                self.keep(self.models / f"{name}.npz", name, models)
+
+    def keep(self, path: Path, name: str, found: Models) -> None:
+        """Writes a client's models as its device would keep them."""
+        bundle = self.envs.model(name, "device").sha256
+        classes = self.envs.prepared.run.classes
+        save(path, KeptModels(found.models, {}, True, found.ensemble, classes, bundle))
 
     def describe(self, name: str, hospital: str, sums: Mapping[str, float], found: Models) -> Written:
         """The object that `nodes.device_service` writes, as far as it makes sense here."""

@@ -55,6 +55,7 @@ class Simulation:
         calls: "epoch": a client makes all steps of an epoch in one call of onnxruntime, where that gives the same bits;
             "step": one by one; "cohort": with those of other clients on torch, within rounding of that
             (training/batched_clients.py).
+        keep_models: the models of each client that judges them are written into models/, a file for each.
     """
 
     replay: Replay
@@ -68,6 +69,7 @@ class Simulation:
     targets: tuple[float, ...] = TARGETS
     save_every: float = 30.0
     calls: str = EPOCH
+    keep_models: bool = False
 
     def __post_init__(self) -> None:
         for name in ("clients", "cohort", "quorum"):
