@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+MOST = 500
+"""Folders of one kind that are kept."""
 LIBRARIES = ("numpy", "onnxruntime", "torch", "scikit-learn")
 """Libraries whose versions decide the last bits of a result."""
 
@@ -28,6 +30,7 @@ def keep_folder(kind: str, digest: str, write: Callable[[Path], None]) -> Path:
     """A folder with this content; written if it is not there yet, and then in one step."""
     target = cache_of(kind) / digest[:32]
     if target.is_dir():
+        os.utime(target)
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(mkdtemp(prefix=".part-", dir=target.parent))
@@ -41,6 +44,13 @@ def keep_folder(kind: str, digest: str, write: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return target
+
+
+def drop_old(kind: str, most: int = MOST) -> None:
+    """Removes the folders of one kind that nobody has asked for the longest, where there are very many."""
+    every = sorted(cache_of(kind).iterdir(), key=lambda path: path.stat().st_mtime) if cache_of(kind).is_dir() else []
+    for path in every[: max(0, len(every) - most)]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @cache

@@ -17,7 +17,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.replay.data_hash import hash_data
 from edge_sdk.research.asked import nearest, option_arguments, read_command, settings_arguments
-from edge_sdk.research.cache import cache_of, hash_code, hash_own_modules
+from edge_sdk.research.cache import cache_of, drop_old, hash_code, hash_own_modules
 from edge_sdk.research.fleet import Fleet
 from edge_sdk.research.modules import bundle_of
 from edge_sdk.research.processes import play_all
@@ -94,6 +94,10 @@ def simulate(
         missing = [job for job in jobs.values() if not (cache and read_result(job[1]))]
         for _, out in missing:
             shutil.rmtree(out, ignore_errors=True)
+        for _, out in jobs.values():
+            if out.is_dir():
+                os.utime(out)
+        drop_old("runs")
         if missing:
             play_all(missing, min(workers or os.cpu_count() or 1, len(missing)), file, make_bar(progress))
     results = [read_result(out) or {} for _, out in jobs.values()]

@@ -1,0 +1,28 @@
+"""A method of your own, in plain functions, beside others on the same data and seeds.
+
+It is Ditto (Li et al., ICML 2021): each device trains the shared model w, and a model v of its own that is held near w.
+"""
+
+import edge_sdk as auscult
+
+OTHERS = [
+    "fedavg", "perfedavg", "scaffold", "fedper", "fedrep", "fedbabu", "apfl", "feddyn", "fedala", "fedslr",
+]  # fmt: skip
+
+
+def local(device, w, own):
+    v = w if own is None else own
+    s = device.settings
+    return device.sgd(w), device.sgd(v, epochs=s.personal_epochs, near=w, pull=s.nearness)
+
+
+mine = auscult.method("my-ditto", local=local, settings={"nearness": 0.1, "personal_epochs": 5, "local_epochs": 5})
+
+data = auscult.Fleet.dataset("breast-cancer", devices=3, samples=20)
+play = dict(rounds=20, seeds=3, plain=True)  # plain: the methods by themselves
+runs = [auscult.simulate(data, method, **play) for method in [mine, *OTHERS]]
+found = auscult.compare(*runs)
+for name, models in found.differences.items():
+    if "personalised" in models:
+        d = models["personalised"]
+        print(f"{name:10} {100 * d['mean']:+5.1f} points [{100 * d['low']:+.1f}, {100 * d['high']:+.1f}] against mine")
