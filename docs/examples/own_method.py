@@ -19,7 +19,7 @@ def local(device, w, own):
 mine = auscult.method("my-ditto", local=local, settings={"nearness": 0.1, "personal_epochs": 5, "local_epochs": 5})
 
 data = auscult.Fleet.dataset("breast-cancer", devices=3, samples=20)
-play = dict(rounds=20, seeds=3, plain=True)  # plain: the methods by themselves
+play = dict(rounds=20, seeds=3, plain=True, neighbours=0)  # the methods by themselves, without anything beside them
 runs = [auscult.simulate(data, method, **play) for method in [mine, *OTHERS]]
 found = auscult.compare(*runs)
 for name, models in found.differences.items():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from edge_sdk.arguments import nearest
 from edge_sdk.errors import UsageError
 from edge_sdk.simulation.runs.commands import add_simulate
 
@@ -100,9 +100,3 @@ def written(value: Any) -> str:
 def is_float(value: Any) -> bool:
     """Says if a number is one with a point, of Python or of numpy."""
     return hasattr(value, "__float__") and not hasattr(value, "__index__")
-
-
-def nearest(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    """The word that was perhaps meant, as the end of a sentence; "": none is near."""
-    found = difflib.get_close_matches(name, list(known), 1)
-    return f"; perhaps {found[0]}" if found else ""

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from edge_sdk.arguments import nearest
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.model import Model
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.research.asked import nearest
 from edge_sdk.research.cache import keep_folder
 from edge_sdk.research.fleet import Fleet
 

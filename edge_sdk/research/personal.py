@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.arguments import nearest
 from edge_sdk.errors import UsageError
 from edge_sdk.model.inputs import Data
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.predictions import Predictions
 from edge_sdk.nodes.models.working_model import WorkingModel
-from edge_sdk.research.asked import nearest
 
 MODELS = "models"
 

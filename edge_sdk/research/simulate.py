@@ -12,11 +12,12 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+from edge_sdk.arguments import nearest
 from edge_sdk.contract.method import Method
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.replay.data_hash import hash_data
-from edge_sdk.research.asked import nearest, option_arguments, read_command, settings_arguments
+from edge_sdk.research.asked import option_arguments, read_command, settings_arguments
 from edge_sdk.research.cache import cache_of, drop_old, hash_code, hash_own_modules
 from edge_sdk.research.fleet import Fleet
 from edge_sdk.research.modules import bundle_of

@@ -18,7 +18,9 @@ pytest.importorskip("cloudpickle", reason="a method of one's own goes to a proce
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 SHORTER = {
-    r"rounds=\d+": "rounds=2, neighbours=0",
+    r"rounds=\d+(?!.*neighbours)": "rounds=2, neighbours=0",
+    r"rounds=\d+": "rounds=2",
+    r"simulate\(data\)": "simulate(data, rounds=2, neighbours=0)",
     r"seeds=\d+": "seeds=2",
     r"devices=6, minutes=6": "devices=3, minutes=3",
     r"(?s)OTHERS = \[.*?\]": 'OTHERS = ["ditto"]',
