@@ -57,6 +57,9 @@ class Catalogue(Mapping[str, Method]):
 
     Args:
         places: name -> module below edge_sdk.methods, and the constant in it.
+
+    >>> METHODS["ditto"].settings(nearness=0.5).nearness
+    0.5
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:

@@ -19,6 +19,12 @@ class ResultsCompared:
 
     Attributes:
         runs: in the order in which they were given, each with a name that no other has.
+
+    >>> import edge_sdk as auscult
+    >>> data = auscult.Fleet.dataset("breast-cancer", devices=2)
+    >>> run = auscult.simulate(data, "fedavg", rounds=2, hospitals=2, neighbours=0, progress=False)
+    >>> auscult.compare(one=run, two=run).differences["two"]["global"]["mean"]
+    0.0
     """
 
     def __init__(self, runs: Sequence[FinishedRun]) -> None:

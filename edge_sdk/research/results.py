@@ -157,6 +157,12 @@ def load(path: str | Path) -> Results:
 
     Raises:
         UsageError: there is no result, or one of another version.
+
+    >>> import edge_sdk as auscult
+    >>> data = auscult.Fleet.dataset("breast-cancer", devices=2)
+    >>> run = auscult.simulate(data, "fedavg", rounds=2, hospitals=2, neighbours=0, progress=False)
+    >>> load(run.save("study")).accuracy == run.accuracy
+    True
     """
     folder = Path(path)
     found = read_run(folder)
