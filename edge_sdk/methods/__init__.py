@@ -84,6 +84,9 @@ class Catalogue(Mapping[str, Method]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def __repr__(self) -> str:
+        return f"{len(self)} methods: {', '.join(self)}"
+
     @cached_property
     def plugins(self) -> Mapping[str, EntryPoint]:
         """Name -> entry point of another package; looked for when a name is none of ours. Ours cannot be replaced."""

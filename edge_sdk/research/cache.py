@@ -63,10 +63,17 @@ def hash_code() -> str:
         except importlib.metadata.PackageNotFoundError:
             continue
     for package in ("edge_sdk", "edge_sdk.models", "edge_sdk.hardware", "aggregator"):
-        spec = importlib.util.find_spec(package)
-        for place in () if spec is None else spec.submodule_search_locations or ():
-            for file in sorted(Path(place).rglob("*.py")):
-                found.update(file.read_bytes())
+        found.update(hash_package(package).encode())
+    return found.hexdigest()
+
+
+def hash_package(name: str) -> str:
+    """SHA-256 of the sources of a package, or of a module that is one file; of nothing where there is none."""
+    found, spec = hashlib.sha256(), importlib.util.find_spec(name)
+    places = [] if spec is None else [*(spec.submodule_search_locations or ()), *filter(None, [spec.origin])]
+    for place in map(Path, places):
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place] if place.is_file() else []:
+            found.update(file.read_bytes())
     return found.hexdigest()
 
 

@@ -18,7 +18,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.replay.data_hash import hash_data
 from edge_sdk.research.asked import option_arguments, read_command, settings_arguments
-from edge_sdk.research.cache import cache_of, drop_old, hash_code, hash_own_modules
+from edge_sdk.research.cache import cache_of, drop_old, hash_code, hash_own_modules, hash_package
 from edge_sdk.research.fleet import Fleet
 from edge_sdk.research.modules import bundle_of
 from edge_sdk.research.processes import play_all
@@ -140,13 +140,14 @@ def jobs_of(common: Sequence[str], seeds: Sequence[int], method: str) -> Jobs:
         UsageError: the command does not know an option or its value.
     """
     read_command([*common, "--seed=0"])
-    own = hash_own_modules() if method or is_foreign(common) else ""
+    package = package_of(common)
+    own = [hash_own_modules(), hash_package(package) if package else ""] if method or package else []
     bundles = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in files_of(common, "--bundle=")]
     bundles += [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in files_of(common, "--settings=")]
     found = {}
     for seed in seeds:
         line = [*common, f"--seed={seed}"]
-        told = [*line, hash_data(common[1]), *bundles, hash_code(), method, own]
+        told = [*line, hash_data(common[1]), *bundles, hash_code(), method, *own]
         digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
         found[seed] = line, cache_of("runs") / digest[:32]
     cache_of("runs").mkdir(parents=True, exist_ok=True)
@@ -159,10 +160,13 @@ def files_of(arguments: Sequence[str], option: str) -> list[str]:
     return [path for path in found if Path(path).is_file()]
 
 
-def is_foreign(arguments: Sequence[str]) -> bool:
-    """Says if the method is from another package, whose code is not in the hash of ours."""
+def package_of(arguments: Sequence[str]) -> str:
+    """The package of the method that arguments name, where its code is not ours; "": it is, or none is named."""
     named = next((one.removeprefix("--method=") for one in arguments if one.startswith("--method=")), "")
-    return bool(named) and named not in METHODS.places
+    if named in METHODS.places or named not in METHODS.plugins:
+        return ""
+    METHODS[named]  # what it loads is then among the loaded modules
+    return METHODS.plugins[named].module.partition(".")[0]
 
 
 @contextmanager
