@@ -13,7 +13,9 @@ from edge_sdk.replay.reports.page import STYLE, part_of_rounds
 DRAWN = ("personalised", "companion", "global")
 """Models of a comparison that have curves."""
 BOX = "&{font:14px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);padding:.8rem 1rem;border-radius:8px}"
-LAST = "&>style+h2{margin-top:0}& table{margin:0;border:0;color:inherit;font:inherit}& tr{background:none!important}"
+LAST = "&>style+h2{margin-top:0}&.auscult .text{text-align:left}& tr{background:none!important}"
+TABLE = "&.auscult table{margin:0;border:0;color:inherit;font:inherit;table-layout:auto}"
+"""A notebook has rules for tables, which must not hold here."""
 NARROW = "@media(max-width:700px){.wide td:first-child{white-space:normal;min-width:8em}}"
 
 
@@ -46,13 +48,14 @@ def show_comparison(runs: Sequence[FinishedRun]) -> str:
 
 
 def without_repeats(found: Mapping[str, Any]) -> dict[str, Any]:
-    """A comparison in which a model that no method decides stands once, with the first run that has it so."""
+    """A comparison in which what several runs say alike stands once: models that no method decides, and verdicts."""
     seen: list[tuple[str, Any]] = []
-    kept = []
+    kept: list[dict[str, Any]] = []
     for run in found["runs"]:
         own = {k: v for k, v in run["models"].items() if k not in SHARED or (k, v) not in seen}
         seen += [*run["models"].items()]
-        kept.append({**run, "models": own})
+        told = "" if any(run["verdict"] == other["verdict"] for other in kept) else run["verdict"]
+        kept.append({**run, "models": own, "verdict": told})
     return {**found, "runs": kept}
 
 
@@ -65,4 +68,4 @@ def own_style() -> str:
     """The rules of a report's page, as nested rules of one element."""
     variables, _, rest = STYLE.partition("body{")
     rules = rest.partition("h2{")[2].partition("@media print")[0]
-    return f"{variables.replace(':root', '&')}{BOX}h2{{{rules}{LAST}{NARROW}".replace("\n", "")
+    return f"{variables.replace(':root', '&')}{BOX}h2{{{rules}{LAST}{TABLE}{NARROW}".replace("\n", "")
