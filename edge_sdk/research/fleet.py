@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,8 @@ class Fleet:
             return cls.from_arrays(arrays, held_out, validation)
         digest, write = write_recordings(columns, by, label, time)
         folder = keep_folder("fleets", digest, write)
-        return cls.from_traces(folder, held_out=held_out, validation=validation, **options)
+        found = cls.from_traces(folder, held_out=held_out, validation=validation, **options)
+        return replace(found, origin="from a table of readings")
 
     @classmethod
     def from_traces(cls, folder: str | Path, **options: Any) -> Fleet:

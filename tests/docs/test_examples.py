@@ -22,6 +22,7 @@ SHORTER = {
     r"rounds=\d+": "rounds=2",
     r"simulate\(data\)": "simulate(data, rounds=2, neighbours=0)",
     r"seeds=\d+": "seeds=2",
+    r"in \(1000, 100, 10\)": "in (10,)",
     r"devices=6, minutes=6": "devices=3, minutes=3",
     r"(?s)OTHERS = \[.*?\]": 'OTHERS = ["ditto"]',
     r'\("fedavg", "ditto", "fedslr"\)': '("fedavg", "ditto")',
@@ -32,6 +33,8 @@ SAYS = {
     "own_method": r"ditto +\+0\.0 points \[\+0\.0, \+0\.0\] against mine",
     "from_traces": r"report recommended/report\.html",
     "study": r"\\bottomrule",
+    "epsilon": r"epsilon 10 +[+-]\d+\.\d points",
+    "device_app": r"predicted \w+ 0\.\d+ by the model initial\nlabelled [1-9]\d* windows as \w+",
 }
 """Example -> what it must print. Ditto written again is Ditto to the bit where the settings are those recommended."""
 LEAVES = {
@@ -46,7 +49,7 @@ def shortened(text: str) -> str:
     return text
 
 
-LONG = ("own_network", "from_traces")
+LONG = ("own_network", "from_traces", "epsilon", "study")
 
 
 def marked(path: Path) -> Any:

@@ -7,6 +7,7 @@ import pytest
 
 import edge_sdk as auscult
 from edge_sdk.data.samples import read_samples
+from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.research.parts import split_rows
 
 X, Y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
@@ -30,6 +31,12 @@ def test_the_last_of_each_class_are_held_out_and_those_before_are_for_choices():
 def test_a_split_of_ones_own_stays():
     found = stored(auscult.Fleet.from_arrays({"ann": (X[:15], Y[:15], X[15:], Y[15:])}, validation=0), "ann")
     assert found.held_out.x.tolist() == X[15:].tolist() and found.validation is None and len(found.train) == 15
+
+
+@pytest.mark.parametrize("validation", [0, 0.2])
+def test_a_cohort_knows_whether_there_are_samples_to_choose_by(validation):
+    fleet = auscult.Fleet.from_arrays({"ann": (X, Y)}, validation=validation)
+    assert form_cohort(fleet.data, 3, 0, fleet.options).chooses == (validation > 0)
 
 
 @pytest.mark.parametrize("count", range(1, 12))
@@ -90,7 +97,7 @@ def test_a_table_of_readings_is_cut_into_windows():
         "what": np.tile(np.repeat(["sit", "walk", "sit", "walk"], n // 4), 2),
     }
     fleet = auscult.Fleet.from_frame(table, by="who", label="what", time="t", window=32, stride=32)
-    assert fleet.summary == "2 devices in 2 hospitals, 2 classes, 32 Hz"
+    assert repr(fleet) == "Fleet of 2 devices in 2 hospitals, 2 classes, 32 Hz (from a table of readings)"
     with pytest.raises(auscult.UsageError, match="window is for recordings"):
         auscult.Fleet.from_frame(table, by="who", label="what", window=32)
 
