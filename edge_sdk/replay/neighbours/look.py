@@ -96,7 +96,7 @@ def look_round(source: NeighbourSource, most: int, seed: int, say: Say) -> Seen:
         model=model,
         alone=source.alone and network is None,
     )
-    found = find_neighbours(asked)
+    found = find_neighbours(asked, say)
     told = describe_neighbours(found, network, len(names), time.monotonic() - began)
     return {"told": {**told, "state": COMPUTED}, "rows": rows_of(found, network, source.written, source.classes)}
 
