@@ -88,7 +88,7 @@ def machine() -> dict[str, Any]:
 # The parts --------------------------------------------------------------------------------------------------------
 def tests(args: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
-    command += ["tests/aggregator", "tests/simulate/test_together.py", "--ignore", "tests/aggregator/service"]
+    command += ["tests/aggregator", "tests/simulation/test_together.py", "--ignore", "tests/aggregator/service"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
     said = ended.stdout.strip().splitlines()
     if ended.returncode:

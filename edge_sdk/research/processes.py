@@ -13,7 +13,6 @@ from pathlib import Path
 
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.research.progress import Bar, rounds_of
-from edge_sdk.research.worker import METHOD
 from edge_sdk.simulation.runs.commands import ONE_THREAD
 
 MISUSED = 2
@@ -41,23 +40,22 @@ class Running:
         return self.process is not None and self.process.poll() is not None
 
 
-def play_all(jobs: Sequence[tuple[Sequence[str], Path]], workers: int, method: Path | None, bar: Bar) -> None:
+def play_all(jobs: Sequence[tuple[Sequence[str], Path]], workers: int, method: bytes, bar: Bar) -> None:
     """Plays command lines, each into a directory. An error or Ctrl-C ends all of them.
 
     Args:
-        method: file of a method that the user has written.
+        method: that the user has written, for standard input; empty: it has a name.
 
     Raises:
         UsageError: something that was asked for cannot be used. AuscultError: a run has failed.
     """
     runs = [Running([*arguments, f"--out={out}"], out) for arguments, out in jobs]
     environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    environment |= {METHOD: str(method)} if method else {}
     try:
         while not all(run.is_over for run in runs):
             busy = [run for run in runs if run.process is not None and not run.is_over]
             for run in [run for run in runs if run.process is None][: max(0, workers - len(busy))]:
-                begin(run, environment)
+                begin(run, environment, method)
             time.sleep(PAUSE)
             bar.show([rounds_of(run.out) for run in runs])
             for run in runs:
@@ -67,11 +65,16 @@ def play_all(jobs: Sequence[tuple[Sequence[str], Path]], workers: int, method: P
         bar.close()
 
 
-def begin(run: Running, environment: dict[str, str]) -> None:
-    """Starts the process of a run."""
+def begin(run: Running, environment: dict[str, str], method: bytes) -> None:
+    """Starts the process of a run, and hands it its method."""
     command = [sys.executable, "-m", "edge_sdk.research.worker", *run.arguments]
     with run.log.open("wb") as log:
-        run.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        run.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment
+        )
+    if run.process.stdin is not None:
+        with suppress(BrokenPipeError), run.process.stdin as pipe:  # one that has ended says why in its log
+            pipe.write(method)
 
 
 def check(run: Running) -> None:

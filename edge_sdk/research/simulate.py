@@ -6,10 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 from edge_sdk.arguments import nearest
@@ -90,17 +88,17 @@ def simulate(
         *(["--plain"] if plain else []),
         *option_arguments({**fleet.options, **options}),
     ]  # fmt: skip
-    with file_of(own) as (file, digest):
-        jobs = jobs_of(common, seeds_of(seeds), digest)
-        missing = [job for job in jobs.values() if not (cache and read_result(job[1]))]
-        for _, out in missing:
-            shutil.rmtree(out, ignore_errors=True)
-        for _, out in jobs.values():
-            if out.is_dir():
-                os.utime(out)
-        drop_old("runs")
-        if missing:
-            play_all(missing, min(workers or os.cpu_count() or 1, len(missing)), file, make_bar(progress))
+    written = b"" if own is None else written_down(own)
+    jobs = jobs_of(common, seeds_of(seeds), hashlib.sha256(written).hexdigest() if written else "")
+    missing = [job for job in jobs.values() if not (cache and read_result(job[1]))]
+    for _, out in missing:
+        shutil.rmtree(out, ignore_errors=True)
+    for _, out in jobs.values():
+        if out.is_dir():
+            os.utime(out)
+    drop_old("runs")
+    if missing:
+        play_all(missing, min(workers or os.cpu_count() or 1, len(missing)), written, make_bar(progress))
     results = [read_result(out) or {} for _, out in jobs.values()]
     return Results(name or results[0]["method"], results, [out for _, out in jobs.values()])
 
@@ -169,26 +167,17 @@ def package_of(arguments: Sequence[str]) -> str:
     return METHODS.plugins[named].module.partition(".")[0]
 
 
-@contextmanager
-def file_of(method: Method | None) -> Iterator[tuple[Path | None, str]]:
-    """A file with a method that the user has written, for the processes of its runs; and the hash of the file.
+def written_down(method: Method) -> bytes:
+    """A method that the user has written, for processes of his own: never for a file or a peer.
 
     Raises:
-        UsageError: the method cannot be written down, or its name is taken.
+        UsageError: its name is taken, or its functions use what no other process can have.
     """
-    if method is None:
-        yield None, ""
-        return
     import cloudpickle
 
     METHODS.check_name(method.name)
     try:
-        data = cloudpickle.dumps(method)
+        return bytes(cloudpickle.dumps(method))
     except Exception as error:
-        raise UsageError(
-            f"method {method.name}: its functions use something that no other process can have: {error}"
-        ) from error
-    with NamedTemporaryFile(suffix=".method") as file:  # for its owner alone
-        file.write(data)
-        file.flush()
-        yield Path(file.name), hashlib.sha256(data).hexdigest()
+        why = f"its functions use something that no other process can have: {error}"
+        raise UsageError(f"method {method.name}: {why}") from error

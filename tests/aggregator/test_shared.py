@@ -17,7 +17,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.methods.fedal import discriminator
 from edge_sdk.methods.shared.aggregation.server import low_rank
-from tests.simulate.threads import on_all, thread_ranks
+from tests.simulation.threads import on_all, thread_ranks
 
 LAYOUT = layout_of(
     ("a", (32, 8, 3, 3), "conv"), ("b", (8,), "bias"), ("c", (80, 90), "linear"), ("d", (9, 4), "linear")

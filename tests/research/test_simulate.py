@@ -141,8 +141,8 @@ def test_ctrl_c_ends_what_it_has_begun(patients, monkeypatch):
     begun = []
     begin = processes.begin
 
-    def note(run, environment):
-        begin(run, environment)
+    def note(run, *given):
+        begin(run, *given)
         begun.append(run)
 
     def interrupt(*_):

@@ -19,7 +19,7 @@ from edge_sdk.simulation.clients.crowd import Crowd
 from edge_sdk.simulation.processes.ranks import OneRank
 from tests.methods.problems import DEVICES, TREE
 from tests.methods.test_contract import settings_of
-from tests.simulate.threads import network_of, on_all, outcome_of, thread_ranks
+from tests.simulation.threads import network_of, on_all, outcome_of, thread_ranks
 
 MANY = np.array([identify(f"c{i}") for i in range(20_000)], np.uint64)
 

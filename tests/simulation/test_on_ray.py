@@ -21,8 +21,8 @@ from edge_sdk.simulation.processes import on_ray
 from edge_sdk.simulation.processes.links import RankGone
 from edge_sdk.simulation.processes.on_ray import Ends, Seat, find_seats
 from edge_sdk.simulation.processes.ray_rank import RayRank, Said
-from tests.simulate.test_job import ROOT, path_here
-from tests.simulate.test_processes import OPTIONS, check_same
+from tests.simulation.test_job import ROOT, path_here
+from tests.simulation.test_processes import OPTIONS, check_same
 
 
 def ray_node(name: str, address: str, **resources: float) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def run(out: Path, *more: str, module: tuple[str, ...] = ("edge_sdk.cli",), **va
 @pytest.mark.long
 def test_a_rank_that_ray_started_and_that_is_killed_costs_its_current_round(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="it starts the ranks")
-    code, said = run(tmp_path / "two", "--ray", "2", module=("tests.simulate.dying", "1", "5"))
+    code, said = run(tmp_path / "two", "--ray", "2", module=("tests.simulation.dying", "1", "5"))
     assert code == 0, said
     assert "rank 1 has died" in said
     found = re.search(r"going on after (\d+) answers of clients", said)

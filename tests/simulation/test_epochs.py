@@ -18,8 +18,8 @@ from edge_sdk.model.model import Model
 from edge_sdk.models.derive.epoch import find_parts
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
 from edge_sdk.simulation.training.epochs import EpochGradient, EpochGraphs, TrainingCalls
-from tests.simulate.jobs import job_of, play
-from tests.simulate.test_job import model_of, without_times
+from tests.simulation.jobs import job_of, play
+from tests.simulation.test_job import model_of, without_times
 
 SAMPLES = 23
 

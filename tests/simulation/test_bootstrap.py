@@ -23,9 +23,9 @@ from edge_sdk.simulation.clients import bootstrap
 from edge_sdk.simulation.clients.bootstrap import BootstrappedClients, choose_devices, find_blocks, resample
 from edge_sdk.simulation.clients.clients import Clients
 from edge_sdk.simulation.clients.numbered import make_tree
-from tests.simulate.jobs import job_of, play
-from tests.simulate.test_job import fail_after, model_of, without_times
-from tests.simulate.threads import on_all, thread_ranks
+from tests.simulation.jobs import job_of, play
+from tests.simulation.test_job import fail_after, model_of, without_times
+from tests.simulation.threads import on_all, thread_ranks
 
 PERSONS, SAMPLES, RATE = 3, 192, 32
 BEGAN = datetime(2020, 1, 1)

@@ -29,7 +29,7 @@ from edge_sdk.simulation.training.batched_clients import (
 )
 from edge_sdk.simulation.training.epochs import TrainingCalls
 from tests.processors import PROCESSORS
-from tests.simulate.jobs import job_of, play
+from tests.simulation.jobs import job_of, play
 
 SIZES = (23, 20, 7)
 """Samples of three clients, so that these make different numbers of steps, and of different sizes."""

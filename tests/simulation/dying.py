@@ -1,6 +1,6 @@
 """`auscult`, of which one rank kills itself (SIGKILL) after some rounds of its first life: no test has to be in time.
 
-python -m tests.simulate.dying RANK ROUNDS simulate ...     started by torchrun; or, with --ray, by itself
+python -m tests.simulation.dying RANK ROUNDS simulate ...     started by torchrun; or, with --ray, by itself
 """
 
 from __future__ import annotations

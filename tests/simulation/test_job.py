@@ -25,8 +25,8 @@ from edge_sdk.replay.tuning.memory import play as play_in_memory
 from edge_sdk.replay.tuning.memory import prepare as prepare_in_memory
 from edge_sdk.simulation.processes.ranks import TorchRanks
 from edge_sdk.simulation.runs.commands import share_kernels
-from tests.simulate.jobs import job_of, no_kernels, play
-from tests.simulate.threads import on_all, thread_ranks
+from tests.simulation.jobs import job_of, no_kernels, play
+from tests.simulation.threads import on_all, thread_ranks
 
 ROOT = Path(__file__).parents[2]
 TIMES = ("time", "clock")
@@ -59,7 +59,7 @@ def test_devices_of_a_replay_reach_what_they_reach_there(tmp_path, method):
 def test_killed_it_goes_on_where_it_was(tmp_path, method):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     expected = play(job_of(whole, clients=40, cohort=8, method=method))
-    command = [sys.executable, "-m", "tests.simulate.jobs", str(killed), method, "4"]
+    command = [sys.executable, "-m", "tests.simulation.jobs", str(killed), method, "4"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=path_here()) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "stopped\n"

@@ -1,6 +1,6 @@
 """Small simulations of a data set that ships; as a program: one that stops after some rounds, to be killed there.
 
-python -m tests.simulate.jobs DIRECTORY METHOD ROUNDS
+python -m tests.simulation.jobs DIRECTORY METHOD ROUNDS
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from edge_sdk.simulation.sums.tallies import integers_of
 from tests.methods.contract import fingerprint
 from tests.methods.problems import DEVICES, PATIENT, envs_of, play, told
 from tests.methods.test_contract import settings_of
-from tests.simulate.threads import network_of, on_all, outcome_of, thread_ranks
+from tests.simulation.threads import network_of, on_all, outcome_of, thread_ranks
 
 ROUNDS = 4
 

@@ -17,7 +17,7 @@ from edge_sdk.replay.scores import NAMES
 from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.replay.tuning import memory
 from edge_sdk.simulation.clients import bootstrap, population
-from tests.simulate.jobs import job_of, no_kernels, play
+from tests.simulation.jobs import job_of, no_kernels, play
 
 SETTLE = {
     "optimiser": "adam", "batch": 0, "steps": [0, 5], "local_steps": [5], "trees": 10, "copies": 0, "statistics": True,

@@ -1,6 +1,6 @@
 """What ranks exchange, each with all others, in sizes for which there was room before and in larger ones.
 
-python -m torch.distributed.run --nproc-per-node 3 -m tests.simulate.exchanging
+python -m torch.distributed.run --nproc-per-node 3 -m tests.simulation.exchanging
 """
 
 from __future__ import annotations

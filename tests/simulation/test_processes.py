@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("torch", reason="ranks exchange through torch.distributed")
 
 from aggregator.kernels import kernels_for
-from tests.simulate.jobs import job_of, play
-from tests.simulate.test_job import ROOT, model_of, path_here, without_times
+from tests.simulation.jobs import job_of, play
+from tests.simulation.test_job import ROOT, model_of, path_here, without_times
 
 pytestmark = pytest.mark.long
 ROUNDS = 40
@@ -47,7 +47,7 @@ def check_same(out: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", ["2", "3"])
 def test_ranks_exchange_what_each_gives(count: str) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count]
-    command += ["-m", "tests.simulate.exchanging"]
+    command += ["-m", "tests.simulation.exchanging"]
     finish(
         subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=path_here(), cwd=ROOT
@@ -75,7 +75,7 @@ def test_a_rank_that_is_killed_costs_its_current_round(tmp_path: Path) -> None:
     """Rounds that were over are not played again, by any rank, and the result is the same."""
     out, over = tmp_path / "two", 5
     options = ("--standalone", "--nproc-per-node", "2", "--max-restarts", "2")
-    said = finish(launch(out, *options, module=("tests.simulate.dying", "1", str(over))))
+    said = finish(launch(out, *options, module=("tests.simulation.dying", "1", str(over))))
     found = re.search(r"going on after (\d+) answers of clients", said)
     assert found is not None and int(found[1]) >= 8 * over, said  # so many were asked in each
     check_same(out, tmp_path)
