@@ -5,8 +5,8 @@
 Data, splits and phases are those of `settling.py --recommended`: features standardised by the fleet; devices label
 their own windows in turns, settle, and have a forest of their own. Only the method of the rounds changes. Each has
 three trials of its main setting with the seed TUNING of protocol.py, judged by personal models on validation samples;
-the test part is judged once for each of the seeds, with what was chosen. Every method has as many rounds, with five
-passes over a device's samples in each, but for AugFL, whose rounds have four gradients of all its samples.
+the test part is judged once for each of the seeds, with what was chosen. Every method has as many rounds (50), with
+five passes over a device's samples in each, but for AugFL, whose rounds have four gradients of all its samples.
 
 Rows: fedavg; fedslr without low rank (drift correction alone), with low rank, with the paper's personal part in each
 round (of the five passes one is its); fedslr-b (FedBCD's consensus of the first two of three hospitals); fedbcd; augfl
@@ -105,10 +105,10 @@ class Bench:
         out, _ = settling.play(replace(self.job(row, trial, TUNING), newcomers=()))
         return float(np.mean([found["personal"] for found in out.validation.values()]))
 
-    def end(self, name: str, row: Row, trial: Settings, seed: int) -> dict[str, Any]:
-        """Accuracies of one run by device, and its bytes; FedAvg's has also what is best alone."""
-        began, job = time.monotonic(), self.job(row, trial, seed)
-        out = settling.run(job) if name == "fedavg" else settling.play(job)[0]
+    def end(self, row: Row, trial: Settings, seed: int) -> dict[str, Any]:
+        """Accuracies of one run by device, and its bytes."""
+        began = time.monotonic()
+        out, _ = settling.play(self.job(row, trial, seed))
         return {"accuracy": out.accuracy, "bytes": out.bytes, "seconds": time.monotonic() - began}
 
 
@@ -127,11 +127,7 @@ def table(rows: Mapping[str, Any]) -> str:
     """The rows in Markdown; in brackets paired differences to FedAvg, with 95 % intervals over devices."""
     fedavg = rows["fedavg"]["runs"]
     lines = ["| method | chosen | global | personal | newcomers | MB |", "|---|---|---|---|---|---|"]
-    alone = by_device(fedavg, "best alone", False)
     there = any(n.endswith("*") for n in fedavg[0]["accuracy"])
-    beside = by_device(fedavg, "best alone", True) if there else {}
-    outside = f"{np.mean(list(beside.values())):.1f}" if there else "-"
-    lines.append(f"| best alone | - | - | {np.mean(list(alone.values())):.1f} | {outside} | 0 |")
     for name, row in rows.items():
         cells = [cell(by_device(row["runs"], m, False), by_device(fedavg, m, False)) for m in ("global", "personal")]
         cells.append(
@@ -149,7 +145,7 @@ def main() -> None:
     words.add_argument("folder", type=Path, nargs="?")
     words.add_argument("--labels", type=float, default=0.1)
     words.add_argument("--seeds", type=int, default=5)
-    words.add_argument("--rounds", type=int, default=recommended.ROUNDS)
+    words.add_argument("--rounds", type=int, default=50)
     words.add_argument("--only", nargs="+", choices=ROWS, default=list(ROWS))
     words.add_argument("--json", type=Path, help="results are kept there; those that are there are not computed again")
     options = words.parse_args()
@@ -162,7 +158,7 @@ def main() -> None:
         ]
         best = row.trials[max(range(len(scores)), key=lambda i: (scores[i], -i))]
         runs = [
-            kept.get(f"{name} seed {s}", lambda s=s, name=name, row=row, best=best: bench.end(name, row, best, s))
+            kept.get(f"{name} seed {s}", lambda s=s, row=row, best=best: bench.end(row, best, s))
             for s in range(options.seeds)
         ]
         rows[name] = {"chosen": best, "runs": runs, "scores": scores}
