@@ -11,11 +11,12 @@ import numpy as np
 import edge_sdk as auscult
 from edge_sdk.replay.bundles import find_shipped_bundle
 
-wrist = find_shipped_bundle("wrist.bundle")  # a network for the accelerometer of a wrist, 32 Hz
+wrist = find_shipped_bundle("wrist.bundle") or "wrist.bundle"  # a network for the accelerometer of a wrist, 32 Hz
 recording = f"{auscult.Fleet.synthetic(devices=1, minutes=6).data}/synth-01.csv"  # in place of a sensor
 
 device = auscult.Device("watch-7", hospital="north", broker="mqtt://127.0.0.1", bundle=wrist, directory="watch-7")
-window, began = deque(maxlen=64), 1_700_000_000.0
+window: deque[list[float]] = deque(maxlen=64)
+began = 1_700_000_000.0
 with open(recording, newline="") as file:
     for number, row in enumerate(csv.DictReader(file)):
         reading = [float(row[axis]) for axis in ("ax", "ay", "az")]

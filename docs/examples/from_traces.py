@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import edge_sdk as auscult
 
@@ -9,7 +10,7 @@ folder = sys.argv[1] if len(sys.argv) > 1 else auscult.Fleet.synthetic(devices=6
 data = auscult.Fleet.from_traces(folder, window=64, stride=32)
 print(data)
 
-play = dict(rounds=20, hospitals=2)
+play: dict[str, Any] = dict(rounds=20, hospitals=2)
 together = auscult.simulate(data, name="recommended", **play)
 plain = auscult.simulate(data, "fedavg", plain=True, name="plain FedAvg", **play)
 found = auscult.compare(plain, together)

@@ -3,6 +3,8 @@
 It is Ditto (Li et al., ICML 2021): each device trains the shared model w, and a model v of its own that is held near w.
 """
 
+from typing import Any
+
 import edge_sdk as auscult
 
 OTHERS = [
@@ -10,7 +12,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
-def local(device, w, own):
+def local(device: Any, w: Any, own: Any) -> Any:
     v = w if own is None else own
     s = device.settings
     return device.sgd(w), device.sgd(v, epochs=s.personal_epochs, near=w, pull=s.nearness)
@@ -19,9 +21,10 @@ def local(device, w, own):
 mine = auscult.method("my-ditto", local=local, settings={"nearness": 0.1, "personal_epochs": 5, "local_epochs": 5})
 
 data = auscult.Fleet.dataset("breast-cancer", devices=3, samples=20)
-play = dict(rounds=20, seeds=3, plain=True, neighbours=0)  # the methods by themselves, without anything beside them
-runs = [auscult.simulate(data, method, **play) for method in [mine, *OTHERS]]
-found = auscult.compare(*runs)
+# Each method by itself, without anything that is recommended beside it, and without the best that a device does alone.
+play: dict[str, Any] = dict(rounds=20, seeds=3, plain=True, neighbours=0)
+others = [auscult.simulate(data, name, **play) for name in OTHERS]
+found = auscult.compare(auscult.simulate(data, mine, **play), *others)
 for name, models in found.differences.items():
     if "personalised" in models:
         d = models["personalised"]

@@ -9,13 +9,13 @@ import edge_sdk as auscult
 class Small(nn.Module):
     """Windows (3 channels, 64 readings) to 14 classes."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(nn.Conv1d(3, 16, 7, stride=2), nn.ReLU(), nn.Conv1d(16, 16, 5, stride=2), nn.ReLU())
         self.head = nn.Linear(16 * 13, 14)
 
-    def forward(self, x):
-        return self.head(self.body(x).flatten(1))
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x).flatten(1))  # type: ignore[no-any-return]
 
 
 data = auscult.Fleet.synthetic(devices=6, minutes=6)

@@ -5,7 +5,7 @@ import numpy as np
 import edge_sdk as auscult
 
 
-def record(seed):
+def record(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Windows of four movements, float (60, 3 channels, 64 readings), and which movement each is."""
     random, y = np.random.default_rng(seed), np.tile(np.arange(4), 15)
     beat = np.sin(np.arange(64) * (y[:, None] + random.uniform(1.3, 1.6)) / 6 + random.uniform(0, 6, (60, 1)))
