@@ -26,6 +26,9 @@ class Wire:
         certificate, key: files with which this node proves who it is.
         insecure: mqtt:// (plain text) may leave this machine.
         metrics_port: port of this machine where Prometheus finds /metrics; None: none.
+
+    >>> Wire(version=5, durability="full").keepalive
+    30
     """
 
     version: int = 4
