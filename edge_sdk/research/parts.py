@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.samples import Samples, SplitSamples, check_shares
+from edge_sdk.data.cut import check_shares
+from edge_sdk.data.samples import Samples, SplitSamples
 from edge_sdk.errors import UsageError
 
 Array = npt.NDArray[Any]
