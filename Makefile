@@ -14,12 +14,6 @@ SUPPLY := .supply
 SBOM := runs/sbom
 CPU_WHEELS ?= $(PIP_FIND_LINKS)
 UPGRADE ?=
-# Two labelled seconds of each exercise on 14 wrists of seven patients; six wrists of three others join in the end.
-WATCHES := --labelled 2 --stride 16 --hospitals 3 --seed 7 --bits 4
-comma := ,
-empty :=
-space := $(empty) $(empty)
-WATCHES += --newcomers $(subst $(space),$(comma),$(foreach p,03 06 09,patient-$(p)-left patient-$(p)-right))
 # Recorded or generated volunteers with one sensor.
 WRISTS := --hospitals 3 --seed 7
 
@@ -28,12 +22,11 @@ NATIVE := $(VENV)/.native
 NATIVE_SOURCES := $(shell find models/native -type f)
 INSTALL_NATIVE = $(BIN)/pip install --quiet --disable-pip-version-check ./models/native && touch $(NATIVE)
 
-.PHONY: demo demo-wrists demo-generated native test test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust lock licences sbom audit clean
+.PHONY: demo demo-wrists demo-generated native test test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust lock licences sbom dist audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
-	$(BIN)/auscult traces watch runs/watch-traces --overwrite
-	$(BIN)/auscult replay runs/watch-traces $(WATCHES)
+	$(BIN)/auscult replay --demo
 
 # The volunteers in AUSCULT_DATA/wrist.
 demo-wrists: $(READY)
@@ -165,6 +158,10 @@ sbom: $(SUPPLY)/.ready
 	    --output-reproducible -o $(SBOM)/$$name.cdx.json || exit 1; \
 	done
 
+# Wheels and sdists of auscult, auscult-edge and auscult-native, each built twice to the same bytes, into dist/.
+dist: $(SUPPLY)/.ready sbom
+	$(SUPPLY)/bin/python requirements/dist.py --sbom $(SBOM)
+
 # Not a part of `lint`: it asks a service on the network for known faults, and fails where there is none.
 audit: $(SUPPLY)/.ready
 	for name in device aggregator-cuda; do \
@@ -177,4 +174,4 @@ $(SUPPLY)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(FLOWER_RAY) $(PFL) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) build *.egg-info
+	rm -rf $(VENV) $(FLOWER) $(FLOWER_RAY) $(PFL) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) build dist *.egg-info
