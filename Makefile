@@ -11,6 +11,7 @@ FUZZ := .fuzz
 TARGET ?= frames
 MINUTES ?= 2
 SUPPLY := .supply
+SITE := .site
 SBOM := runs/sbom
 CPU_WHEELS ?= $(PIP_FIND_LINKS)
 UPGRADE ?=
@@ -22,7 +23,7 @@ NATIVE := $(VENV)/.native
 NATIVE_SOURCES := $(shell find models/native -type f)
 INSTALL_NATIVE = $(BIN)/pip install --quiet --disable-pip-version-check ./models/native && touch $(NATIVE)
 
-.PHONY: demo demo-wrists demo-generated native test test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust lock licences sbom dist audit clean
+.PHONY: demo demo-wrists demo-generated native test test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust docs lock licences sbom dist audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -143,6 +144,17 @@ $(READY): pyproject.toml
 	touch $@
 	if command -v c++ >/dev/null; then $(INSTALL_NATIVE) || echo 'native products are left out: they cannot be built'; fi
 
+# The pages as a site, build/site/index.html, in which search needs no network. Warnings and dead links end it.
+docs: $(READY) $(SITE)/.ready
+	$(BIN)/python docs/site/stage.py build/pages
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict --config-file docs/site/mkdocs.yml
+	@echo 'build/site/index.html'
+
+$(SITE)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.6,<10' 'mkdocstrings[python]>=0.29' ruff
+	touch $@
+
 # What is installed. CPU_WHEELS: a folder with CPU builds of torch; UPGRADE=--upgrade takes the newest versions.
 lock: $(SUPPLY)/.ready
 	PATH="$(CURDIR)/$(SUPPLY)/bin:$$PATH" $(PYTHON) requirements/lock.py --cpu-wheels "$(CPU_WHEELS)" $(UPGRADE)
@@ -174,4 +186,4 @@ $(SUPPLY)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(FLOWER_RAY) $(PFL) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) build dist *.egg-info
+	rm -rf $(VENV) $(FLOWER) $(FLOWER_RAY) $(PFL) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) $(SITE) build dist *.egg-info

@@ -340,7 +340,11 @@ def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
 
 def main(argv: list[str] | None = None, prog: str = "python -m edge_sdk.models") -> int:
     """The command line of `python -m edge_sdk.models`, or of what `prog` says that the user has typed."""
+    return int((args := make_parser(prog).parse_args(argv)).do(args))
+
+
+def make_parser(prog: str) -> Parser:
+    """The parser of all its commands."""
     parser = Parser(prog=prog, description="Compile torch modules for devices.")
     add_parsers(parser.add_subparsers(required=True, metavar="COMMAND"))
-    args = parser.parse_args(argv)
-    return int(args.do(args))
+    return parser

@@ -2,8 +2,8 @@
 
     make dist        into dist/, with the bills of materials of `make sbom` and SHA256SUMS beside them
 
-Each is built from the files that git knows, as they are in the working tree, and each wheel from its sdist. All is built
-twice, in two places, and must come to the same bytes. Times are those of the latest commit, or SOURCE_DATE_EPOCH.
+Each is built from the files that git knows, as they are in the working tree, and each wheel from its sdist. All is
+built twice, in two places, and must come to the same bytes. Times are those of the latest commit, or SOURCE_DATE_EPOCH.
 """
 
 from __future__ import annotations

