@@ -32,7 +32,7 @@ def write_demo(folder: Path, tell: Callable[[str], None]) -> tuple[str, ...]:
         return (str(folder / RECORDED), *WATCHES)
     made = write_traces(folder / GENERATED, devices=12, seed=7, minutes=4, overwrite=True)
     tell(
-        f"demo: {len(made)} wrists that nobody has recorded, in {folder / GENERATED}. Package {PACKAGE} has recordings of"
+        f"demo: {len(made)} wrists that nobody has recorded, in {folder / GENERATED}; those of patients are in package"
     )
-    tell(f"      patients, and is not installed; to replay these: pip install --no-deps {PACKAGE}")
+    tell(f"      {PACKAGE}, which is not installed here: pip install --no-deps {PACKAGE}")
     return (str(folder / GENERATED), *WRISTS)
