@@ -17,8 +17,10 @@ from docs.site.python import examples_page, python_page  # noqa: E402
 from docs.site.rest import rest_document, rest_page  # noqa: E402
 from docs.site.settings import settings_page  # noqa: E402
 
-PAGES = ("README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "models/README.md")
-PAGES += ("models/native/README.md", "requirements/LICENCES.md")
+PAGES = (
+    *("README.md", "SECURITY.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"),
+    *("models/README.md", "models/native/README.md", "requirements/LICENCES.md"),
+)
 KINDS = ("*.md", "*.svg", "*.png", "decisions/*.md", "examples/*.py")
 MADE = {
     "api.md": python_page,
@@ -40,8 +42,8 @@ def stage(folder: Path) -> None:
         shutil.copy(ROOT / name, folder / name)
     for page, make in MADE.items():
         (folder / "docs" / page).write_text(make(), encoding="utf-8")
-    for name in ("site.css", "iframe-worker.js"):
-        shutil.copy(ROOT / "docs" / "site" / name, folder)
+    for beside in ("site.css", "iframe-worker.js"):
+        shutil.copy(ROOT / "docs" / "site" / beside, folder)
 
 
 if __name__ == "__main__":
