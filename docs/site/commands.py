@@ -40,11 +40,9 @@ def all_parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
         "bundle compile": commands_of(compiler.make_parser("auscult bundle"))["compile"],
     }
     for name, parser in commands_of(make_parser()).items():
-        if name not in own:
+        if name not in (*SERVICE, *CLIENT, *own):
             yield name, parser
-    for name, parser in own.items():
-        if name.split()[0] in (*SERVICE, *CLIENT, "pretrain", "bundle"):
-            yield name, parser
+    yield from own.items()
 
 
 def commands_of(parser: argparse.ArgumentParser, words: str = "") -> dict[str, argparse.ArgumentParser]:
@@ -65,12 +63,14 @@ def section(name: str, parser: argparse.ArgumentParser) -> str:
     if parser.description:
         parts.append(f"{parser.description[0].upper()}{parser.description[1:].rstrip('.')}.\n")
     parts.append(f"```text\n{parser.format_usage().removeprefix('usage: ').rstrip()}\n```\n")
+    groups: dict[str, list[str]] = {}
     for group in parser._action_groups:
-        actions = [one for one in group._group_actions if one.dest not in ("help", "log")]
-        if actions:
-            title = [] if group.title in PLAIN else [f"{str(group.title)[0].upper()}{str(group.title)[1:]}:\n"]
-            rows = [f"| {invocation(parser, one)} | {words_of(parser, one)} |" for one in actions]
-            parts += [*title, "\n".join(["| argument | what it is |", "|---|---|", *rows]), ""]
+        title = "" if group.title in PLAIN else f"{str(group.title)[0].upper()}{str(group.title)[1:]}:\n"
+        shown = [one for one in group._group_actions if one.dest not in ("help", "log")]
+        groups.setdefault(title, []).extend(f"| {invocation(parser, one)} | {words_of(parser, one)} |" for one in shown)
+    for title, rows in groups.items():
+        if rows:
+            parts += [title, "\n".join(["| argument | what it is |", "|---|---|", *rows]), ""]
     return "\n".join(parts)
 
 

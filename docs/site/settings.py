@@ -68,6 +68,7 @@ def method_table(method: Any) -> list[str]:
         for key in keys:
             default = value if key == one.name else getattr(value, key.partition(".")[2])
             others = [f"`{found[key]}`" if key in found else "" for found in (paper, recommended)]
+            default = str(default).lower() if isinstance(default, bool) else default
             rows.append(f"| `{key}` | `{default}` | {' | '.join(others)} | {about.get(one.name, '')} |")
     return ["\n".join(rows), ""] if len(rows) > 2 else ["It has none.\n"]
 
