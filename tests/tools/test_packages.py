@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -63,6 +67,46 @@ def test_what_a_device_is_given_is_part_of_the_whole(made: dict[str, Path]) -> N
         assert not [name for name in shared if edge.read(name) != whole.read(name)]
         about = Parser().parsestr(edge.read(f"auscult_edge-{PROJECT['version']}.dist-info/METADATA").decode())
     assert about["Version"] == PROJECT["version"]
+
+
+@pytest.fixture(scope="module")
+def site(made: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the whole, unpacked; of other people's packages there are those that tests have."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(made["auscult whl"]) as wheel:
+        wheel.extractall(folder)
+    return folder
+
+
+def auscult(site: Path, folder: Path, *words: str) -> subprocess.Popen[str]:
+    """The command from the unpacked wheel, in a folder without a checkout; ends where another edge_sdk is found."""
+    code = "import sys, edge_sdk.cli as cli; assert cli.__file__.startswith(sys.argv.pop(1)); sys.exit(cli.main())"
+    own = {**os.environ, "PYTHONPATH": str(site), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-P", "-c", code, str(site), *words]
+    return subprocess.Popen(command, cwd=folder, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.long
+def test_the_demo_runs_without_a_checkout(site: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the aggregator needs torch")
+    words = ("replay", "--demo", "--rounds", "1", "--no-local-only", "--no-neighbours", "--plain", "--method", "fedavg")
+    done = auscult(site, tmp_path, *words)
+    said, _ = done.communicate(timeout=300)
+    assert done.returncode == 0, said
+    assert said.startswith("demo: ") and [*tmp_path.glob("runs/fedavg-*/report.html")], said
+
+
+@pytest.mark.long
+def test_the_service_runs_without_a_checkout(site: Path, tmp_path: Path) -> None:
+    pytest.importorskip("starlette", reason="the service needs the web's packages")
+    said: list[str] = []
+    with auscult(site, tmp_path, "serve", "--demo", "--listen", "127.0.0.1:0") as service:
+        assert service.stdout is not None
+        for line in service.stdout:
+            said.append(line)
+            if "the console is at" in line:
+                service.send_signal(signal.SIGTERM)
+    assert service.returncode == 0 and "go on at its next start" in said[-1], "".join(said)
 
 
 def test_a_wheel_with_a_name_that_others_may_have_is_refused(tmp_path: Path) -> None:
