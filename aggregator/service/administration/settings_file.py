@@ -29,7 +29,8 @@ class FleetFile:
         broker: URL of the broker that hospitals reach it by.
         directory: everything that the service keeps: its database, runs, models.
         bundles: compiled models that runs may train.
-        classes: label names in the order of the models' outputs.
+        classes: label names of the models' first outputs, in their order; a model may have more outputs, which no
+            sample is of.
         hospitals: name -> number of its devices. What a hospital reports of itself counts more; one that reports
             nothing takes part only if it is named here.
         listen: address and port of the console.

@@ -133,3 +133,19 @@ SAID = {
     "fedala": "each device mixes the shared model into its own",
 }
 """Method -> what it is, in a line."""
+
+TUNED, SHARED_ONLY = ("fedavg", "fedbabu", "perfedavg"), ("scaffold", "feddyn")
+"""Methods whose personal model is made of the global one for an evaluation, and not kept; and those without any."""
+
+
+def explain_personal(method: str) -> str:
+    """What the accuracies of a run's models are of, for people."""
+    shown = "Accuracies are means over devices, on samples that were held out there."
+    if method in SHARED_ONLY:
+        return f"{shown} {method} has no personal models: one is there only after a settling phase."
+    if method in TUNED:
+        return (
+            f"{shown} Personalised is each device's copy of the global model after some epochs on its own samples (the "
+            f"setting fine_tune_epochs): {method} keeps no personal model, so that is made for the evaluation only."
+        )
+    return f"{shown} Personalised is the model that each device keeps for itself beside the global one."

@@ -286,6 +286,7 @@ ACTIONS = {
     "people.remove": "may use the console no longer",
     "session.make": "signed in",
     "token.make": "has a new token",
+    "token.revoke": "has a token less",
     "refused": "was refused",
 }
 """Actions of the audit log in words, behind what they are of."""
@@ -333,8 +334,15 @@ def ago(at: float | None) -> str:
 
 
 def when(at: float | None) -> str:
-    """A moment, in the time zone of the service."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else NONE
+    """A moment, in the time zone of the service, which is named."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at)) if at else NONE
+
+
+def name_zone() -> str:
+    """The time zone of the service, such as "CET, UTC+01:00"."""
+    now = time.localtime()
+    hours, minutes = divmod(abs(now.tm_gmtoff) // 60, 60)
+    return f"{now.tm_zone}, UTC{'-' if now.tm_gmtoff < 0 else '+'}{hours:02}:{minutes:02}"
 
 
 FILTERS = {

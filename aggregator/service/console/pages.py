@@ -9,10 +9,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from aggregator.service.administration.accounts import APPROVER, OPERATOR, SESSION_SECONDS, VIEWER, SignInError
+from aggregator.service.administration.accounts import APPROVER, OPERATOR, VIEWER, SignInError
 from aggregator.service.application import rollout_view, view
-from aggregator.service.application.forms import list_methods, read_form, to_fields
-from aggregator.service.application.guard import COOKIE, needs
+from aggregator.service.application.forms import explain_personal, list_methods, read_form, to_fields
+from aggregator.service.application.guard import COOKIE, KNOWN_COOKIE, give_cookies, needs
 from aggregator.service.application.service import FleetService
 from aggregator.service.console import columns, run_charts
 from aggregator.service.console.tables import SortedTable, read_page
@@ -206,6 +206,7 @@ async def run_page(request: Request) -> Response:
         fields=to_fields(run["wanted"]),
         charts=run_charts.list_charts(lines, run["curve"], run["hops"]),
         hop_names=run_charts.HOPS,
+        personal=explain_personal(run["method"]),
         rounds=SortedTable(run["curve"][::-1], columns.ROUNDS, request.query_params),
         models=[m for m in service.registry.list_all(GLOBAL) if m["run"] == run["id"]],
     )
@@ -244,6 +245,7 @@ async def models_page(request: Request) -> Response:
     registry, query = service_of(request).registry, request.query_params
     rows = registry.list_all(BUNDLE)
     found: dict[str, Any] = {
+        "named": len(registry.file.classes),
         "bundles": {row["sha256"]: row for row in rows},
         "promoted": registry.promoted(),
         "proposed": promotion.list_proposals(registry.database),
@@ -299,13 +301,12 @@ async def sign_in(request: Request) -> Response:
     if door.is_full:
         return PlainTextResponse("Too many are signing in at this moment. Try again.\n", 503, {"retry-after": "5"})
     try:
-        key = await door.check(service.people.sign_in, str(form.get("name", "")), str(form.get("password", "")))
+        address = "" if request.client is None else request.client.host
+        given = str(form.get("name", "")), str(form.get("password", "")), address, request.cookies.get(KNOWN_COOKIE, "")
+        session, browser = await door.check(service.people.sign_in, *given)
     except SignInError as error:
         return show(request, "sign_in.html", 401, title="Sign in", wrong=str(error), empty=False)
-    answer = RedirectResponse("/", 303)
-    secure = service.file.proxied
-    answer.set_cookie(COOKIE, key, int(SESSION_SECONDS), httponly=True, samesite="strict", secure=secure)
-    return answer
+    return give_cookies(RedirectResponse("/", 303), session, browser, service.file.proxied)
 
 
 @needs(VIEWER)

@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
-from aggregator.service.administration.accounts import SESSION
+from aggregator.service.administration.accounts import BROWSER, SESSION
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.application.service import CONNECTION
 from aggregator.service.database import audit
@@ -86,7 +86,7 @@ def write_rows(database: Database, path: Path) -> None:
         for table in tables.sorted_tables:
             query = sql.select(table)
             if table is keys:
-                query = query.where(keys.c.kind != SESSION)
+                query = query.where(keys.c.kind.not_in((SESSION, BROWSER)))
             for row in t.execution_options(yield_per=AT_ONCE).execute(query).mappings():
                 lines.write(json.dumps([table.name, dict(row)]) + "\n")
 

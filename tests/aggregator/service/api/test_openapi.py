@@ -79,6 +79,10 @@ def list_asked(service: Any, id: str, folder: Path) -> Asked:
     sha256 = add_model(service)
     token = service.desk.make_token("test", "north", "", 1.0, False)
     ask(service, folder, "w-1", token)
+    for name, role in (("ada", "admin"), ("eve", "viewer")):
+        service.people.add(name, role, "correct horse battery", "test")
+    service.people.make_key("token", "leaked", "viewer", 30.0, "test", ["runs"])
+    [leaked] = [row["id"] for row in service.people.list_tokens() if row["name"] == "leaked"]
     return [
         ("get", "/status", "/status", None, 200),
         ("get", "/runs", "/runs", None, 200),
@@ -122,6 +126,14 @@ def list_asked(service: Any, id: str, folder: Path) -> Asked:
         ("post", "/enrolment/{name}/{action}", "/enrolment/w-1/approve", {}, 409),
         ("post", "/enrolment/{name}/{action}", "/enrolment/w-1/replace", {}, 200),
         ("get", "/enrolment", "/enrolment", None, 200),
+        ("get", "/audit", "/audit?limit=20&q=token", None, 200),
+        ("get", "/audit", "/audit?after=-1", None, 422),
+        ("get", "/people", "/people", None, 200),
+        ("post", "/people/{name}/remove", "/people/eve/remove", {}, 200),
+        ("post", "/people/{name}/remove", "/people/eve/remove", {}, 404),
+        ("get", "/tokens", "/tokens", None, 200),
+        ("post", "/tokens/{id}/revoke", f"/tokens/{leaked}/revoke", {}, 200),
+        ("post", "/tokens/{id}/revoke", f"/tokens/{leaked}/revoke", {}, 404),
     ]
 
 
