@@ -11,9 +11,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from aggregator.service.administration.accounts import APPROVER, OPERATOR, VIEWER, SignInError
 from aggregator.service.application import rollout_view, view
-from aggregator.service.application.forms import explain_personal, list_methods, read_form, to_fields
+from aggregator.service.application.forms import explain_personal, list_methods, read_form, to_asked, to_fields
 from aggregator.service.application.guard import COOKIE, KNOWN_COOKIE, give_cookies, needs
 from aggregator.service.application.service import FleetService
+from aggregator.service.application.setting_boxes import TABLES, list_boxes
 from aggregator.service.console import columns, run_charts
 from aggregator.service.console.tables import SortedTable, read_page
 from aggregator.service.database import audit
@@ -153,6 +154,7 @@ def show_form(request: Request, fields: dict[str, Any], source: str, wrong: str 
         source=source,
         wrong=wrong,
         methods=list_methods(),
+        tables=[(name, title, list_boxes(name, fields["method"])) for name, (title, _) in TABLES.items()],
         bundles=service.registry.list_all(BUNDLE),
         hospitals=service.monitor.list_hospitals(),
     )
@@ -170,6 +172,9 @@ async def queue_run(request: Request) -> Response:
     service, form = service_of(request), await request.form()
     ticked = [str(name) for name in form.getlist("hospitals")]
     source = str(form.get("source", ""))
+    told = to_fields(vars(Wanted())) | {key: str(value) for key, value in form.items()} | {"hospitals": ticked}
+    if form.get("show"):  # the settings of another method
+        return show_form(request, told, source)
     try:
         wanted = read_form(form, ticked)
         id = str(form.get("id", "")).strip()
@@ -183,9 +188,7 @@ async def queue_run(request: Request) -> Response:
         wanted = service.registry.pin(wanted)
         made = add_run(service.database, wanted, classes, who, id, source, awaits_of(service))
     except UsageError as error:
-        told = {key: str(value) for key, value in form.items()}
-        fields = to_fields(vars(Wanted())) | told | {"hospitals": ticked}
-        return show_form(request, fields, source, str(error), 422)
+        return show_form(request, told, source, str(error), 422)
     return RedirectResponse(f"/runs/{made}", 303)
 
 
@@ -203,7 +206,7 @@ async def run_page(request: Request) -> Response:
         "run.html",
         title=run["id"],
         run=run,
-        fields=to_fields(run["wanted"]),
+        fields=to_asked(run["wanted"]),
         charts=run_charts.list_charts(lines, run["curve"], run["hops"]),
         hop_names=run_charts.HOPS,
         personal=explain_personal(run["method"]),

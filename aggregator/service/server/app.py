@@ -19,10 +19,11 @@ from starlette.staticfiles import StaticFiles
 from aggregator.service.administration.settings_file import LOCAL
 from aggregator.service.api import api, models_api, openapi, people_api, prometheus, rollout_api
 from aggregator.service.application import live_updates
+from aggregator.service.application.formats import FILTERS, name_zone
 from aggregator.service.application.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
 from aggregator.service.application.password_checks import Door
 from aggregator.service.application.service import FleetService
-from aggregator.service.application.view import ACTIONS, FILTERS, STATE_WORDS, name_zone
+from aggregator.service.application.view import ACTIONS, STATE_WORDS
 from aggregator.service.console import bundle_upload, csv_pages, enrolment_pages, pages, rollout_pages, settings_page
 from aggregator.service.console.audit_descriptions import describe_detail
 from aggregator.service.database.refusals import RefusalLog

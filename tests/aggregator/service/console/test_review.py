@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from aggregator.service.application.formats import name_zone, when
 from aggregator.service.application.forms import explain_personal, list_methods
-from aggregator.service.application.view import name_zone, when
 from aggregator.service.runs.runs import Wanted, add_run
 from tests.aggregator.service.conftest import CLASSES
 from tests.aggregator.service.console.test_pages import fill
