@@ -37,7 +37,7 @@ OF_HARDWARE = {
 }
 """Packages that `edge_sdk.hardware` imports by name; those of its extras are loaded by sensors/extras.py alone."""
 SERVER = DEVICE_BUDGET | {"torch", "onnx", "onnxscript", "onnx_ir", "amqtt", "ml_dtypes", "dp_accounting"}
-WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "sqlalchemy", "argon2", "cryptography"}
+WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "sqlalchemy", "argon2", "cryptography", "joserfc"}
 """Packages of the service, and of nothing else; it has neither torch nor what devices have."""
 TABLE = tomllib.loads((ROOT / "docs" / "import_table.toml").read_text())
 OURS = tuple(TABLE["packages"])

@@ -20,7 +20,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from aggregator.service.administration.wrong_passwords import WrongPasswords
 from aggregator.service.database import audit
 from aggregator.service.database.database import Database, Row, keys, people
-from aggregator.service.runs.runs import NoSuchRunError, NotPossibleError
+from aggregator.service.database.problems import NoSuchRunError, NotPossibleError
 from edge_sdk.contract.run import ID, checked_name
 from edge_sdk.errors import UsageError
 
@@ -83,10 +83,14 @@ class People:
         return self.database.read(sql.select(people.c.name, people.c.role, people.c.created).order_by(people.c.name))
 
     def list_with_sessions(self) -> list[Row]:
-        """Who may use the console, with the number of their sessions."""
-        query = sql.select(keys.c.name).where(keys.c.kind == SESSION, keys.c.expires > time.time())
-        names = [row["name"] for row in self.database.read(query)]
-        return [{**row, "sessions": names.count(row["name"])} for row in self.list_all()]
+        """Who may use the console, with the number of their sessions; also whom a provider has signed in."""
+        columns = keys.c.name, keys.c.role, keys.c.created
+        sessions = self.database.read(
+            sql.select(*columns).where(keys.c.kind == SESSION, keys.c.expires > time.time()).order_by(keys.c.created)
+        )
+        names = [row["name"] for row in sessions]
+        found = {row["name"]: row for row in [*sessions, *self.list_all()]}
+        return [{**found[name], "sessions": names.count(name)} for name in sorted(found)]
 
     def add(self, name: str, role: str, password: str, who: str) -> None:
         """Adds somebody, or gives somebody another role and password; their sessions end.
@@ -117,11 +121,12 @@ class People:
         """
         with self.database.transaction() as t:
             others = sql.select(sql.func.count()).where(people.c.role == ADMIN, people.c.name != name)
-            if keep_admin and not t.execute(others).scalar_one():
+            is_here = sql.select(people.c.name).where(people.c.name == name)
+            if keep_admin and t.execute(is_here).first() and not t.execute(others).scalar_one():
                 raise NotPossibleError(f"{name} is the last {ADMIN}: add another one first, on the service's machine")
-            if not t.execute(people.delete().where(people.c.name == name)).rowcount:
+            gone = t.execute(people.delete().where(people.c.name == name)).rowcount
+            if not (t.execute(keys.delete().where(keys.c.name == name)).rowcount or gone):
                 raise NoSuchRunError(f"name = {name!r}: there is nobody of that name")
-            t.execute(keys.delete().where(keys.c.name == name))
             audit.note(t, who, "people.remove", name)
 
     def sign_in(self, name: str, password: str, address: str = "", browser: str = "") -> tuple[str, str]:
@@ -152,11 +157,8 @@ class People:
             self.wrong.note(name, address, proof)
             raise SignInError("this name and this password do not go together")
         self.wrong.forget(name, address, proof)
-        return self.begin_session(name, found[0]["role"], browser if proof else "")
-
-    def begin_session(self, name: str, role: str, browser: str = "") -> tuple[str, str]:
-        """Cookie of a new session, and the key that the browser keeps: `browser`, or a new one."""
-        browser = browser or self.make_key(BROWSER, name, role, BROWSER_SECONDS, name)
+        role = found[0]["role"]
+        browser = browser if proof else self.make_key(BROWSER, name, role, BROWSER_SECONDS, name)
         return self.make_key(SESSION, name, role, SESSION_SECONDS, name), browser
 
     def make_key(self, kind: str, name: str, role: str, seconds: float, who: str, scopes: Sequence[str] = ()) -> str:

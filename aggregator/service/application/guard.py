@@ -165,9 +165,15 @@ def note_refusal(request: Request, code: int, why: str) -> None:
 
 
 def give_cookies(answer: Response, session: str, browser: str, secure: bool) -> Response:
-    """An answer that begins a session. `secure`: browsers send the cookies over TLS only."""
+    """An answer that begins a session.
+
+    Args:
+        browser: what the browser keeps for the next password; "": there was none.
+        secure: browsers send the cookies over TLS only.
+    """
     answer.set_cookie(COOKIE, session, int(SESSION_SECONDS), httponly=True, samesite="strict", secure=secure)
-    answer.set_cookie(KNOWN_COOKIE, browser, int(BROWSER_SECONDS), httponly=True, samesite="strict", secure=secure)
+    if browser:
+        answer.set_cookie(KNOWN_COOKIE, browser, int(BROWSER_SECONDS), httponly=True, samesite="strict", secure=secure)
     return answer
 
 

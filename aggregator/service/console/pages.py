@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -295,7 +296,15 @@ async def audit_page(request: Request) -> Response:
 
 async def sign_in_page(request: Request) -> Response:
     """GET /sign-in."""
-    return show(request, "sign_in.html", title="Sign in", wrong="", empty=not service_of(request).people.list_all())
+    return show_sign_in(request)
+
+
+def show_sign_in(request: Request, wrong: str = "", code: int = 200) -> Response:
+    """The form for a password, and the way to a provider where there is one."""
+    service = service_of(request)
+    provider = service.file.sign_on and urlsplit(service.file.sign_on.issuer).hostname
+    empty = not (wrong or provider or service.people.list_all())
+    return show(request, "sign_in.html", code, title="Sign in", wrong=wrong, empty=empty, provider=provider)
 
 
 async def sign_in(request: Request) -> Response:
@@ -308,7 +317,7 @@ async def sign_in(request: Request) -> Response:
         given = str(form.get("name", "")), str(form.get("password", "")), address, request.cookies.get(KNOWN_COOKIE, "")
         session, browser = await door.check(service.people.sign_in, *given)
     except SignInError as error:
-        return show(request, "sign_in.html", 401, title="Sign in", wrong=str(error), empty=False)
+        return show_sign_in(request, str(error), 401)
     return give_cookies(RedirectResponse("/", 303), session, browser, service.file.proxied)
 
 

@@ -40,6 +40,7 @@ MEANINGS: Mapping[str, str] = {
     "two_people": "another person approves runs, rollouts and promotions",
     "wire": "certificates of the aggregator",
     "console_wire": "certificates with which it listens to reports",
+    "sign_on": "a provider that signs people in",
     "webhooks": "who is told what has happened",
     "enrolment": "whose authority signs, and how the broker hears of it",
     "at_once": "runs side by side at most",

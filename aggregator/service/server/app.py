@@ -17,6 +17,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from aggregator.service.administration.settings_file import LOCAL
+from aggregator.service.administration.single_sign_on import ProviderDesk
 from aggregator.service.api import api, models_api, openapi, people_api, prometheus, rollout_api
 from aggregator.service.application import live_updates
 from aggregator.service.application.formats import FILTERS, name_zone
@@ -24,7 +25,15 @@ from aggregator.service.application.guard import CSRF_FIELD, WebGuard, find_some
 from aggregator.service.application.password_checks import Door
 from aggregator.service.application.service import FleetService
 from aggregator.service.application.view import ACTIONS, STATE_WORDS
-from aggregator.service.console import bundle_upload, csv_pages, enrolment_pages, pages, rollout_pages, settings_page
+from aggregator.service.console import (
+    bundle_upload,
+    csv_pages,
+    enrolment_pages,
+    pages,
+    provider_pages,
+    rollout_pages,
+    settings_page,
+)
 from aggregator.service.console.audit_descriptions import describe_detail
 from aggregator.service.database.refusals import RefusalLog
 from aggregator.service.runs.runs import NoSuchRunError, NotPossibleError
@@ -75,6 +84,7 @@ ROUTES = [
     *people_api.PAGE_ROUTES,
     Route("/sign-in", pages.sign_in_page),
     Route("/sign-in", pages.sign_in, methods=["POST"]),
+    *provider_pages.ROUTES,
     Route("/sign-out", pages.sign_out, methods=["POST"]),
     Route("/events", live_updates.stream),
     Route("/metrics", prometheus.show_metrics),
@@ -94,6 +104,7 @@ def make_app(service: FleetService) -> Starlette:
     )
     app.state.service, app.state.news = service, live_updates.News(service)
     app.state.show = Templates(service).show
+    app.state.provider = None if service.file.sign_on is None else ProviderDesk(service.file.sign_on)
     app.state.door, app.state.refusals = Door(), RefusalLog(service.database)
     return app
 
