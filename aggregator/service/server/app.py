@@ -160,4 +160,6 @@ OF_THE_DATABASE = {sql.exc.DataError: show_unfit, sql.exc.OperationalError: show
 async def show_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = {404: "There is no such page.", 405: "That page does not take this."}
-    return refuse(request, error.status_code, said.get(error.status_code, error.detail))
+    answer = refuse(request, error.status_code, said.get(error.status_code, error.detail))
+    answer.headers.update(error.headers or {})  # such as which methods a page does take
+    return answer

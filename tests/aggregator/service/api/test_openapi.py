@@ -169,6 +169,18 @@ def test_real_answers_are_as_the_document_says(robot: Any, service: Any, tmp_pat
     assert every - asked == set()
 
 
+def test_what_a_body_may_be_is_as_it_is_taken(robot: Any) -> None:
+    """No key that the document does not name is taken, and no body where each part has a default."""
+    document = robot.get("/api/openapi.json").json()
+    [asked] = document["paths"]["/api/v1/runs"]["post"]["requestBody"]["content"].values()
+    assert asked["schema"]["additionalProperties"] is False
+    assert document["paths"]["/api/v1/runs"]["post"]["requestBody"]["required"] is False
+    assert document["paths"]["/api/v1/models"]["post"]["requestBody"]["required"] is True
+    assert robot.post("/api/v1/runs", json={"": 1}).status_code == 422 and robot.post("/api/v1/runs").status_code == 201
+    answer = robot.request("TRACE", "/api/v1/runs/a/stop")
+    assert answer.status_code == 405 and answer.headers["allow"] == "POST"
+
+
 def test_faults_are_found() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     for wrong in ([], {}, {"a": "x"}, {"a": True}, {"a": 1, "b": 2}):
