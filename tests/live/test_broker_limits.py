@@ -14,6 +14,7 @@ import paho.mqtt.client as paho
 import pytest
 
 from edge_sdk.contract.run import Run
+from edge_sdk.live.loop.fleet_report import COUNTS, describe_node
 from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto
 from edge_sdk.wire import topics
 from edge_sdk.wire.addresses import broker_at
@@ -82,7 +83,9 @@ def test_a_message_that_cannot_be_cut_is_said_once_and_everywhere(
         with playing(aggregator, net.device("a", "agg")):
             waiting = eventually(lambda: "cannot be cut" in (found := aggregator.waiting()["for"]) and found)
             eventually(lambda: aggregator.counters["too_large.a"] >= 2)
+            reported = describe_node(aggregator, {}, COUNTS, time.monotonic())["waiting"]
     assert "its broker: the broker takes packets of 20000 bytes, and a message that cannot be cut needs 6" in waiting
+    assert "its broker: the broker takes packets of 20000 bytes" in reported and "127.0.0.1" not in reported
     assert caplog.text.count("cannot be cut needs") == 1
 
 

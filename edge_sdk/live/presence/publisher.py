@@ -48,6 +48,10 @@ class Publisher:
         """What is wrong between this node and its brokers, for people; "": nothing."""
         return "; ".join(dict.fromkeys(link.trouble for link in self.links if link.trouble))
 
+    def list_limits(self) -> list[str]:
+        """Limits of its brokers that stand in this node's way, in words without an address."""
+        return [link.known.trouble for link in self.links if link.known.trouble]
+
     def publish_due(self, session: Session, now: float) -> None:
         """Publish all that is due and that there is room for."""
         for peer in session.outbox.repeat_late(now):
