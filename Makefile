@@ -28,7 +28,7 @@ NATIVE := $(VENV)/.native
 NATIVE_SOURCES := $(shell find models/native -type f)
 INSTALL_NATIVE = $(BIN)/pip install --quiet --disable-pip-version-check ./models/native && touch $(NATIVE)
 
-.PHONY: demo demo-wrists demo-generated native test test-long test-aarch64 lint fuzz bench bench-compile bench-wire bench-simulate bench-trust lock licences sbom audit clean
+.PHONY: demo demo-wrists demo-generated native test test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust lock licences sbom audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -69,6 +69,10 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models -p hardware
+
+# What the code weighs: lines, rooms, parameters of constructors, words of pages. MUTANTS=200 counts what tests find.
+health: $(READY)
+	$(BIN)/python -m tests.health --mutants $(or $(MUTANTS),0)
 
 # Guided by what its inputs reach, in an environment that has atheris: make fuzz TARGET=messages MINUTES=10
 fuzz: $(FUZZ)/.ready

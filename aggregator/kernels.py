@@ -33,7 +33,10 @@ def processor(device: str) -> str:
         raise UsageError(f"device = {device!r}: one of {', '.join(DEVICES)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("device = 'cuda': torch finds no GPU here; 'auto' or 'cpu' would do")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    found = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    if found == "cuda":  # by itself, torch rounds the factors of convolutions there to 10 bits
+        torch.backends.cudnn.allow_tf32 = False
+    return found
 
 
 def svt(x: Vector, threshold: float, device: str = "auto") -> Svd:

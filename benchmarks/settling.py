@@ -135,8 +135,22 @@ def env_of(job: Job, holder: Holder) -> NodeEnv:
 
 
 def run(job: Job) -> Outcome:
-    """Plays the run, and judges everybody's models on the test part."""
-    began, method, out = time.monotonic(), method_of(job.run), Outcome()
+    """Plays the run, judges everybody's models on the test part, and finds out what devices reach alone."""
+    began = time.monotonic()
+    out, envs = play(job)
+    right = right_of(out.validation, out.windows)
+    rows, out.alone = reach_alone(job.fleet, job.newcomers, job.run, job.model, out.accuracy, right)
+    for name, found in rows.items():
+        out.accuracy[name] |= found
+    for name, found in self_labelled(job, envs).items():
+        out.accuracy[name] |= found
+    out.seconds = time.monotonic() - began
+    return out
+
+
+def play(job: Job) -> tuple[Outcome, Mapping[str, NodeEnv]]:
+    """The run, everybody's models judged on the test part; and the envs of its nodes."""
+    method, out = method_of(job.run), Outcome()
     names = [h.name for h in job.fleet]
     tree = {f"h{k}": tuple(names[k::HOSPITALS]) for k in range(min(HOSPITALS, len(names)))}
     common = (job.run, job.model.layout, job.model.theta0)
@@ -158,15 +172,9 @@ def run(job: Job) -> Outcome:
     for holder in job.newcomers:
         models = newcomer(job, method, holder, shown)
         out.accuracy[holder.name + "*"] = judged(job.model, models, holder.test)
-    right = right_of(out.validation, out.windows)
-    rows, out.alone = reach_alone(job.fleet, job.newcomers, job.run, job.model, out.accuracy, right)
-    for name, found in rows.items():
-        out.accuracy[name] |= found
-    for name, found in self_labelled(job, envs).items():
-        out.accuracy[name] |= found
     out.density = float(np.mean([np.mean(m.models["personal"] != m.models["global"]) for m in told.values()]))
-    out.bytes, out.seconds = net.sizes, time.monotonic() - began
-    return out
+    out.bytes = net.sizes
+    return out, envs
 
 
 def self_labelled(job: Job, envs: Mapping[str, NodeEnv]) -> dict[str, dict[str, float]]:

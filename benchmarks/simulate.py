@@ -191,7 +191,8 @@ def play(args: argparse.Namespace) -> None:
     out = args.play / f"rank-{ranks.number}"
     out.mkdir()
     replay = Replay(data="race", out=out, method="fedavg", rounds=args.rounds, resume=True, local_only=False)
-    job, prepared = Simulation(replay=replay, judges=1, save_every=math.inf), prepare_race(work, args)
+    job = Simulation(replay=replay, judges=1, save_every=math.inf)
+    prepared = prepare_race(work, args, job)
     times: list[tuple[float, float]] = []
 
     def note(line: Any) -> None:
@@ -208,7 +209,7 @@ def play(args: argparse.Namespace) -> None:
     ranks.close()
 
 
-def prepare_race(work: Any, args: argparse.Namespace) -> Any:
+def prepare_race(work: Any, args: argparse.Namespace, job: Any) -> Any:
     """The simulation of the race, ready to begin: a `Prepared`."""
     from edge_sdk.contract.run import Run
     from edge_sdk.model.bundle import read_bundle
@@ -226,7 +227,7 @@ def prepare_race(work: Any, args: argparse.Namespace) -> Any:
     run = Run(id="race", method="fedavg", settings=settings, rounds=args.rounds, bundle=bundle, classes=classes)
     tree = make_tree(args.clients, 1)
     cohort = Cohort("", tree, classes, {"x": work.SHAPE}, True, True, lambda *_: {})
-    return Prepared(run, cohort, make_clients(work, network, tree), None, 0)
+    return Prepared(job, run, cohort, make_clients(work, network, tree), None, 0)
 
 
 def make_clients(work: Any, network: Path, tree: Any) -> Any:

@@ -46,7 +46,7 @@ WORKSTATION = {
     "simulate": "edge_sdk.simulate.runs.commands",
     "compare": "edge_sdk.replay.commands",
     "tune": "edge_sdk.replay.tuning.commands",
-    "traces": "edge_sdk.replay.commands",
+    "traces": "edge_sdk.replay.traces.commands",
 }
 """Commands whose rooms are not in auscult-edge, what is installed on devices -> the module that adds each."""
 

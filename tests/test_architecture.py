@@ -27,12 +27,15 @@ WORKSTATION = {
     "sklearn": "edge_sdk.replay.neighbours.fitted",
     "tensorboard": "edge_sdk.replay.reports.tensorboard",
     "mlflow": "edge_sdk.replay.reports.mlflow_runs",
+    "pyarrow": "edge_sdk.replay.imports.columns",
+    "wfdb": "edge_sdk.replay.imports.wfdb_records",
     "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key "
     "edge_sdk.tools.sealed_file edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
 }
 """Packages beside the budget, and the few modules that may import each of them, when it is asked for."""
 OF_HARDWARE = {
     "paho": "edge_sdk.hardware.sensors.mqtt_topics",
+    "numpy": "edge_sdk.hardware.sensors.edf",
     "setuptools": "edge_sdk.hardware.provision.edge.setup",  # makes the device's wheel, and is not in it
 }
 """Packages that `edge_sdk.hardware` imports by name; those of its extras are loaded by sensors/extras.py alone."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from aggregator.kernels import processor
 from aggregator.private_model.checkpoint import build_module
 from edge_sdk.arguments import Parser
-from edge_sdk.data.traces import cut_windows, load_folder, split
+from edge_sdk.data.traces import cut_windows, load_traces, split
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import parse_assignment
 from edge_sdk.replay import datasets
@@ -75,7 +75,7 @@ def pretrain(job: Pretraining, say: Any) -> dict[str, Any]:
     Raises:
         UsageError: something named cannot be used.
     """
-    mine, test, shape, classes = take_samples(job)
+    mine, test, shape, classes = take_samples(job, say)
     arguments = {**({} if ":" in job.architecture else {"input": list(shape), "classes": classes}), **job.arguments}
     torch.manual_seed(job.seed)
     module = build_module(job.architecture, arguments).to(processor(job.device))
@@ -97,10 +97,10 @@ def pretrain(job: Pretraining, say: Any) -> dict[str, Any]:
 Pairs = tuple[Tensor, Tensor]
 
 
-def take_samples(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
+def take_samples(job: Pretraining, say: Any) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     """The aggregator's samples, those that it is judged on, their shape, and the number of classes."""
     if Path(job.data).is_dir():
-        return take_recorded(job)
+        return take_recorded(job, say)
     table = datasets.load(job.data)
     train, test = datasets.hold_out(table, seed=job.seed)
     table = datasets.standardise(table, train, datasets.DATASETS[table.name].together)
@@ -113,10 +113,13 @@ def take_samples(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     return (x[mine], y[mine]), (x[rest], y[rest]), tuple(int(d) for d in shape), len(table.classes)
 
 
-def take_recorded(job: Pretraining) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
+def take_recorded(job: Pretraining, say: Any) -> tuple[Pairs, Pairs, tuple[int, ...], int]:
     """What `take_samples` returns, of a folder of traces: the last persons are the aggregator's, judged on their last
     recordings."""
-    traces = load_folder(job.data)
+    read = load_traces(job.data)
+    for note in read.notes:
+        say(note)
+    traces = read.traces
     if job.persons >= len(traces):
         raise UsageError(f"--persons {job.persons}: there are {len(traces)} traces, and some are for devices")
     parts = [split(cut_windows(trace)) for trace in traces[-job.persons :]]

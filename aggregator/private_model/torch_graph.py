@@ -73,8 +73,10 @@ def gemm(v: Values, a: Mapping[str, Any]) -> Tensor:
 
 
 def batch_normalization(v: Values, a: Mapping[str, Any]) -> Tensor:
-    x, scale, bias, mean, variance = v
-    return F.batch_norm(x, mean, variance, scale, bias, training=False, eps=a.get("epsilon", 1e-5))
+    # torch's own refuses an epsilon of 0, which compiled norms have
+    x = v[0]
+    scale, bias, mean, variance = (each.view(-1, *[1] * (x.ndim - 2)) for each in v[1:])
+    return (x - mean) * (scale * torch.rsqrt(variance + a.get("epsilon", 1e-5))) + bias
 
 
 def layer_normalization(v: Values, a: Mapping[str, Any]) -> Tensor:

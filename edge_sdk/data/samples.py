@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.cut import Cut, cut_trace
 from edge_sdk.data.npz import read_npz
-from edge_sdk.data.traces import Trace, Windows, cut_windows, keep_labelled, read_trace, split, split_off_validation
+from edge_sdk.data.traces import Trace, Windows, keep_labelled, split, split_off_validation
 from edge_sdk.errors import UsageError
 from edge_sdk.records import gather_arrays, join_records, list_inputs, name_arrays
 
@@ -90,44 +90,6 @@ def check_values(name: str, values: Array, at_least: int) -> None:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The way in which a recorded trace becomes samples: the [data] table of a device's settings.
-
-    Attributes:
-        trace: CSV file.
-        label: name of its label column.
-        window, stride: in samples.
-        gap: seconds without a sample after which a new recording starts.
-        held_out: share of the windows, by whole recordings, that is kept for judging the model.
-        validation: share of the windows, by whole recordings, on which choices are made; 0: there are none.
-        labelled: seconds of each class that have labels, in the training part and again in the validation part. The
-            rest of the training part has none (data/unlabelled.py), that of the validation part is not used. 0: all.
-        asked: first samples of further windows of the training part whose labels are known.
-    """
-
-    trace: Path
-    label: str = "activity"
-    window: int = 64
-    stride: int = 32
-    gap: float = 0.5
-    held_out: float = 0.3
-    validation: float = 0.0
-    labelled: float = 0.0
-    asked: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.window < 1 or self.stride < 1:
-            raise UsageError(f"window = {self.window}, stride = {self.stride}: at least 1 sample each")
-        if not 0 < self.held_out < 1:
-            raise UsageError(f"held_out = {self.held_out}, it is a share between 0 and 1")
-        check_shares(self.validation, self.held_out)
-        if not 0 <= self.labelled < inf:
-            raise UsageError(f"labelled = {self.labelled}, it is in seconds, 0 (all) or more")
-        if not self.gap > 0:
-            raise UsageError(f"gap = {self.gap}, it is in seconds and above 0")
-
-
-@dataclass(frozen=True)
 class Stored:
     """Samples that are ready: the other form of the [data] table.
 
@@ -149,19 +111,13 @@ class SplitSamples:
         held_out: the test part: what its models are judged by, once, when the run is over.
         validation: what choices are made on, and what the metrics of single rounds are from; None: there is no such
             part, and the metrics of rounds are from the test part, too.
+        told: what was guessed and put right when they were read, in one line; "": nothing.
     """
 
     train: Samples
     held_out: Samples
     validation: Samples | None = None
-
-
-def check_shares(validation: float, held_out: float) -> None:
-    """Raises UsageError if these shares leave nothing to train on."""
-    if not (validation >= 0 and validation + held_out < 1):
-        raise UsageError(
-            f"validation = {validation}, held_out = {held_out}: shares of 0 or more that leave something to train on"
-        )
+    told: str = ""
 
 
 Normalise = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
@@ -182,25 +138,26 @@ def samples_of(data: Cut | Stored, normalise: Normalise | None = None) -> SplitS
 
 def cut_samples(data: Cut, normalise: Normalise | None = None) -> SplitSamples:
     """Cuts a trace into samples, and splits them."""
-    train, test, chosen = cut_parts(data, normalise)
-    return SplitSamples(as_samples(train), as_samples(test), None if chosen is None else as_samples(chosen))
+    trace, cuts = cut_trace(data)
+    train, test, chosen = cut_windows_of(trace, cuts, data, normalise)
+    return SplitSamples(as_samples(train), as_samples(test), None if chosen is None else as_samples(chosen), trace.told)
 
 
 def cut_parts(data: Cut, normalise: Normalise | None = None) -> tuple[Windows, Windows, Windows | None]:
     """Cuts a trace into windows; returns those to train on, those held out, and those for validation (None: there is
     no such part)."""
-    trace, cuts = cut_trace(data)
+    return cut_windows_of(*cut_trace(data), data, normalise)
+
+
+def cut_windows_of(
+    trace: Trace, cuts: Windows, data: Cut, normalise: Normalise | None
+) -> tuple[Windows, Windows, Windows | None]:
+    """The windows that `cut_parts` returns, of a trace that has been read and all its windows."""
     cuts = cuts if normalise is None else replace(cuts, x=normalise(cuts.x))
     train, test, chosen = three_parts(cuts, data)
     known = round(data.labelled * trace.rate_hz)
     own = labelled_part(train, known, data.asked)
     return own, test, None if chosen is None else keep_labelled(chosen, known)
-
-
-def cut_trace(data: Cut) -> tuple[Trace, Windows]:
-    """A trace and all its windows."""
-    trace = read_trace(data.trace, label=data.label)
-    return trace, cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap)
 
 
 def three_parts(cuts: Windows, data: Cut) -> tuple[Windows, Windows, Windows | None]:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from edge_sdk.data.cut import Cut, cut_trace
 from edge_sdk.data.samples import (
     UNLABELLED,
-    Cut,
     Normalise,
     Stored,
     Unlabelled,
     check_arrays,
-    cut_trace,
     labelled_part,
     read_gathered,
     three_parts,

@@ -1,4 +1,4 @@
-"""`auscult replay` and `auscult traces` on the command line. Light: what they run is imported when it is run."""
+"""`auscult replay` and `auscult compare` on the command line. Light: what they run is imported when it is run."""
 
 from __future__ import annotations
 
@@ -238,59 +238,3 @@ def do_compare(options: argparse.Namespace) -> None:
     if options.report is not None:
         options.report.write_text(make_compare_page(runs, group), encoding="utf-8")
         print(f"report   {options.report}", file=sys.stderr if options.json else sys.stdout)
-
-
-# Traces ---------------------------------------------------------------------------------------------------------
-def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
-    """Adds `auscult traces synth` and `auscult traces watch`."""
-    kinds = commands.add_parser("traces", help="make traces").add_subparsers(metavar="what", required=True)
-    words = "generate plausible wrist-accelerometer traces, one CSV for each person"
-    synth = kinds.add_parser("synth", help=words, description=words, parents=parents)
-    synth.add_argument("directory", type=Path)
-    synth.add_argument("--devices", type=int, default=12)
-    synth.add_argument("--seed", type=int, default=7)
-    synth.add_argument("--minutes", type=float, default=13.0, help="for each person, in the mean")
-    words = "also write so many days of availability for each: nights on the charger, hours offline"
-    synth.add_argument("--days", type=int, default=0, help=words)
-    synth.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
-    synth.set_defaults(do=do_synth)
-    words = "write the smartwatch recordings of physiotherapy exercises in package seglearn, one CSV for each wrist"
-    watch = kinds.add_parser("watch", help=words, description=words, parents=parents)
-    watch.add_argument("directory", type=Path)
-    watch.add_argument("--source", type=Path, metavar="FILE", help="watch_dataset.npy, if the package is not installed")
-    watch.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
-    watch.set_defaults(do=do_watch)
-
-
-def do_synth(options: argparse.Namespace) -> None:
-    """Generates traces, and prints one line for each."""
-    from edge_sdk.replay.traces.synth import write_traces
-
-    made = write_traces(
-        options.directory,
-        devices=options.devices,
-        seed=options.seed,
-        minutes=options.minutes,
-        overwrite=options.overwrite,
-    )
-    if options.days:
-        from edge_sdk.replay.traces.nights import write_nights
-
-        write_nights(options.directory, tuple(one.device for one in made), options.days, options.seed)
-    print_traces(made)
-    print(f"{len(made)} generated traces in {options.directory}")
-
-
-def do_watch(options: argparse.Namespace) -> None:
-    """Writes the smartwatch recordings, and prints one line for each wrist."""
-    from edge_sdk.replay.traces.smartwatch import write_watch_traces
-
-    made = write_watch_traces(options.directory, options.source, overwrite=options.overwrite)
-    print_traces(made)
-    print(f"{len(made)} recorded traces in {options.directory}")
-
-
-def print_traces(made: Sequence[Any]) -> None:
-    """One line for each trace."""
-    for one in made:
-        print(f"{one.device}  {one.seconds / 60:5.1f} min  {one.samples:>6} samples  {len(one.activities)} activities")

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edge_sdk.nodes.configuration.presets import Completed
 
-TRACE_OPTIONS = ("held_out", "validation", "labelled", "ask", "ask_random", "label", "window", "stride", "gap")
+TRACE_OPTIONS = (
+    *("held_out", "validation", "labelled", "ask", "ask_random", "label", "window", "stride", "gap"),
+    *("rate", "channels", "label_missing", "strict"),
+)
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public")
 
 
@@ -94,6 +97,12 @@ def add_data_options(command: argparse.ArgumentParser) -> None:
     traces.add_argument("--ask", type=int, metavar="N", help=asked)
     traces.add_argument("--ask-random", type=int, metavar="N", help="the same of stretches that are drawn")
     traces.add_argument("--label", help="name of the label column (activity)")
+    words = "words that stand for no label, beside an empty cell and `unlabelled`, with commas between them"
+    traces.add_argument("--label-missing", metavar="WORDS", help=words)
+    traces.add_argument("--channels", metavar="NAMES", help="with commas between them (those that most traces have)")
+    traces.add_argument("--rate", type=float, metavar="HZ", help="of all devices (that of most; others are resampled)")
+    words = "refuse what would be put right, resampled or left out, with the file, the line and the value"
+    traces.add_argument("--strict", action="store_const", const=True, help=words)
     traces.add_argument("--window", type=int, help="samples (64)")
     traces.add_argument("--stride", type=int, help="samples (32)")
     traces.add_argument("--gap", type=float, help="seconds without a sample that end a recording (0.5)")

@@ -1,4 +1,5 @@
-"""Recordings of PhysioNet: a header RECORD.hea and signals in the formats 16 and 212, which most databases have.
+"""Recordings of PhysioNet to be played: a header RECORD.hea and signals in the formats 16 and 212, which most
+databases have. It needs no package, so a device can play them; `auscult traces import` reads all formats.
 
 Source: G. B. Moody, WFDB Applications Guide, header(5) and signal(5).
 """
@@ -61,6 +62,9 @@ def read_wfdb(path: Path) -> StoredSignals:
     except (IndexError, ValueError) as error:
         raise UsageError(f"{header}: no header of WFDB: {error}") from error
     columns = read_columns(header.parent, signals)
+    told, there = first[3:4], min(map(len, columns))
+    if told and told[0].isdigit() and int(told[0]) > there:
+        raise UsageError(f"{header}: cut short: {there} of {told[0]} samples are in its files")
     names = tuple(line.name or f"signal-{number}" for number, line in enumerate(signals))
     return StoredSignals(name, rate, names, tuple(s.unit for s in signals), columns, read_start(first[4:6]))
 
@@ -73,6 +77,8 @@ def read_signal(line: str) -> SignalLine:
         raise ValueError(f"signal format {words[1]!r}; 16 and 212 are read, one sample per frame")
     gain = GAIN_FIELD.fullmatch(words[2]) if len(words) > 2 else None
     factor = float(gain[1]) if gain else 0.0
+    if not math.isfinite(factor):
+        raise ValueError(f"gain {words[2]!r}; a finite number is needed")
     zero = float(words[4]) if len(words) > 4 else 0.0
     baseline = float(gain[2]) if gain and gain[2] else zero
     unit = gain[3] if gain and gain[3] else "mV"

@@ -5,13 +5,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-import torch
-
 from aggregator import discriminator as torch_twin
 from edge_sdk.methods.fedal import discriminator as numpy_twin
+from tests.processors import PROCESSORS
 
 RNG = np.random.default_rng(0)
-HERE = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
 
 
 def problem(dtype, devices=10, batch=32, classes=10, hidden=(32, 256)):
@@ -22,7 +20,7 @@ def problem(dtype, devices=10, batch=32, classes=10, hidden=(32, 256)):
     return w, widths, f, np.repeat(np.arange(devices), batch)
 
 
-@pytest.mark.parametrize("device", HERE)
+@pytest.mark.parametrize("device", PROCESSORS)
 @pytest.mark.parametrize("hidden", [(32, 256), (32, 265), (7,), ()], ids=str)
 @pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-10), (np.float32, 2e-5)], ids=["double", "single"])
 @pytest.mark.parametrize("away", [(), (2, 7)], ids=["all", "some"])

@@ -14,6 +14,7 @@ from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.aggregation.server import low_rank
+from tests.processors import PROCESSORS
 
 RNG = np.random.default_rng(0)
 
@@ -21,10 +22,11 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize("shape", [(6, 4), (4, 9), (96, 40), (1, 7)])
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 2e-5), (np.float64, 1e-12)])
 @pytest.mark.parametrize("threshold", [0.0, 1.0, 1e3])
-def test_svt(shape, dtype, tolerance, threshold):
+@pytest.mark.parametrize("device", PROCESSORS)
+def test_svt(device, shape, dtype, tolerance, threshold):
     x = RNG.normal(size=shape).astype(dtype)
     x.flags.writeable = False  # as a decoded message is
-    mine, theirs = kernels.svt(x, threshold), prox.svt(x, threshold)
+    mine, theirs = kernels.svt(x, threshold, device), prox.svt(x, threshold)
     assert [p.shape for p in mine] == [p.shape for p in theirs] and all(p.dtype == dtype for p in mine)
     assert np.allclose(mine[1], theirs[1], atol=tolerance)
     (a, s, b), (c, t, d) = mine, theirs

@@ -84,6 +84,7 @@ def test_float32_agrees_with_float64(bundle, teacher, tmp_path):
     assert abs(one.value - two.value) < 1e-5 and np.abs(one.gradient - two.gradient).max() < 1e-5
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("kind", ["crd", "kd"])
 def test_on_a_gpu_within_rounding(bundle, teacher, tmp_path, kind):

@@ -11,6 +11,7 @@ from aggregator import kernels, singular
 from aggregator.singular import FastSvt
 from edge_sdk.algebra import prox
 from edge_sdk.errors import UsageError
+from tests.processors import PROCESSORS
 
 RNG = np.random.default_rng(4)
 
@@ -36,16 +37,18 @@ def check(svt, x, near, threshold, tolerance=2e-6):
 
 
 @pytest.mark.parametrize("shape", [(96, 96), (120, 100), (100, 130)])
-def test_a_layer_near_a_model_of_low_rank_is_done_in_its_subspace(shape):
-    svt = FastSvt()
+@pytest.mark.parametrize("device", PROCESSORS)
+def test_a_layer_near_a_model_of_low_rank_is_done_in_its_subspace(device, shape):
+    svt = FastSvt(device)
     near, x = low_rank(*shape, 6, 0.3)
     check(svt, x, near, 0.5)
     assert svt.counts == {"subspace": 1, "gram": 0, "full": 0, "given up": 0}
 
 
 @pytest.mark.parametrize("shape", [(200, 20), (20, 200), (60, 1)])
-def test_a_tall_layer_is_done_by_its_gram_matrix(shape):
-    svt = FastSvt()
+@pytest.mark.parametrize("device", PROCESSORS)
+def test_a_tall_layer_is_done_by_its_gram_matrix(device, shape):
+    svt = FastSvt(device)
     x = RNG.normal(size=shape).astype(np.float32)
     for threshold in (0.5, 8.0, 1e3):
         check(svt, x, x, threshold)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_sdk.data.samples import Cut, Samples, Stored, samples_of, store_samples
+from edge_sdk.data.cut import Cut
+from edge_sdk.data.samples import Samples, Stored, samples_of, store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.settings_files import DeviceFile
@@ -33,6 +34,20 @@ def test_what_is_stored_is_read_again(tmp_path):
 def test_without_held_out_samples_there_are_none(tmp_path):
     held_out = samples_of(written(tmp_path / "d.npz", x=X, labels=LABELS)).held_out
     assert len(held_out) == 0 and held_out.x.shape == (0, 2)
+
+
+def test_a_device_brings_its_trace_to_the_rate_of_the_others(tmp_path):
+    random, words = np.random.default_rng(1), ["walk", "sit", "walk", "sit", "walk"]
+    rows = [f"{i / 16},{random.normal():.3f},{words[i // 400]}" for i in range(2000)]
+    (tmp_path / "a.csv").write_text("\n".join(["time,ax,activity", *rows]))
+    found = samples_of(Cut(tmp_path / "a.csv", rate_hz=32, classes=("Walk", "sit")))
+    as_recorded = samples_of(Cut(tmp_path / "a.csv"))
+    assert len(found.train) > 1.8 * len(as_recorded.train) and "16 Hz made 32 Hz" in found.told
+    assert {*found.train.labels} <= {"Walk", "sit"} and as_recorded.told == ""
+    with pytest.raises(UsageError, match="16 Hz, not 32"):
+        samples_of(Cut(tmp_path / "a.csv", rate_hz=32, strict=True))
+    with pytest.raises(UsageError, match="rate_hz"):
+        Cut(tmp_path / "a.csv", rate_hz=-1)
 
 
 def test_a_trace_in_three_parts(tmp_path):

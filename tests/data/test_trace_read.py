@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.traces import load_folder, read, read_trace
+from edge_sdk.data.traces import cells, load_folder, read_trace
 from edge_sdk.errors import UsageError
 from tests.data.trace_making import write_csv
 
@@ -45,7 +45,7 @@ def test_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     rows = [f"{k / 10},{k},{-k},{'zyx'[k * 3 // 50]}" for k in range(50)]
     file = write_csv(tmp_path / "t.csv", HEADER, *rows)
     whole = read_trace(file)
-    monkeypatch.setattr(read, "BLOCK", 7)
+    monkeypatch.setattr(cells, "BLOCK", 7)
     pieces = read_trace(file)
     for name in ("time", "values", "codes", "classes"):
         assert np.array_equal(getattr(whole, name), getattr(pieces, name))
@@ -55,30 +55,35 @@ def test_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ("0.15,x7,8,walk", ("column ax", "'x7'", "a finite number")),
-        ("0.15,,8,walk", ("column ax", "''", "a finite number")),
-        ("0.15,7,nan,walk", ("column ay", "'nan'", "a finite number")),
-        ("0.15,7,-inf,walk", ("column ay", "'-inf'", "a finite number")),
-        ("0.15,7,1e39,walk", ("column ay", "'1e39'", "a finite number")),
-        ("0.10,7,8,walk", ("column time", "'0.10'", "later than the line before", "+0.000 s")),
-        ("0.05,7,8,walk", ("column time", "'0.05'", "later than the line before", "-0.050 s")),
-        ("nan,7,8,walk", ("column time", "'nan'", "ISO local time")),
-        ("2011-03-23T10:39:18.031,7,8,walk", ("column time", "'2011-03-23T10:39:18.031'", "the same in all lines")),
+        ("0.15,x7,8,walk", ("column ax", "'x7'", "no finite number")),
+        ("0.15,,8,walk", ("no number in ax", "left out")),
+        ("0.15,7,nan,walk", ("no number in ay", "left out")),
+        ("0.15,7,-inf,walk", ("no number in ay",)),
+        ("0.15,7,1e39,walk", ("column ay", "'1e39'", "no finite number")),
+        ("0.15,1_000,8,walk", ("column ax", "'1_000'", "no finite number")),
+        ("0.10,7,8,walk", ("the time of the row before", "left out")),
+        ("0.05,7,8,walk", ("a time before that of an earlier row", "put in order")),
+        ("nan,7,8,walk", ("no time", "'nan'")),
+        ("2011-03-23T10:39:18.031,7,8,walk", ("no time", "'2011-03-23T10:39:18.031'")),
         ("0.15,7,walk", ("3 cells", "'0.15,7,walk'", "expected 4")),
         ("0.15,7,8,walk,9", ("5 cells", "expected 4")),
-        ("", ("0 cells", "expected 4")),
+        ("", ("a line without anything",)),
     ],
 )
 @pytest.mark.parametrize("block", [1, 2, 8192])
-def test_a_bad_line_is_named(
+def test_a_bad_line_is_named_and_the_others_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, bad: str, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(read, "BLOCK", block)
+    monkeypatch.setattr(cells, "BLOCK", block)
     file = write_csv(tmp_path / "t.csv", HEADER, *GOOD, bad, "0.20,9,9,walk")
     with pytest.raises(UsageError) as error:
-        read_trace(file)
+        read_trace(file, strict=True)
     for word in (f"{file} line 5", *words):
         assert word in str(error.value)
+    trace = read_trace(file)
+    late = bad.startswith("0.05,")  # the same time as the third line's, so it is put there, and left out as repeated
+    assert [r.rows for r in trace.repairs] == [1, 1][: 1 + late] and trace.repairs[0].line == 5
+    assert trace.values[:, 0].tolist() == [1, 3, 5, 9] and trace.time.tolist() == pytest.approx([0, 0.05, 0.1, 0.2])
 
 
 @pytest.mark.parametrize(
@@ -87,21 +92,26 @@ def test_a_bad_line_is_named(
         ((), "empty"),
         ((HEADER,), "a header and no samples"),
         ((HEADER, GOOD[0]), "one sample"),
-        (("t,ax,activity", "0,1,a"), "line 1: no column 'time' among t, ax, activity"),
-        (("time,ax", "0,1"), "line 1: no column 'activity' among time, ax"),
-        (("time,ax,ax,activity", "0,1,1,a"), "line 1: 2 columns 'ax'"),
-        (("time,activity", "0,a"), "one or more names"),
-        ((HEADER, "yesterday,1,2,a"), "line 2, column time: 'yesterday'; expected ISO local time"),
+        (("when,ax,activity", "0,1,a"), "no column 'time' among when, ax, activity"),
+        (("time,Time,ax,activity", "0,0,1,a"), "2 columns 'time'"),
+        (("time,ax", "0,1"), "no column 'activity' among time, ax"),
+        (("time,ax,ax,activity", "0,1,1,a"), "2 columns 'ax'"),
+        (("time,activity", "0,a"), "no column of numbers"),
+        ((HEADER, "yesterday,1,2,a"), "line 2, column time: 'yesterday'; expected ISO time"),
         ((HEADER, "inf,1,2,a"), "line 2, column time: 'inf'"),
         ((HEADER, "0,1"), "line 2: 2 cells"),
-        ((HEADER, "2011-03-23T10:00:00,1,2,a", "2011-03-23T10:00:01+01:00,1,2,a"), "line 3, column time"),
+        ((HEADER, "2011-03-23T10:00:00,1,2,a", "2011-03-23T10:00:01+01:00,1,2,a"), "line 3"),
+        ((HEADER, "03/04/2020 10:00:00,1,2,a", "03/04/2020 10:00:01,1,2,a"), "day or month first?"),
+        (("0,1,2,a", "1,1,2,a"), "no column 'time'"),
+        (("0,1,2", "1,1,2"), "expected the names of columns"),
+        ((HEADER, "0,1,2,a", "1e7,1,2,a"), "samples per second"),
     ],
 )
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, lines: tuple[str, ...], words: str) -> None:
     file = tmp_path / "t.csv"
     file.write_text("\n".join(lines))
     with pytest.raises(UsageError) as error:
-        read_trace(file)
+        read_trace(file, strict=True)
     assert str(file) in str(error.value) and words in str(error.value)
 
 
@@ -131,9 +141,15 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
-    file.write_bytes(b"time,ax,activity\n0,\xff\xfe,a\n")
-    with pytest.raises(UsageError, match="not a CSV text in UTF-8"):
-        read_trace(file)
+    for data, words in (
+        (bytes(range(256)) * 9, "bytes of zeros"),
+        (b"\x1f\x8bjunk", "cannot be unpacked"),
+        (b"", "empty"),
+        (b"\xff\xfet\0i", "not a CSV text|no samples"),
+    ):
+        file.write_bytes(data)
+        with pytest.raises(UsageError, match=words):
+            read_trace(file)
     for path in (tmp_path / "missing.csv", tmp_path):
         with pytest.raises(UsageError, match="cannot be read"):
             read_trace(path)

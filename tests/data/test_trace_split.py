@@ -110,3 +110,8 @@ def test_validation_takes_recordings_where_it_can_and_says_where_not() -> None:
     assert held(chosen) == held(train) == [0, 1] and "on the tail of each" in chosen.note == train.note
     train, chosen = split_off_validation(cut((0, 4), (1, 4)), 0.3)
     assert len(train) == 2 and len(chosen) == 0
+
+
+def test_a_device_without_labels_is_named_as_that() -> None:
+    with pytest.raises(UsageError, match="none of its 9 windows has a label"):
+        split(cut_windows(trace_of([-1] * 20), 4, 2), 0.3)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.samples import Cut, Samples, Stored, Unlabelled, samples_of, store_samples
+from edge_sdk.data.cut import Cut
+from edge_sdk.data.samples import Samples, Stored, Unlabelled, samples_of, store_samples
 from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.errors import UsageError
 

@@ -19,7 +19,11 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(str(path.relative_to(ROOT)) for kind in ("*.md", "decisions/*.md") for path in (ROOT / "docs").glob(kind)),
+)
 PROGRAMS = ("auscult", "python", "make", "mosquitto", "curl", "sed", "cp")
 KINDS = ("sh", "python", "toml", "text", "")
 

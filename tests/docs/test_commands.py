@@ -38,7 +38,7 @@ SHORTER = {
     r"^auscult replay (?!.*--rounds)": "auscult replay --rounds 2 ",
     r"^auscult traces synth (?!.*--minutes)": "auscult traces synth --minutes 2 ",
     r"--budget \d+": "--rounds 2 --budget 2",
-    r"--labelled 2 ": "--labelled 2 --no-local-only ",  # make demo
+    r"--labelled 2 ": "--labelled 2 --no-local-only --no-neighbours ",  # make demo
     r"--devices 4 --seed 7": "--devices 2 --seed 7",
     r"^(auscult replay .*breast-cancer)": r"\1 --hospitals 1 --devices 2",
     r"^(auscult pretrain)": r"\1 --epochs 1",
@@ -63,7 +63,8 @@ READ_ONLY = {
 BESIDE = {
     "from edge_sdk import Device": """
 from pathlib import Path
-from edge_sdk.data.samples import Cut, samples_of
+from edge_sdk.data.cut import Cut
+from edge_sdk.data.samples import samples_of
 samples = samples_of(Cut(Path("traces/synth-02.csv")))
 train, held_out = samples.train, samples.held_out
 x, labels, x_held, labels_held = train.x, train.labels, held_out.x, held_out.labels

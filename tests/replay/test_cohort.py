@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_sdk.data.cut import Cut
 from edge_sdk.data.patients import patients_of, rows_of
 from edge_sdk.data.samples import Stored, samples_of
 from edge_sdk.errors import UsageError
@@ -122,3 +123,37 @@ def test_who_lends_windows_is_named(tmp_path):
 def test_what_cannot_be_had(data, options, splits, said):
     with pytest.raises(UsageError, match=said):
         form_cohort(data, 2, 0, options, splits)
+
+
+def test_devices_read_traces_that_are_unlike_as_the_fleet_has_them(tmp_path):
+    write_traces(tmp_path, devices=5, minutes=4, seed=3)
+    files = {n: tmp_path / f"synth-0{n}.csv" for n in range(1, 6)}
+    lines = {n: file.read_text().splitlines() for n, file in files.items()}
+    swapped = (row.split(",") for row in lines[2])
+    files[2].write_text(
+        "\n".join(f"{t};{z};{x};{y};{what.title()};1" for t, x, y, z, what in swapped).replace(";1", ";B", 1)
+    )
+    files[3].write_text("\n".join([lines[3][0], *lines[3][1::2], "20"]))
+    files[4].write_text("\n".join([lines[4][0], *(f"{row.split(',')[0]},1,1,1,walk" for row in lines[4][1:])]))
+    files[5].write_text(
+        "\n".join(row.rpartition(",")[0] + ("," if n else ",activity") for n, row in enumerate(lines[5]))
+    )
+    everybody = form_cohort(str(tmp_path), 1, 1, {"label_missing": "sit_chair"})
+    notes = "\n".join(everybody.notes)
+    assert everybody.devices == ("synth-01", "synth-02", "synth-03")
+    for said in (
+        "synth-02: ",
+        "channel B left out",
+        "16 Hz made 32 Hz",
+        "synth-04: all channels are constant",
+        "synth-05",
+    ):
+        assert said in notes
+    for name, table in everybody.tables(tmp_path, lambda node: everybody.shapes).items():
+        cut = Cut(**table)
+        found = samples_of(cut)
+        assert cut.channels == ("ax", "ay", "az") and found.train.x.shape[1:] == (3, 64) and len(found.held_out)
+        assert {*found.train.labels, *found.held_out.labels} <= {*everybody.classes} and "sit_chair" not in cut.classes
+        assert bool(found.told) == (name != "synth-01")
+    with pytest.raises(UsageError, match="synth-0"):
+        form_cohort(str(tmp_path), 1, 1, {"strict": True})

@@ -15,7 +15,7 @@ pytest.importorskip("sklearn", reason="trees and linear models are scikit-learn'
 
 from edge_sdk.data.augment import Augment
 from edge_sdk.data.traces import cut_windows, load_folder, split
-from edge_sdk.replay.neighbours import fitted
+from edge_sdk.replay.neighbours import find, fitted
 from edge_sdk.replay.neighbours.candidates import LINEAR, NETWORK, TREES, list_candidates
 from edge_sdk.replay.neighbours.features import features_of, kind_of_features
 from edge_sdk.replay.neighbours.find import FoundNeighbours, Question, find_neighbours
@@ -228,3 +228,15 @@ def test_rows_are_in_groups_and_differences(tmp_path: Path) -> None:
     assert [*group["models"]] == ["majority", "alone", "personalised"] and {*group["against_alone"]} == {"personalised"}
     assert group["against_alone"]["personalised"]["mean"] == pytest.approx(-0.25)
     assert found["accuracy"]["alone"] == 0.75
+
+
+def test_who_waits_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, clock = list[str](), iter([4.0, 9.0, 18.0, 27.0, 36.0])
+    monkeypatch.setattr(find.time, "monotonic", lambda: next(clock))
+    progress = find.SearchProgress(said.append, 3, began=0.0, told=0.0)
+    for done in (0, 1, 2, 2, 3):
+        progress.tell(done)
+    assert said == [
+        "  2 of 3 devices after 18 s; some 9 s for the others, then all data in one place",
+        "  3 of 3 devices after 36 s; now all data in one place",
+    ]

@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("torch", reason="the simulations of these tests need the aggregator")
 
 from edge_sdk import cli
-from edge_sdk.data.samples import Cut, samples_of
+from edge_sdk.data.cut import Cut
+from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.replay.bundles import find_shipped_bundle

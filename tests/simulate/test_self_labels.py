@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the model of these data is compiled with it")
 
-from edge_sdk.data.samples import Cut
+from edge_sdk.data.cut import Cut
 from edge_sdk.data.traces import load_folder
 from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.nodes.kernels.labels import wants_unlabelled

@@ -20,6 +20,7 @@ from edge_sdk.model.inputs import compute_losses
 from edge_sdk.model.model import Model
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
 from edge_sdk.simulate.training.batched_clients import (
+    COMPARED,
     MOST,
     CohortGradient,
     CohortTraining,
@@ -27,9 +28,9 @@ from edge_sdk.simulate.training.batched_clients import (
     make_training,
 )
 from edge_sdk.simulate.training.epochs import TrainingCalls
+from tests.processors import PROCESSORS
 from tests.simulate.jobs import job_of, play
 
-HERE = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
 SIZES = (23, 20, 7)
 """Samples of three clients, so that these make different numbers of steps, and of different sizes."""
 ROUNDING = 1e-5
@@ -69,7 +70,7 @@ def terms_of(model):
     return [{}, {"damp": 1e-3}, {"base": other}, {"damp": 0.1, "pull": other, "base": other - 1}]
 
 
-@pytest.mark.parametrize("device", HERE)
+@pytest.mark.parametrize("device", PROCESSORS)
 def test_each_comes_to_what_it_comes_to_by_itself(model, device):
     trained, lockstep = TrainingCalls(), make_lockstep()
     training = training_of(model, trained, device)
@@ -157,3 +158,33 @@ def test_clients_have_the_loss_of_devices(loss):
     y = rng.integers(0, 4, 5) if loss == "cross_entropy" else rng.dirichlet([1.0] * 4, 5).astype(np.float32)
     found = loss_in({"loss": loss, "name": "net"})(torch.from_numpy(z), torch.from_numpy(y)).numpy()
     assert np.allclose(found, compute_losses(loss, z, y), rtol=1e-5)
+
+
+def test_whole_ways_may_part_where_each_step_is_the_same(model):
+    """Rounding grows from step to step in a network with kinks; here the later steps' own noise stands for that."""
+    trained, lockstep = TrainingCalls(), make_lockstep()
+    sound = training_of(model, trained)
+
+    def apart(v, x, *rest):  # the same for the steps that are compared
+        end, losses = sound.train(v, x, *rest)
+        return (end if x.shape[1] <= COMPARED else end + np.float32(0.01)), losses
+
+    clients = list(clients_of(model, CohortTraining(model, apart, "cpu", trained), lockstep))
+    calls = [lambda g=g, n=n: trained_by(model, g, n, {}) for n, (_, g) in zip(SIZES, clients, strict=True)]
+    list(lockstep.run(calls))
+    assert trained.together > 0 and not trained.why
+
+
+def test_a_wrong_second_step_is_found(model):
+    trained, lockstep = TrainingCalls(), make_lockstep()
+    sound = training_of(model, trained)
+
+    def wrong(v, x, y, weights, eta, *rest):  # steps after the first are twice as long
+        end, losses = sound.train(v, x, y, weights, eta, *rest)
+        first, _ = sound.train(v, x[:, :1], y[:, :1], weights[:, :1], eta, *rest)
+        return 2 * end - first, losses
+
+    clients = list(clients_of(model, CohortTraining(model, wrong, "cpu", trained), lockstep))
+    calls = [lambda g=g, n=n: trained_by(model, g, n, {}) for n, (_, g) in zip(SIZES, clients, strict=True)]
+    list(lockstep.run(calls))
+    assert trained.together == 0 and trained.why

@@ -6,12 +6,13 @@ import struct
 from collections.abc import Mapping
 from dataclasses import field, make_dataclass
 from math import inf, nan
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgpack
 import numpy as np
 import numpy.typing as npt
 import pytest
+from typing_extensions import TypeAliasType
 
 from edge_sdk.algebra.arrays import Tensor, Theta, Values
 from edge_sdk.contract.node import Envelope
@@ -235,3 +236,13 @@ def test_a_tensor_checks_its_dims(bad: Any) -> None:
 def test_a_tensor_checks_its_dtype() -> None:
     with pytest.raises(UsageError, match="'complex64' is none of float, float32"):
         Tensor((), "complex64")
+
+
+def test_an_array_whose_type_is_an_alias_of_its_own():
+    """numpy's NDArray from version 2.5 on."""
+    kind = TypeVar("kind", bound=np.generic)
+    alias = TypeAliasType("alias", npt.NDArray[kind], type_params=(kind,))
+    message = having(Annotated[alias[np.uint8], Tensor(("?",), "uint8")])
+    codec = Codec([message])
+    found = codec.decode(codec.encode(message(np.arange(3, dtype=np.uint8))))
+    assert found.x.tobytes() == bytes(range(3))

@@ -13,8 +13,8 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.live.windower import GAP, INTERVALS
-
+GAP, INTERVALS = 0.5, 4
+"""Seconds without a sample, and sampling intervals, that both must have passed before a new recording begins."""
 TOLERANCE = 0.05
 """Share by which two rates may differ and count as one, as among traces (data/traces/folder.py)."""
 KEPT = 10.0

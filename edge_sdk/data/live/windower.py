@@ -13,12 +13,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.live.resample import GAP, INTERVALS
 from edge_sdk.data.traces.windows import copy_windows, find_gaps, list_starts
 
 LONGEST = 300.0
 """Seconds of a recording."""
-GAP, INTERVALS = 0.5, 4
-"""Seconds without a sample, and sampling intervals, that both must have passed before a new recording begins."""
 
 Times = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]

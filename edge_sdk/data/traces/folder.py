@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from edge_sdk.data.availability import SUFFIX
+from edge_sdk.data.live.resample import is_same_rate
+from edge_sdk.data.traces.labels import describe_folds, fold_labels, join_classes
+from edge_sdk.data.traces.rates import common_rate, resample_trace
 from edge_sdk.data.traces.read import LIMIT, UNLABELLED, Trace, read_trace
 from edge_sdk.errors import UsageError
 
-RATE_TOLERANCE = 0.05
+ENDINGS = (".csv", ".csv.gz", ".tsv", ".dat")
+"""Of files of a folder that are traces."""
+
+
+@dataclass(frozen=True)
+class TraceFolder:
+    """The traces of a folder that fit together.
+
+    Attributes:
+        traces: sorted by name; all have the same `channels` and `classes`, and one rate within 5 %.
+        files: name of a trace -> its file.
+        notes: a line for each trace of which something was guessed or put right, and for each that was left out.
+    """
+
+    traces: tuple[Trace, ...]
+    files: dict[str, Path]
+    notes: tuple[str, ...]
 
 
 def load_folder(
@@ -22,58 +41,162 @@ def load_folder(
     channels: Sequence[str] | None = None,
     *,
     limit: int = LIMIT,
+    strict: bool = False,
 ) -> tuple[Trace, ...]:
-    """Reads every `*.csv` of a folder (but files of availability), or the files of a list, sorted by name.
+    """The traces of `load_traces`."""
+    return load_traces(path, label, channels, limit=limit, strict=strict).traces
+
+
+def load_traces(
+    path: str | Path | Iterable[str | Path],
+    label: str = "activity",
+    channels: Sequence[str] | None = None,
+    *,
+    limit: int = LIMIT,
+    strict: bool = False,
+    missing: Sequence[str] = (),
+    rate_hz: float = 0.0,
+) -> TraceFolder:
+    """Reads the traces of a folder (but files of availability), or the files of a list, and makes them alike.
+
+    Channels go by their names, in the order of the first file; those that only few traces have are left out, and so is
+    a trace that lacks one of the others. Traces of another rate than most have are resampled.
 
     Args:
         path: a folder, or files.
         label: name of the column with the labels.
-        channels: names of the channel columns; None: all but `time` and `label`, which must then agree between files.
+        channels: names of the channel columns; None: those of numbers that most traces have.
         limit: bytes per file.
-
-    Returns:
-        One trace per file. All have the same `classes`: the union of the labels, sorted.
+        strict: refuse what would be put right, resampled or left out.
+        missing: further words that stand for no label.
+        rate_hz: samples per second of all traces; 0: what most have.
 
     Raises:
-        UsageError: no file, two files of one name, or two files whose channels or rates differ.
+        UsageError: no file, two files of one name, or no trace is left; or, under `strict`, one is unlike others.
     """
-    files = _find_files(path)
-    traces = [read_trace(file, label, channels, limit=limit) for file in files]
-    for file, trace in zip(files[1:], traces[1:], strict=True):
-        _check_alike(files[0], traces[0], file, trace)
-    classes = tuple(sorted({name for trace in traces for name in trace.classes}))
-    return tuple(_recode(trace, classes) for trace in traces)
+    files = find_files(path)
+    traces, notes, faults = list[Trace](), list[str](), list[UsageError]()
+    for file in files:
+        try:
+            traces.append(read_trace(file, label, channels, limit=limit, strict=strict, missing=missing))
+        except UsageError as error:
+            if strict:
+                raise
+            faults.append(error)
+            notes.append(f"warning: left out {error}")
+    if not traces:
+        raise faults[0]
+    traces = match_channels(traces, strict, notes)
+    traces = match_rates(traces, rate_hz, strict, notes)
+    classes = join_classes(trace.classes for trace in traces)
+    traces = [_recode(trace, classes, strict) for trace in traces]
+    told = [trace.told for trace in traces if trace.told]
+    return TraceFolder(tuple(traces), {name_of(file): file for file in files}, (*told, *notes))
 
 
-def _find_files(path: str | Path | Iterable[str | Path]) -> list[Path]:
+def name_of(file: Path) -> str:
+    """Name of the device whose trace a file is."""
+    return Path(file.name.removesuffix(".gz")).stem
+
+
+def find_files(path: str | Path | Iterable[str | Path]) -> list[Path]:
+    """The traces of a folder, or of a list, sorted by name.
+
+    Raises:
+        UsageError: there is none, or two are of one device.
+    """
     if isinstance(path, (str, Path)):
         if not Path(path).is_dir():
             raise UsageError(f"{path}: not a folder; expected a folder of CSV files or a list of files")
-        found = [file for file in Path(path).glob("*.csv") if not file.name.endswith(SUFFIX)]
+        found = [file for file in Path(path).iterdir() if is_trace(file)]
     else:
         found = [Path(file) for file in path]
     if not found:
-        raise UsageError(f"{path}: no trace; one file NAME.csv per device is needed")
-    files = sorted(found, key=lambda file: (file.stem, str(file)))
+        raise UsageError(
+            f"{path}: no trace; one file NAME.csv per device is needed ({', '.join(ENDINGS)}); "
+            "`auscult traces import` makes them of other files"
+        )
+    files = sorted(found, key=lambda file: (name_of(file), str(file)))
     for one, other in pairwise(files):
-        if one.stem == other.stem:
-            raise UsageError(f"{one} and {other} are both {one.stem!r}; that names the device: rename one")
+        if name_of(one) == name_of(other):
+            raise UsageError(f"{one} and {other} are both {name_of(one)!r}; that names the device: rename one")
     return files
 
 
-def _check_alike(first: Path, one: Trace, file: Path, other: Trace) -> None:
-    if other.channels != one.channels:
-        raise UsageError(
-            f"{file} has channels {', '.join(other.channels)} but {first} has {', '.join(one.channels)}; "
-            "the same in the same order are needed (channels=... names them)"
-        )
-    if abs(other.rate_hz / one.rate_hz - 1) > RATE_TOLERANCE:
-        raise UsageError(
-            f"{file} has {other.rate_hz:.2f} samples per second but {first} has {one.rate_hz:.2f}; "
-            f"one rate (within {RATE_TOLERANCE:.0%}) is needed: resample one of them"
-        )
+def is_trace(file: Path) -> bool:
+    """May a file of a folder be a trace? Files of availability are none, nor are signals of WFDB."""
+    wfdb = file.suffix == ".dat" and file.with_suffix(".hea").exists()
+    return file.name.endswith(ENDINGS) and not file.name.endswith(SUFFIX) and not wfdb and file.is_file()
 
 
-def _recode(trace: Trace, classes: tuple[str, ...]) -> Trace:
-    place = np.array([*map(classes.index, trace.classes), UNLABELLED], np.int64)  # its last entry is that of code -1
-    return replace(trace, codes=place[trace.codes], classes=classes)
+def match_channels(traces: list[Trace], strict: bool, notes: list[str]) -> list[Trace]:
+    """Gives all traces the channels that most of them have, in one order."""
+
+    def key(name: str) -> str:
+        return name.strip().casefold()
+
+    own = [{key(name): n for n, name in enumerate(trace.channels)} for trace in traces]
+    wanted = [name for name in dict.fromkeys(n for names in own for n in names) if _most(name in n for n in own)]
+    told = ", ".join(traces[0].channels)
+    for names, trace in zip(own, traces, strict=True):
+        if strict and set(names) != set(own[0]):
+            raise UsageError(f"{trace.name} has channels {', '.join(trace.channels)} but {traces[0].name} has {told}")
+    fits = [all(name in names for name in wanted) for names in own]
+    if not wanted or not any(fits):
+        other = next((t for t, names in zip(traces, own, strict=True) if set(names) != set(own[0])), traces[-1])
+        raise UsageError(
+            f"{other.name} has channels {', '.join(other.channels)} but {traces[0].name} has {told}; "
+            "most traces must have the same"
+        )
+    spelled = dict[str, str]()
+    for trace in traces:
+        for name in trace.channels:
+            spelled.setdefault(key(name), name)
+    found, names_of = list[Trace](), tuple(spelled[name] for name in wanted)
+    for trace, names, fit in zip(traces, own, fits, strict=True):
+        if not fit:
+            lacks = ", ".join(spelled[name] for name in wanted if name not in names)
+            notes.append(f"warning: left out {trace.name}: it has no channel {lacks}, which most have")
+            continue
+        extra = [name for name in trace.channels if key(name) not in wanted]
+        said = (f"channel {', '.join(extra)} left out, most have none",) if extra else ()
+        places = [names[name] for name in wanted]
+        values = trace.values if places == [*range(len(trace.channels))] else trace.values[:, places]
+        found.append(
+            replace(trace, channels=names_of, values=np.ascontiguousarray(values), notes=(*trace.notes, *said))
+        )
+    return found
+
+
+def _most(has: Iterable[bool]) -> bool:
+    found = list(has)
+    return 2 * sum(found) > len(found)
+
+
+def match_rates(traces: list[Trace], rate_hz: float, strict: bool, notes: list[str]) -> list[Trace]:
+    """Resamples the traces of another rate than most have, or than the one wanted."""
+    rate = rate_hz or common_rate(traces)
+    found = list[Trace]()
+    for trace in traces:
+        if strict and not is_same_rate(trace.rate_hz, rate):
+            raise UsageError(
+                f"{trace.name} has {trace.rate_hz:.2f} samples per second, others have {rate:.2f}; "
+                "without strict it is resampled"
+            )
+        try:
+            found.append(resample_trace(trace, rate))
+        except UsageError as error:
+            notes.append(f"warning: left out {error}")
+    if not found:
+        raise UsageError(notes[-1].removeprefix("warning: left out "))
+    return found
+
+
+def _recode(trace: Trace, classes: tuple[str, ...], strict: bool) -> Trace:
+    folds = fold_labels(dict.fromkeys(trace.classes, 1), classes)
+    said = describe_folds(folds)
+    if said and strict:
+        raise UsageError(f"{trace.name}: {said}, as in other traces; without strict they are one class")
+    place = [*(classes.index(folds[name]) for name in trace.classes), UNLABELLED]  # its last entry is that of code -1
+    notes = (*trace.notes, said) if said else trace.notes
+    return replace(trace, codes=np.array(place, np.int64)[trace.codes], classes=classes, notes=notes)

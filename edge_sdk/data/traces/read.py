@@ -1,33 +1,42 @@
-"""One CSV file is one trace: a column `time`, one column per channel, one column with the label of every sample.
+"""One CSV file is one trace: a column with the time, one column per channel, one column with the label of every sample.
 
-A sample whose label is empty or `unlabelled` has none: nobody has said what was done.
-
-Every cell is checked here, once, so that nothing behind this module has to. Rows are taken in blocks: that bounds the
-memory (a list of all cells of a long file would not fit on a device), and the columns of a block are converted at the
-speed of C. When a block fails, its cells are gone through one by one, to name the first bad one.
+A sample whose label is empty or `unlabelled` has none: nobody has said what was done. What loggers and spreadsheets
+make of such files is read as it is meant, and told: `Trace.notes` has what was guessed, `Trace.repairs` what was put
+right. Nothing behind this module has to check a cell again.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain, islice
-from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.traces.cells import EXACT, Block, read_blocks
+from edge_sdk.data.traces.form import TRIED, Form, Stated, find_form, split_line
+from edge_sdk.data.traces.labels import LABEL_NAMES, clean_label, describe_folds, fold_labels, is_missing
+from edge_sdk.data.traces.repairs import Repair, Repairs
+from edge_sdk.data.traces.rows import Rows, mend
+from edge_sdk.data.traces.text import look_encoding, open_lines
+from edge_sdk.data.traces.times import Convert, find_dates, find_unit, find_zone, from_local, has_zone
 from edge_sdk.errors import UsageError
 
-BLOCK = 8192
 LIMIT = 512 * 2**20
-FLOAT32_MAX = float(np.finfo(np.float32).max)
-UNLABELLED, NO_LABEL = -1, ("", "unlabelled")
-"""Code of a sample without a label, and what its cell says: nothing, or the word that `auscult record` writes."""
-TIME_FORM = "ISO local time, e.g. 2011-03-23T10:39:18.031, or seconds as a number"
+UNLABELLED = -1
+"""Code of a sample without a label."""
+COLUMNS = ("time", "values", "codes", "line")
+"""Of `Rows`."""
+RATES = (1e-5, 1e6)
+"""Samples per second, at least and at most."""
+SINCE_1970 = 1e8
+"""Seconds; times that are larger count from 1970."""
+SLOW = 0.5
+"""Samples per second; below it somebody should know that times are taken as seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +52,9 @@ class Trace:
         classes: label names; sorted, may hold names that this trace does not use (see `load_folder`).
         rate_hz: samples per second inside a recording.
         start: the first time, as it is written in the file.
+        began: the first time as a number: seconds since 1970 where the file has such times or dates.
+        repairs: what was put right.
+        notes: what was guessed.
     """
 
     name: str
@@ -53,173 +65,271 @@ class Trace:
     classes: tuple[str, ...]
     rate_hz: float
     start: str
+    began: float = 0.0
+    repairs: tuple[Repair, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """One line on all that was guessed and put right; "": nothing was."""
+        said = "; ".join([*self.notes, *map(str, self.repairs)])
+        return f"{self.name}: {said}" if said else ""
 
 
 def read_trace(
-    path: str | Path, label: str = "activity", channels: Sequence[str] | None = None, *, limit: int = LIMIT
+    path: str | Path,
+    label: str = "activity",
+    channels: Sequence[str] | None = None,
+    *,
+    limit: int = LIMIT,
+    strict: bool = False,
+    missing: Sequence[str] = (),
+    classes: Sequence[str] = (),
 ) -> Trace:
-    """Reads and checks one CSV file (UTF-8, comma separated, names in the first line).
+    """Reads one CSV file.
 
     Args:
         path: of the file.
         label: name of the column with the labels.
-        channels: names of the channel columns, in the order wanted; None: all columns but `time` and `label`.
+        channels: names of the channel columns, in the order wanted; None: all columns of numbers but the time.
         limit: bytes; a larger file is refused before it is read.
+        strict: refuse what would be put right.
+        missing: further words that stand for no label.
+        classes: names of classes, whose spelling labels take that differ from it in upper and lower case only.
 
     Raises:
-        UsageError: with the file, the line (from 1, the header), the column, the value and what would be right.
+        UsageError: with the file, the line (from 1), the column, the value and what would be right.
+    """
+    wanted = None if channels is None else tuple(channels)
+    said = Stated(label=label, channels=wanted, missing=tuple(missing), strict=strict)
+    repairs = Repairs(Path(path), strict)
+    table = read_table(path, said, repairs, limit=limit)
+    return make_trace(
+        Path(Path(path).name.removesuffix(".gz")).stem, table.devices[""], repairs, said, classes, table.start
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class FileRows:
+    """The rows of a file.
+
+    Attributes:
+        devices: name of a device -> its rows as they were recorded; "" where no column tells devices apart.
+        start: the first time, as it is written.
+        dated: are its times seconds since 1970?
+        zoned: has the file, or somebody, said in which zone they are?
+    """
+
+    devices: Mapping[str, Rows]
+    start: str
+    dated: bool
+    zoned: bool
+
+
+def read_table(path: str | Path, said: Stated, repairs: Repairs, *, limit: int = LIMIT) -> FileRows:
+    """Reads the rows of a file, each device's in the order in which they are written; none is put right yet.
+
+    Raises:
+        UsageError: it cannot be read, or is no table of times and numbers.
     """
     file = Path(path)
     try:
         size = file.stat().st_size
         if size > limit:
             raise UsageError(f"{file}: {size} bytes, the limit for one trace is {limit}: cut it into shorter ones")
-        with open(file, newline="", encoding="utf-8-sig") as text:
-            return _read_trace(file, csv.reader(text), label, channels)
+        encoding = look_encoding(file)
+        try:
+            return read_encoded(file, encoding, said, repairs, limit)
+        except UnicodeDecodeError:
+            if encoding != "utf-8":
+                raise
+            repairs.found.clear()
+            repairs.notes.clear()
+            repairs.doubt("the text is not in UTF-8 and is read as Latin-1")
+            return read_encoded(file, "latin-1", said, repairs, limit)
     except OSError as error:
-        raise UsageError(f"{file}: cannot be read ({error.strerror}); a trace is a CSV file") from error
-    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{file}: cannot be read ({error.strerror or error}); a trace is a CSV file") from error
+    except UnicodeError as error:
         raise UsageError(f"{file}: not a CSV text in UTF-8 ({error})") from error
 
 
-def _read_trace(file: Path, reader: Iterator[list[str]], label: str, channels: Sequence[str] | None) -> Trace:
-    header, first = next(reader, None), next(reader, None)
-    if header is None or first is None:
-        raise UsageError(f"{file}: {'empty' if header is None else 'a header and no samples'}; one sample per line")
-    table = _read_header(file, header, first, label, channels)
-    vocabulary: dict[str, int] = {}
-    blocks = list(_read_blocks(table, chain([first], reader), vocabulary))
-    time = np.concatenate([block.time for block in blocks])
-    if len(time) < 2:
-        raise UsageError(f"{file}: one sample; two or more make a trace")
-    classes = tuple(sorted(vocabulary))
-    rank = np.array([*map(classes.index, vocabulary), UNLABELLED], np.int64)  # its last entry, -1, is that of code -1
-    return Trace(
-        name=file.stem,
-        time=time,
-        values=np.concatenate([block.values for block in blocks]),
-        channels=tuple(header[i] for i in table.channels),
-        codes=rank[np.concatenate([block.codes for block in blocks])],
-        classes=classes,
-        rate_hz=_measure_rate(time),
-        start=first[table.time],
-    )
+def read_encoded(file: Path, encoding: str, said: Stated, repairs: Repairs, limit: int) -> FileRows:
+    with open_lines(file, encoding, limit, repairs) as lines:
+        head = list(islice(lines, TRIED))
+        if any("\0" in line.rstrip("\0\r\n") for line in head[:1]):
+            raise UsageError(f"{file}: not a CSV text: bytes of zeros in its first line")
+        form = find_form(file, head, said)
+        for note in form.notes:
+            repairs.note(note)
+        if form.label is None:
+            names = ", ".join(form.header)
+            repairs.doubt(f"no column {said.label or LABEL_NAMES[0]!r} among {names}: no sample has a label")
+        rows = [split_line(line, form.delimiter) for line in head[form.first - 1 :]]
+        cells = [form.time_of(row) for row in rows if len(row) >= len(form.header)]
+        if not cells:
+            raise UsageError(f"{file}: a header and no samples; one sample per line")
+        factor, note = find_unit(file, cells, form.decimal, form.unit)
+        convert: Convert | None = None
+        if factor is None:
+            convert, note = find_dates(file, form.first, cells, said)
+        if note:
+            repairs.note(note)
+        gathered = Gathered(form, repairs)
+        for block in read_blocks(chain(head[form.first - 1 :], lines), form, convert, repairs):
+            gathered.add(block)
+    devices = gathered.finish(factor)
+    local = factor is None and not any(map(has_zone, cells)) and "%z" not in (said.time_form or "")
+    if local and said.zone is not None:
+        place_in_zone(devices, said.zone, repairs)
+    first = next(iter(devices.values())).time[:1] if devices else np.zeros(0)
+    dated = factor is None or bool(len(first) and first[0] > SINCE_1970)
+    return FileRows(devices, cells[0].strip(), dated, not local or said.zone is not None)
 
 
-def _measure_rate(time: npt.NDArray[np.float64]) -> float:
+def place_in_zone(devices: Mapping[str, Rows], name: str, repairs: Repairs) -> None:
+    """Makes local times seconds since 1970, in place."""
+    zone = find_zone(name)
+    for rows in devices.values():
+        rows.time, twice = from_local(rows.time, zone)
+        if twice:
+            repairs.note(
+                f"{twice} times are of an hour that {name} has twice; the second one begins where they go back"
+            )
+
+
+@dataclass
+class Gathered:
+    """Blocks of rows on their way to the rows of each device."""
+
+    form: Form
+    repairs: Repairs
+    parts: dict[str, dict[str, GrowingColumn]] = field(default_factory=dict)
+    words: dict[str, dict[str, int]] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    def add(self, block: Block) -> None:
+        if not len(block.time):
+            return
+        self.names = tuple(self.form.header[n] for n in self.form.channels)
+        exact = self.tell_inexact(block)
+        for name in np.unique(block.by):
+            own = slice(None) if self.form.by is None else block.by == name
+            words = self.words.setdefault(str(name).strip(), {})
+            codes = code_runs(block.labels[own], words)
+            line = block.line[own].astype(np.int32)
+            parts = self.parts.setdefault(str(name).strip(), {key: GrowingColumn() for key in COLUMNS})
+            columns: tuple[npt.NDArray[Any], ...] = (block.time[own], exact[own], codes, line)
+            for key, values in zip(COLUMNS, columns, strict=True):
+                parts[key].append(values)
+
+    def tell_inexact(self, block: Block) -> npt.NDArray[np.float32]:
+        """The values as float32, which holds no whole numbers above 2^24 to their last digit."""
+        found = block.values.astype(np.float32)
+        large = np.abs(block.values) > EXACT
+        if large.any():
+            large &= np.isfinite(block.values) & (found != block.values)
+        for place in np.flatnonzero(large.any(0)):
+            self.repairs.doubt(f"channel {self.names[place]}: numbers above 2^24 lose their last digits in float32")
+        return found
+
+    def finish(self, factor: float | None) -> dict[str, Rows]:
+        """The rows of each device. `factor`: seconds of one unit of time; None: of seconds."""
+        found = {}
+        for name in sorted(self.parts):
+            parts = self.parts.pop(name)
+            time, values, codes, line = (parts[key].whole() for key in COLUMNS)
+            time *= factor or 1.0
+            found[name] = Rows(time, values, self.names, codes, list(self.words[name]), line)
+        if not found:
+            raise UsageError(f"{self.repairs.file}: a header and no samples; one sample per line")
+        return found
+
+
+class GrowingColumn:
+    """An array that grows at its end, in place: a day's rows are never held twice."""
+
+    def __init__(self) -> None:
+        self.data: npt.NDArray[Any] | None = None
+        self.length = 0
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        """Adds values (n,) or (n, c), all of one type and c."""
+        if self.data is None:
+            self.data = np.array(values)
+        elif len(self.data) < self.length + len(values):
+            room = self.length + max(len(values), self.length // 8)
+            self.data.resize((room, *self.data.shape[1:]), refcheck=False)
+        self.data[self.length : self.length + len(values)] = values
+        self.length += len(values)
+
+    def whole(self) -> npt.NDArray[Any]:
+        """All that was added."""
+        assert self.data is not None, "a device has rows"
+        self.data.resize((self.length, *self.data.shape[1:]), refcheck=False)
+        return self.data
+
+
+def code_runs(labels: npt.NDArray[np.str_], words: dict[str, int]) -> npt.NDArray[np.int32]:
+    """Numbers of labels. `words` grows by those that are new. Equal ones lie side by side, so few are looked at."""
+    starts = np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]]))
+    codes = [words.setdefault(str(labels[at]), len(words)) for at in starts]
+    return np.repeat(np.array(codes, np.int32), np.diff(np.append(starts, len(labels))))
+
+
+def make_trace(
+    name: str, rows: Rows, repairs: Repairs, said: Stated, classes: Sequence[str] = (), start: str = ""
+) -> Trace:
+    """Puts rows in order, and makes a trace of them, which takes what they hold.
+
+    Args:
+        classes: see `read_trace`.
+
+    Raises:
+        UsageError: too few rows are left, or their rate cannot be one; or something had to be put right under `strict`.
+    """
+    mend(rows, repairs)
+    codes, found = code_labels(rows, said.missing, classes, repairs)
+    began = float(rows.time[0])
+    time, values, channels = rows.time, rows.values, rows.channels
+    rows.take(np.zeros(0, np.int64))  # they may be a day's, and are not held twice
+    time -= began
+    if began > SINCE_1970:
+        np.round(time, 6, out=time)  # of so large numbers no more is exact
+    rate = measure_rate(time)
+    if not RATES[0] <= rate <= RATES[1]:
+        raise UsageError(
+            f"{repairs.file}: {rate:.3g} samples per second; are the times seconds? say unit = ms, us or ns"
+        )
+    if rate < SLOW:
+        repairs.note(f"{rate:.3g} samples per second (times are taken as seconds)")
+    repaired = tuple(repairs.found.values())
+    return Trace(name, time, values, channels, codes, found, rate, start, began, repaired, tuple(repairs.notes))
+
+
+def measure_rate(time: npt.NDArray[np.float64]) -> float:
     """Samples per second: the median over spans of up to 32 samples, as time stamps are rounded to milliseconds."""
     span = min(32, len(time) - 1)
-    return float(span / np.median(time[span:] - time[:-span]))
+    with suppress(ZeroDivisionError):
+        return float(span / np.median(time[span:] - time[:-span]))
+    return float("inf")
 
 
-@dataclass(frozen=True)
-class _Table:
-    """The header of a file: which column is what, and how a time is read."""
-
-    file: Path
-    header: list[str]
-    time: int
-    label: int
-    channels: list[int]
-    seconds: Callable[[str], float]
-
-
-def _read_header(file: Path, header: list[str], first: list[str], label: str, channels: Sequence[str] | None) -> _Table:
-    if label == "time":
-        raise UsageError(f"{file}: label = 'time'; the column time holds the time, name the one with the activity")
-    wanted = [name for name in header if name not in ("time", label)] if channels is None else list(channels)
-    for name in ("time", *wanted, label):
-        if header.count(name) != 1:
-            how = "no column" if name not in header else f"{header.count(name)} columns"
-            raise UsageError(f"{file} line 1: {how} {name!r} among {', '.join(header)}; exactly one is needed")
-    if not wanted or len(set(wanted)) < len(wanted) or {"time", label} & set(wanted):
-        raise UsageError(f"{file} line 1: channels {wanted}: one or more names, each once, not time, not {label}")
-    places = [header.index(name) for name in wanted]
-    table = _Table(file, header, header.index("time"), header.index(label), places, float)
-    if len(first) != len(header):
-        raise _ragged_error(table, first, 2)
-    return _Table(file, header, table.time, table.label, places, _choose_clock(table, first[table.time]))
-
-
-def _choose_clock(table: _Table, first: str) -> Callable[[str], float]:
-    """Chooses how a cell becomes seconds since the first sample. The first cell decides which form the file uses."""
-    try:
-        zero = float(first)
-    except ValueError:
-        try:
-            start = datetime.fromisoformat(first)
-        except ValueError:
-            raise _cell_error(table, 2, "time", first, TIME_FORM) from None
-        return lambda cell: (datetime.fromisoformat(cell) - start).total_seconds()
-    if not isfinite(zero):
-        raise _cell_error(table, 2, "time", first, TIME_FORM)
-    return lambda cell: float(cell) - zero
-
-
-@dataclass(frozen=True)
-class _Block:
-    time: npt.NDArray[np.float64]
-    values: npt.NDArray[np.float32]
-    codes: npt.NDArray[np.int64]
-
-
-def _read_blocks(table: _Table, reader: Iterator[list[str]], vocabulary: dict[str, int]) -> Iterator[_Block]:
-    """Reads all rows, a block at a time. `vocabulary` grows by the labels that are new."""
-    last, line = -1.0, 2
-    while rows := list(islice(reader, BLOCK)):
-        yield (block := _convert_block(table, rows, line, last, vocabulary))
-        last, line = float(block.time[-1]), line + len(rows)
-
-
-def _convert_block(table: _Table, rows: list[list[str]], line: int, last: float, vocabulary: dict[str, int]) -> _Block:
-    """Converts the columns of a block at once. `last` is the time before this block, which begins in `line`."""
-    try:
-        columns = list(zip(*rows, strict=True))
-        if len(columns) != len(table.header):
-            raise ValueError
-        time = np.fromiter(map(table.seconds, columns[table.time]), np.float64, len(rows))
-        values = np.array([np.fromiter(map(float, columns[i]), np.float64, len(rows)) for i in table.channels]).T
-        labels = columns[table.label]
-        rises = bool(np.all(np.diff(time, prepend=last) > 0) and isfinite(time[-1]))
-        if not (rises and np.all(np.abs(values) <= FLOAT32_MAX)):
-            raise ValueError
-    except (ValueError, TypeError, OverflowError):
-        raise _find_bad_cell(table, rows, line, last) from None
-    for name in dict.fromkeys(labels):
-        if name.strip() not in NO_LABEL:
-            vocabulary.setdefault(name, len(vocabulary))
-    codes = np.fromiter((vocabulary.get(name, UNLABELLED) for name in labels), np.int64, len(rows))
-    return _Block(time, values.astype(np.float32), codes)
-
-
-def _find_bad_cell(table: _Table, rows: list[list[str]], line: int, last: float) -> UsageError:
-    """Finds the first cell of a block that is wrong, cell by cell, after `_convert_block` has failed."""
-    for at, row in enumerate(rows, line):
-        if len(row) != len(table.header):
-            return _ragged_error(table, row, at)
-        time = _convert_or_nan(table.seconds, row[table.time])
-        if not isfinite(time):
-            return _cell_error(table, at, "time", row[table.time], f"{TIME_FORM}, the same in all lines")
-        if not time > last:
-            return _cell_error(table, at, "time", row[table.time], f"later than the line before ({time - last:+.3f} s)")
-        last = time
-        for i in table.channels:
-            if not abs(_convert_or_nan(float, row[i])) <= FLOAT32_MAX:
-                return _cell_error(table, at, table.header[i], row[i], "a finite number, decimal point, no unit")
-    raise AssertionError(f"{table.file}: block at line {line} refused, and every cell of it is right")
-
-
-def _convert_or_nan(convert: Callable[[str], float], cell: str) -> float:
-    try:
-        return convert(cell)
-    except (ValueError, TypeError, OverflowError):
-        return float("nan")
-
-
-def _ragged_error(table: _Table, row: list[str], line: int) -> UsageError:
-    cells = f"{len(row)} cells ({','.join(row)!r:.60})"
-    return UsageError(f"{table.file} line {line}: {cells}; expected {len(table.header)}: {','.join(table.header)}")
-
-
-def _cell_error(table: _Table, line: int, column: str, value: str, right: str) -> UsageError:
-    return UsageError(f"{table.file} line {line}, column {column}: {value!r:.60}; expected {right}")
+def code_labels(
+    rows: Rows, missing: Sequence[str], classes: Sequence[str], repairs: Repairs
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Codes (n,) of the samples' labels, and the classes: words without spaces around them, in one form of Unicode."""
+    counts = np.bincount(rows.codes, minlength=len(rows.words))
+    clean = [clean_label(word) for word in rows.words]
+    changed = {word: name for word, name in zip(rows.words, clean, strict=True) if word != name and name}
+    sums: dict[str, int] = {}
+    for number, name in enumerate(clean):
+        if counts[number] and not is_missing(name, missing):
+            sums[name] = sums.get(name, 0) + int(counts[number])
+    folds = fold_labels(sums, classes)
+    said = describe_folds(changed | {name: other for name, other in folds.items() if name != other})
+    if said:
+        repairs.doubt(said)
+    names = tuple(sorted({*folds.values()}))
+    place = {name: names.index(folds[name]) for name in folds}
+    table = np.array([place.get(name, UNLABELLED) for name in clean], np.int64)
+    return table[rows.codes], names

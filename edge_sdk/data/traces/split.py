@@ -35,7 +35,12 @@ def split(windows: Windows, held_out: float = 0.3) -> tuple[Windows, Windows]:
     """
     if not 0 < held_out < 1:
         raise UsageError(f"held_out = {held_out}; a share of the windows above 0 and below 1 is needed")
-    windows = windows.take(windows.y != UNLABELLED)
+    known = windows.y != UNLABELLED
+    if len(windows) and not known.any():
+        raise UsageError(
+            f"{windows.name}: none of its {len(windows)} windows has a label, so nothing can be judged by it"
+        )
+    windows = windows.take(known)
     test = _hold_recordings(windows, held_out)
     if test.any():
         return windows.take(~test), windows.take(test)

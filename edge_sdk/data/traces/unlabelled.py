@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.data.traces.read import UNLABELLED, Trace
-from edge_sdk.data.traces.windows import Windows, find_gaps
+from edge_sdk.data.traces.windows import Windows, find_gaps, longest_step
 
 
 def unlabelled_rows(cuts: Windows, train: Windows, labelled: Windows) -> npt.NDArray[np.int64]:
@@ -31,6 +31,6 @@ def find_stretches(trace: Trace, cuts: Windows, rows: npt.NDArray[np.int64], gap
     """
     if not len(rows):
         return np.zeros(0, np.int64)
-    off = np.concatenate([[0], np.cumsum(find_gaps(trace.time, gap))])[cuts.first[rows]]
+    off = np.concatenate([[0], np.cumsum(find_gaps(trace.time, longest_step(trace, gap)))])[cuts.first[rows]]
     new = (np.diff(off) != 0) | (np.diff(rows) > 1)
     return np.concatenate([[0], np.cumsum(new)]).astype(np.int64)

@@ -8,8 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from edge_sdk.data.live.resample import INTERVALS
 from edge_sdk.data.traces.read import Trace
 from edge_sdk.errors import UsageError
+
+SLACK = 1.5
+"""Sampling intervals that a gap has at least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,16 +54,22 @@ def find_recordings(trace: Trace, gap: float = 0.5) -> npt.NDArray[np.int64]:
 
     Args:
         trace: n samples.
-        gap: seconds; a longer step from one sample to the next starts a new recording.
+        gap: seconds; a longer step from one sample to the next starts a new recording. Of a sensor whose samples lie
+            further apart, INTERVALS of these do.
 
     Returns:
         int64 (r, 2): first sample and end (exclusive) of every recording, in time order; together all n samples.
     """
     if not gap > 0:
         raise UsageError(f"gap = {gap}; seconds above 0 are needed, more than one sampling interval")
-    new = find_gaps(trace.time, gap) | (np.diff(trace.codes) != 0)
+    new = find_gaps(trace.time, longest_step(trace, gap)) | (np.diff(trace.codes) != 0)
     inner = np.flatnonzero(new) + 1
     return np.stack([np.concatenate([[0], inner]), np.concatenate([inner, [len(trace.time)]])], axis=1).astype(np.int64)
+
+
+def longest_step(trace: Trace, gap: float) -> float:
+    """Seconds from one sample to the next that still lie in one recording."""
+    return gap if gap * trace.rate_hz > SLACK else INTERVALS / trace.rate_hz
 
 
 def find_gaps(time: npt.NDArray[np.float64], gap: float) -> npt.NDArray[np.bool_]:

@@ -43,6 +43,8 @@ class DeviceService:
 
     def __post_init__(self) -> None:
         samples = samples_of(self.file.data, find_normaliser(self.file.bundle))
+        if samples.told:
+            log.warning("%s", samples.told)
         self.device = Device(
             self.file.name,
             hospital=self.file.hospital,

@@ -9,7 +9,8 @@ from typing import Any
 from edge_sdk.contract.device_facts import TOLD, check_told
 from edge_sdk.contract.limits import Limits, check_devices
 from edge_sdk.contract.run import checked_name
-from edge_sdk.data.samples import Cut, Stored
+from edge_sdk.data.cut import Cut
+from edge_sdk.data.samples import Stored
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.fleet_report import LEVELS, NOTHING
 from edge_sdk.live.presence.labels import COHORT

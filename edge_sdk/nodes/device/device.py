@@ -73,8 +73,8 @@ class Device(Participant):
         evaluations: rollouts and evaluations that it takes part in beside a training, as its hospital has it.
         tells: facts of this machine that its hospital is told, and whoever that reports to: "version" of Auscult,
             "board" and charge of its "battery".
-        on_event: called with what the run tells this device (scores, models, the end, `RunRefused`), on the network's
-            thread.
+        on_event: called with what the run tells this device (scores, models, the end, `RunRefused`,
+            `ModelsDeclined`), on the network's thread.
 
     Attributes:
         finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.

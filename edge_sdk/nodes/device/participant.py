@@ -45,6 +45,7 @@ from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.kernels.labels import class_codes, select_listed
 from edge_sdk.nodes.models import kept_models
+from edge_sdk.nodes.models.last_line import LastLine
 from edge_sdk.nodes.models.versions import Versions, check_whole, choose_bundle, choose_judges
 from edge_sdk.nodes.models.warm_start import NOTHING, find_earlier
 from edge_sdk.nodes.models.working_model import WorkingModel, load_working, note_working, remove_old_runs
@@ -119,6 +120,7 @@ class Participant:
             gate.counters = lane.counters
         self.rollout: Run | None = None
         self.versions = Versions(name, directory, self.model, threads, lambda: self.working, self.use_version, self.log)
+        self.last_line = LastLine(name, directory, self.model, threads, on_event or str, self.log)
 
     def make_runtime(self, hospital: str, broker: str, wire: Wire) -> Runtime:
         """The node that has this one's role, below its hospital; evaluations have lanes of their own beside it."""
@@ -203,11 +205,12 @@ class Participant:
         """Raises UsageError if a run is not to be trusted."""
         (self.rollouts if is_rollout(run) else self.trust).check_run(run)
 
-    def choose_judges(self, run: Run) -> Samples | None:
-        """Held-out samples on which two versions are compared; None: there are none."""
-        if self.train is None and self.model.bundle.signal is None:
+    def choose_judges(self, run: Run, validation: bool = False) -> Samples | None:
+        """Own samples on which models are compared, held-out ones or those to choose on first; None: there are none."""
+        if self.trainer is not None or (self.train is None and self.model.bundle.signal is None):
             return None
-        samples = choose_judges(*self.choose_samples(run)[1:])
+        held_out, chosen = self.choose_samples(run)[1:]
+        samples = choose_judges(chosen, held_out) if validation else choose_judges(held_out, chosen)
         return None if samples is None else self.select_listed(samples, run, "held-out")
 
     def use_version(self, working: WorkingModel) -> None:
@@ -336,9 +339,10 @@ class Participant:
             self.use_models(self.current)
 
     def use_models(self, run: Run) -> None:
-        """Predict by the run's models from now on, and after a restart."""
+        """Predict by the run's models from now on, and after a restart, unless those before it are better here."""
         working = WorkingModel(f"device {self.name}", self.model, run.classes, self.kept, run.id)
         if self.kept.classes:  # else a file of before, whose models are known to predict only while the run is
+            working = self.last_line.choose(self.working, working, self.choose_judges(run, validation=True))
             note_working(self.directory, working)
         self.working = working
 

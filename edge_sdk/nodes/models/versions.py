@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import make_private_directory, write_bytes, write_text
@@ -148,7 +149,7 @@ class Versions:
         """Counts of held-out samples that are right by the model that predicts now, and by another one."""
         if samples is None or not len(samples):
             return {}
-        before, after = count_right(self.working(), samples), count_right(candidate, samples)
+        before, after = (int(mark_right(one, samples).sum()) for one in (self.working(), candidate))
         self.log.info("%s: of %d held-out samples %d are right, %d before", self.name, len(samples), after, before)
         return {"samples": float(len(samples)), "before": float(before), "after": float(after)}
 
@@ -250,13 +251,13 @@ def carry_over(before: WorkingModel, model: Model, theta: Vector) -> KeptModels:
     return KeptModels(models, ensemble=kept.ensemble if same_bundle else None)
 
 
-def count_right(working: WorkingModel, samples: Samples) -> int:
-    """Number of samples to which a model gives their label."""
-    right = 0
+def mark_right(working: WorkingModel, samples: Samples) -> npt.NDArray[np.bool_]:
+    """The samples to which a model gives their label, as a mask (N,)."""
+    right = np.zeros(len(samples), np.bool_)
     for start in range(0, len(samples), BATCH):
         part = slice(start, start + BATCH)
         found = working.predict(samples.x[part], None).labels
-        right += sum(label == said for label, said in zip(samples.labels[part], found, strict=True))
+        right[part] = [label == said for label, said in zip(samples.labels[part], found, strict=True)]
     return right
 
 

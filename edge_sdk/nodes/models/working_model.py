@@ -6,6 +6,7 @@ where the application brings another bundle by then.
 
     working        id of the run that made it
     previous       ids of the runs that made those before it, the latest first, which a rollout can be taken back to
+    before         a run, and the one whose models predicted before it (last_line.py)
     RUN.npz        its models (kept_models.py)
     BUNDLE.bundle  a copy of the bundle they are for
 """
@@ -37,7 +38,7 @@ from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels
 from edge_sdk.nodes.models.predictions import INITIAL, Predictions
 
-NOTE, PREVIOUS = "working", "previous"
+NOTE, PREVIOUS, BEFORE = "working", "previous", "before"
 ENSEMBLE = ("personal", "local")
 """Models that predict as a run which settles has chosen."""
 PREFERRED = ("personal", COMPANION, "global")
@@ -147,7 +148,8 @@ def note_working(directory: Path, working: WorkingModel) -> None:
     """Make the models of a run, which are saved, those that predict after a restart. The bundle's copy comes first."""
     keep_bundle(directory, working.model)
     write_text(directory / NOTE, working.run + "\n")
-    before = {kept_models.load(directory / f"{run}.npz").bundle for run in previous_runs(directory)}
+    earlier = {*previous_runs(directory), read_before(directory)[1]} - {""}
+    before = {kept_models.load(directory / f"{run}.npz").bundle for run in earlier}
     kept = {bundle_path(directory, sha256) for sha256 in (*before, working.model.sha256) if sha256}
     for path in directory.glob("*.bundle"):
         if path not in kept:
@@ -174,20 +176,25 @@ def load_working(directory: Path, whose: str, model: Model, threads: int) -> Wor
         model: that of the application's bundle, which is used again where it is the same.
     """
     run = working_run(directory)
+    return load_run(directory, run, whose, model, threads) or initial_model(whose, model)
+
+
+def load_run(directory: Path, run: str, whose: str, model: Model, threads: int) -> WorkingModel | None:
+    """The models that a run has made here, ready to predict; None, and the reason in the log, where they cannot."""
     kept = kept_models.load(directory / f"{run}.npz") if run else KeptModels()
     if not kept.models or not kept.classes:
-        return initial_model(whose, model)
+        return None
     if kept.bundle == model.sha256:
         return WorkingModel(whose, model, kept.classes, kept, run)
     try:
         other = Model(bundle_path(directory, kept.bundle), threads)
     except BundleError as error:
         log.error("%s: the models of run %s cannot be used: %s", whose, run, error)
-        return initial_model(whose, model)
+        return None
     if other.input_shape != model.input_shape:
         shapes = f"{other.input_shape}, and this bundle's of {model.input_shape}"
         log.warning("%s: the models of run %s take inputs of %s: they predict no more", whose, run, shapes)
-        return initial_model(whose, model)
+        return None
     return WorkingModel(whose, other, kept.classes, kept, run)
 
 
@@ -196,6 +203,14 @@ def working_run(directory: Path) -> str:
     note = directory / NOTE
     found = note.read_text(errors="replace").strip() if note.is_file() else ""
     return found if ID.fullmatch(found) else ""
+
+
+def read_before(directory: Path) -> tuple[str, str]:
+    """A run, and the one whose models predicted before it; "": none, or none is known."""
+    note = directory / BEFORE
+    lines = note.read_text(errors="replace").splitlines() if note.is_file() else []
+    run, before = (*lines, "", "")[:2]
+    return (run, before) if ID.fullmatch(run) and (not before or ID.fullmatch(before)) else ("", "")
 
 
 def previous_runs(directory: Path) -> tuple[str, ...]:
@@ -219,7 +234,8 @@ def remove_old_runs(directory: Path, current: str) -> list[str]:
     """
     ages = {path.stem: path.stat().st_mtime for path in directory.glob("*.db") if ID.fullmatch(path.stem)}
     latest = sorted(ages.keys() - {current}, key=lambda run: (ages[run], run))[-(KEEP - 1) :]
-    old = sorted(ages.keys() - {current, working_run(directory), *previous_runs(directory), *latest})
+    kept = {current, working_run(directory), *previous_runs(directory), *read_before(directory), *latest}
+    old = sorted(ages.keys() - kept)
     for run in old:
         for ending in OF_A_RUN:
             (directory / f"{run}{ending}").unlink(missing_ok=True)

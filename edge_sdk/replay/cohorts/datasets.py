@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.data.cut import check_shares
 from edge_sdk.data.patients import Patients, store_patients
-from edge_sdk.data.samples import check_shares, label_samples, store_samples
+from edge_sdk.data.samples import label_samples, store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, Tables, Wanted, count_nodes

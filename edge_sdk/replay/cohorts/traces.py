@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edge_sdk.contract.run import checked_name
-from edge_sdk.data.samples import Cut, check_shares, labelled_part
-from edge_sdk.data.traces import Trace, cut_windows, load_folder, split
+from edge_sdk.data.cut import Cut, check_shares
+from edge_sdk.data.samples import labelled_part
+from edge_sdk.data.traces import Trace, TraceFolder, cut_windows, load_traces, split
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.cohorts.asked import asked_windows
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes
 from edge_sdk.replay.datasets.table import Floats
 from edge_sdk.replay.traces.synth import MARK
 
-OF_THE_COHORT = ("public", "reserved", "ask", "ask_random")
-"""Fields of `Cutting` that no device's table has."""
+OF_THE_COHORT = ("public", "reserved", "ask", "ask_random", "rate", "channels", "label_missing")
+"""Fields of `Cutting` that no device's table has, or not in this form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,10 @@ class Cutting:
         ask_random: the same of stretches that are drawn.
         public: windows whose inputs, without labels, all devices know. They are of persons who are no devices. 0: none.
         reserved: traces, the last ones by name, of persons who are no devices either: the aggregator's own. 0: none.
+        rate: samples per second of all devices; 0: what most traces have.
+        channels: names of the channels, with commas between them; "": those that most traces have.
+        label_missing: further words that stand for no label, with commas between them.
+        strict: refuse what would be put right, resampled or left out.
     """
 
     label: str = "activity"
@@ -44,6 +50,10 @@ class Cutting:
     ask_random: int = 0
     public: int = 0
     reserved: int = 0
+    rate: float = 0.0
+    channels: str = ""
+    label_missing: str = ""
+    strict: bool = False
 
     def __post_init__(self) -> None:
         check_shares(self.validation, self.held_out)
@@ -52,6 +62,8 @@ class Cutting:
         if self.ask < 0 or self.ask_random < 0 or (self.ask and self.ask_random):
             given = f"--ask {self.ask} --ask-random {self.ask_random}"
             raise UsageError(f"{given}: how many questions, 0 or more, of one kind")
+        if not 0 <= self.rate < inf:
+            raise UsageError(f"--rate {self.rate}: samples per second, or 0 for what most traces have")
         if (self.ask or self.ask_random) and not self.labelled:
             raise UsageError("--ask: all windows have labels; say with --labelled SECONDS how many have")
 
@@ -62,7 +74,8 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
     Raises:
         UsageError: a trace cannot be read, or none is left for a device.
     """
-    every, skipped = skip_short(drop_reserved(load_folder(folder, label=how.label), how.reserved), how)
+    read = read_traces(folder, how)
+    every, skipped = skip_useless(drop_reserved(read.traces, how.reserved), how)
     traces, public = take_public(every, seed, how)
     names = [checked_name(t.name, "device name (from the file's)") for t in traces]
     tree = {f"hospital-{h + 1}": tuple(sorted(names)[h::hospitals]) for h in range(min(hospitals, len(names)))}
@@ -75,29 +88,61 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
         shapes={"x": (len(first.channels), how.window)},
         reshape=False,
         generated=(folder / MARK).is_file(),  # the generator leaves that file beside its traces
-        tables=lambda *_: trace_tables(folder, traces, how, seed),
+        tables=lambda *_: trace_tables(read, traces, how, seed),
         public=public,
-        notes=(*skipped, *lent),
+        notes=(*read.notes, *skipped, *lent),
     )
 
 
-def skip_short(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, ...], list[str]]:
-    """Leaves out traces that are too short for a training and a test part; returns the others, and the reasons.
+def read_traces(folder: Path, how: Cutting) -> TraceFolder:
+    """The traces of a folder, as these options want them."""
+    return load_traces(
+        folder,
+        label=how.label,
+        channels=words(how.channels) or None,
+        strict=how.strict,
+        missing=words(how.label_missing),
+        rate_hz=how.rate,
+    )
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Words with commas between them."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def likeness(trace: Trace, how: Cutting) -> dict[str, Any]:
+    """What makes a device's trace like the others, as its own [data] table says it."""
+    return {
+        "channels": trace.channels,
+        "rate_hz": round(trace.rate_hz, 6),
+        "classes": trace.classes,
+        "label_missing": words(how.label_missing),
+    }
+
+
+def skip_useless(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, ...], list[str]]:
+    """Leaves out traces that are too short for a training and a test part, and those whose sensor never moved; returns
+    the others, and the reasons.
 
     Raises:
-        UsageError: all are too short.
+        UsageError: none is left; or, under `strict`, one would be left out.
     """
-    long, reasons = list[Trace](), list[str]()
+    useful, reasons = list[Trace](), list[str]()
     for trace in traces:
         try:
+            if (trace.values == trace.values[0]).all():
+                raise UsageError(f"{trace.name}: all channels are constant: a sensor that is stuck teaches nothing")
             cuts = cut_windows(trace, window=how.window, stride=how.stride, gap=how.gap)
             labelled_part(split(cuts, held_out=how.held_out)[0], round(how.labelled * trace.rate_hz))
-            long.append(trace)
+            useful.append(trace)
         except UsageError as error:
+            if how.strict:
+                raise
             reasons.append(f"warning: skipped {error}")
-    if not long:
+    if not useful:
         raise UsageError(reasons[0].removeprefix("warning: skipped "))
-    return tuple(long), reasons
+    return tuple(useful), reasons
 
 
 def drop_reserved(traces: tuple[Trace, ...], reserved: int) -> tuple[Trace, ...]:
@@ -125,12 +170,12 @@ def take_public(traces: tuple[Trace, ...], seed: int, how: Cutting) -> tuple[tup
     return tuple(left), found[np.sort(random.permutation(len(found))[: how.public])]
 
 
-def trace_tables(folder: Path, traces: tuple[Trace, ...], how: Cutting, seed: int) -> Tables:
+def trace_tables(read: TraceFolder, traces: tuple[Trace, ...], how: Cutting, seed: int) -> Tables:
     """The [data] tables of the devices: each reads its own trace."""
     cutting = {key: value for key, value in vars(how).items() if key not in OF_THE_COHORT}
     found: dict[str, dict[str, Any]] = {}
     for trace in traces:
-        table = {"trace": (folder / f"{trace.name}.csv").resolve(), **cutting}
+        table = {"trace": read.files[trace.name].resolve(), **cutting, **likeness(trace, how)}
         most = how.ask or how.ask_random
         asked = asked_windows(trace, Cut(**table), most, how.ask_random > 0, seed) if most else ()
         found[trace.name] = table | ({"asked": asked} if asked else {})

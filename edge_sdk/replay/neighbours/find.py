@@ -6,7 +6,8 @@ choice can depend on them; `rows.py` counts what was right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,6 +20,9 @@ from edge_sdk.replay.neighbours.features import Floats, features_of, kind_of_fea
 from edge_sdk.replay.neighbours.holders import Array, Codes, Holder, Part, number_of, within_limits
 from edge_sdk.replay.neighbours.network import is_classifier, network_scores, train_network
 
+PAUSE = 10.0
+"""Seconds between two lines about progress."""
+Say = Callable[[str], None]
 ALONE, TOGETHER = 21, 22
 """Purposes of the random streams."""
 Said = Mapping[Contender, Codes]
@@ -81,11 +85,15 @@ class Question:
     alone: bool = False
 
 
-def find_neighbours(asked: Question) -> FoundNeighbours:
-    """Trains all candidates, and chooses those of each kind."""
+def find_neighbours(asked: Question, say: Say = lambda text: None) -> FoundNeighbours:
+    """Trains all candidates, and chooses those of each kind. `say`: is told how far it is, where it takes long."""
     holders = [within_limits(h, asked.seed) for h in asked.holders]
     features = {h.name: inputs_of(h) for h in holders}
-    alone = {h.name: say_alone(asked, h, features[h.name]) for h in holders}
+    progress, alone = SearchProgress(say, len(holders)), dict[str, Said]()
+    for k, h in enumerate(holders):
+        progress.tell(k)
+        alone[h.name] = say_alone(asked, h, features[h.name])
+    progress.tell(len(holders))
     pooled = say_pooled(asked, holders, features)
     fleet = [h for h in holders if not h.newcomer]
     return FoundNeighbours(
@@ -96,6 +104,25 @@ def find_neighbours(asked: Question) -> FoundNeighbours:
         samples=sum(len(h.validation[1]) for h in fleet),
         pool=len(asked.pool[1]),
     )
+
+
+@dataclass
+class SearchProgress:
+    """What people are told while they wait: nothing in the first seconds, then how many devices are done."""
+
+    say: Say
+    devices: int
+    began: float = field(default_factory=time.monotonic)
+    told: float = field(default_factory=time.monotonic)
+
+    def tell(self, done: int) -> None:
+        now = time.monotonic()
+        if not done or now - self.told < PAUSE:
+            return
+        self.told = now
+        spent, rest = now - self.began, (now - self.began) / done * (self.devices - done)
+        ahead = f"some {rest:.0f} s for the others, then" if done < self.devices else "now"
+        self.say(f"  {done} of {self.devices} devices after {spent:.0f} s; {ahead} all data in one place")
 
 
 def inputs_of(holder: Holder) -> Floats | None:

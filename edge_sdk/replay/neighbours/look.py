@@ -12,7 +12,8 @@ import numpy as np
 
 from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import Augment
-from edge_sdk.data.samples import Cut, Samples, Stored, samples_of
+from edge_sdk.data.cut import Cut
+from edge_sdk.data.samples import Samples, Stored, samples_of
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.labels import class_codes
@@ -96,7 +97,7 @@ def look_round(source: NeighbourSource, most: int, seed: int, say: Say) -> Seen:
         model=model,
         alone=source.alone and network is None,
     )
-    found = find_neighbours(asked)
+    found = find_neighbours(asked, say)
     told = describe_neighbours(found, network, len(names), time.monotonic() - began)
     return {"told": {**told, "state": COMPUTED}, "rows": rows_of(found, network, source.written, source.classes)}
 

@@ -1,1 +1,1 @@
-"""Traces to replay where nobody has recorded any: generated ones, and a published data set written as traces."""
+"""Traces where nobody has recorded any: generated ones and a published data set; and a look at those there are."""

@@ -18,9 +18,10 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
+from edge_sdk.data.cut import Cut
 from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.public_inputs import Public, read_public
-from edge_sdk.data.samples import Cut, Samples, Stored, Unlabelled, samples_of
+from edge_sdk.data.samples import Samples, Stored, Unlabelled, samples_of
 from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
@@ -107,6 +108,8 @@ def prepare(job: Replay, kernels: Kernels, say: Say) -> Fleet:
         raise UsageError("--private: an aggregator's own model is not tuned with; state what was found in its file")
     cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), is_split(job))
     say(cohort.summary)
+    for note in cohort.notes:
+        say(note)
     run = plan_run(job, cohort)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, bool(family_of(run).own_bundles))
     files, tree = prepare_files(job, run, cohort, bundles), members_of(job, cohort)

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.data.samples import Cut, cut_parts
+from edge_sdk.data.cut import Cut
+from edge_sdk.data.samples import cut_parts
 from edge_sdk.data.traces import Windows
 from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser

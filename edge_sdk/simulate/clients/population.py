@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from edge_sdk.data.cut import Cut
 from edge_sdk.data.patients import Patients, patients_of
-from edge_sdk.data.samples import Cut, Samples, Stored, samples_of
+from edge_sdk.data.samples import Samples, Stored, samples_of
 from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.labels import class_codes

@@ -105,7 +105,7 @@ class Schema:
             return within(SCALARS[hint.__origin__], ranges[0].least, ranges[0].most)
         if not specs:
             return self._coder(hint.__origin__, where)
-        if len(specs) > 1 or np.ndarray not in (hint.__origin__, get_origin(hint.__origin__)):
+        if len(specs) > 1 or not is_array(hint.__origin__):
             raise UsageError(f"{where}: one Tensor annotates one numpy array, got {hint}")
         n = self._layout.size if self._layout is not None else "n"
         dims = tuple(n if d == "n" else d for d in specs[0].dims)
@@ -139,6 +139,13 @@ def float_name(dtype: npt.DTypeLike) -> str:
     if name not in ("float32", "float64"):
         raise UsageError(f"dtype = {name}, a run computes in float32 or float64")
     return name
+
+
+def is_array(hint: Any) -> bool:
+    """True for `np.ndarray` and `NDArray[...]`, which is an alias of its own from numpy 2.5 on."""
+    origin = get_origin(hint) or hint
+    origin = getattr(origin, "__value__", origin)
+    return (get_origin(origin) or origin) is np.ndarray
 
 
 def unsupported(hint: Any, where: str) -> UsageError:

@@ -14,7 +14,8 @@ import pytest
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import UP, Role
 from edge_sdk.contract.run import Run
-from edge_sdk.data.samples import Cut, Samples, samples_of
+from edge_sdk.data.cut import Cut
+from edge_sdk.data.samples import Samples, samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared.evaluation.evaluation import Finished

@@ -1,0 +1,67 @@
+"""A day of three axes at 100 Hz, imported as a trace: processor seconds and peak memory, beside polars.
+
+    python benchmarks/importing.py [--hours 24]
+
+Each runs in a process of its own. Polars (if it is installed) only reads the same CSV file and writes it again, on one
+thread: it looks at no time, label or gap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+RATE, BLOCK = 100, 360_000
+OURS = "import sys; from edge_sdk.cli import main; sys.exit(main(['traces', 'import', sys.argv[1], sys.argv[2]]))"
+POLARS = "import sys, polars; polars.read_csv(sys.argv[1]).write_csv(sys.argv[2])"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hours", type=int, default=24)
+    hours = parser.parse_args().hours
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "day.csv"
+        write_day(file, hours)
+        print(f"{hours * BLOCK:,} rows, {file.stat().st_size / 1e6:.0f} MB")
+        print(measure("auscult traces import", OURS, file, Path(folder) / "traces"))
+        if find_spec("polars") is not None:
+            print(measure("polars, one thread", POLARS, file, Path(folder) / "copy.csv"))
+
+
+def write_day(file: Path, hours: int) -> None:
+    """Writes an hour with each of four labels in turns, one of them none."""
+    random = np.random.default_rng(1)
+    with file.open("w") as out:
+        out.write("time,ax,ay,az,activity\n")
+        for hour in range(hours):
+            rows = np.empty((BLOCK, 4))
+            rows[:, 0] = 1.7e9 + np.arange(hour * BLOCK, (hour + 1) * BLOCK) / RATE
+            rows[:, 1:] = random.normal(size=(BLOCK, 3))
+            label = ("walk", "sit", "", "lie")[hour % 4]
+            out.write((f"%.2f,%.4f,%.4f,%.4f,{label}\n") * BLOCK % tuple(rows.ravel()))
+
+
+def measure(name: str, code: str, *paths: Path) -> str:
+    """Runs a program, and says what it took."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, paths)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"},
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{name} failed")
+    return f"{name:<24} {used.ru_utime + used.ru_stime:6.1f} s of processor {used.ru_maxrss / 1000:6.0f} MB at most"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The way in which a recorded trace becomes windows: what a device's settings and a command line say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+from edge_sdk.data.live.resample import is_same_rate
+from edge_sdk.data.traces import Trace, Windows, cut_windows, read_trace, resample_trace
+from edge_sdk.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The way in which a recorded trace becomes samples: the [data] table of a device's settings.
+
+    Attributes:
+        trace: CSV file.
+        label: name of its label column.
+        window, stride: in samples.
+        gap: seconds without a sample after which a new recording starts.
+        held_out: share of the windows, by whole recordings, that is kept for judging the model.
+        validation: share of the windows, by whole recordings, on which choices are made; 0: there are none.
+        labelled: seconds of each class that have labels, in the training part and again in the validation part. The
+            rest of the training part has none (data/unlabelled.py), that of the validation part is not used. 0: all.
+        asked: first samples of further windows of the training part whose labels are known.
+        channels: names of the channel columns, in the order wanted; none: all columns of numbers.
+        rate_hz: samples per second, to which a trace of another rate is brought; 0: as it was recorded.
+        classes: names of classes, whose spelling labels take that differ in upper and lower case only.
+        label_missing: further words in the label column that stand for no label.
+        strict: refuse what would be put right when the trace is read.
+    """
+
+    trace: Path
+    label: str = "activity"
+    window: int = 64
+    stride: int = 32
+    gap: float = 0.5
+    held_out: float = 0.3
+    validation: float = 0.0
+    labelled: float = 0.0
+    asked: tuple[int, ...] = ()
+    channels: tuple[str, ...] = ()
+    rate_hz: float = 0.0
+    classes: tuple[str, ...] = ()
+    label_missing: tuple[str, ...] = ()
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or self.stride < 1:
+            raise UsageError(f"window = {self.window}, stride = {self.stride}: at least 1 sample each")
+        if not 0 < self.held_out < 1:
+            raise UsageError(f"held_out = {self.held_out}, it is a share between 0 and 1")
+        check_shares(self.validation, self.held_out)
+        if not 0 <= self.labelled < inf:
+            raise UsageError(f"labelled = {self.labelled}, it is in seconds, 0 (all) or more")
+        if not 0 <= self.rate_hz < inf:
+            raise UsageError(f"rate_hz = {self.rate_hz}, it is in samples per second, 0 (as recorded) or more")
+        if not self.gap > 0:
+            raise UsageError(f"gap = {self.gap}, it is in seconds and above 0")
+
+
+def check_shares(validation: float, held_out: float) -> None:
+    """Raises UsageError if these shares leave nothing to train on."""
+    if not (validation >= 0 and validation + held_out < 1):
+        raise UsageError(
+            f"validation = {validation}, held_out = {held_out}: shares of 0 or more that leave something to train on"
+        )
+
+
+def cut_trace(data: Cut) -> tuple[Trace, Windows]:
+    """A trace and all its windows."""
+    trace = read_trace(
+        data.trace,
+        label=data.label,
+        channels=data.channels or None,
+        strict=data.strict,
+        missing=data.label_missing,
+        classes=data.classes,
+    )
+    if data.rate_hz and data.strict and not is_same_rate(trace.rate_hz, data.rate_hz):
+        raise UsageError(
+            f"{data.trace}: {trace.rate_hz:.4g} Hz, not {data.rate_hz:.4g}; without strict it is resampled"
+        )
+    trace = resample_trace(trace, data.rate_hz) if data.rate_hz else trace
+    return trace, cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap)

@@ -1,0 +1,52 @@
+"""Labels as people type them: one name for each class, and none where nobody has said what was done."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+NO_LABEL = ("", "unlabelled", "nan")
+"""What the cell of a sample without a label says: nothing, the word that `auscult record` writes, or what
+libraries of tables write for nothing."""
+LABEL_NAMES = ("activity", "label", "class", "labels", "activities", "target", "annotation", "event", "state")
+"""Names of the label column, the likely ones first, where nobody has said which it is."""
+
+
+def clean_label(text: str) -> str:
+    """A label without spaces around it, in one form of Unicode: the same word is the same class."""
+    return unicodedata.normalize("NFC", text.strip())
+
+
+def is_missing(label: str, missing: Collection[str] = ()) -> bool:
+    """Does a clean label say that nobody knows? `missing`: further words that do."""
+    return label.casefold() in NO_LABEL or label in missing
+
+
+def fold_labels(counts: Mapping[str, int], known: Iterable[str] = ()) -> dict[str, str]:
+    """The class that each label is of: labels that differ in upper and lower case only are one.
+
+    Args:
+        counts: clean label -> samples that have it.
+        known: names of classes, whose spelling is taken; of others the one that most samples have,
+            of equals that in lower case.
+    """
+    spelled: dict[str, str] = {}
+    for name in sorted(counts, key=lambda name: (-counts[name], name != name.lower(), name)):
+        spelled.setdefault(name.casefold(), name)
+    spelled |= {name.casefold(): name for name in known}
+    return {name: name if name in {*known} else spelled[name.casefold()] for name in counts}
+
+
+def describe_folds(folds: Mapping[str, str]) -> str:
+    """A sentence on labels that became another; "": none did."""
+    changed = [f"{one!r} is {other!r}" for one, other in sorted(folds.items()) if one != other]
+    return f"labels: {', '.join(changed)}" if changed else ""
+
+
+def join_classes(names: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Classes of several files, sorted, one for names that differ in case only: the spelling of most files."""
+    counts: dict[str, int] = {}
+    for some in names:
+        for name in some:
+            counts[name] = counts.get(name, 0) + 1
+    return tuple(sorted({*fold_labels(counts).values()}))

@@ -1,0 +1,96 @@
+"""The last line against a bad run: its models predict only where they are not worse than those before.
+
+Each time a run has made new models, they are compared with those that predicted before the run, on the device's own
+validation samples (held-out ones where there are no others). A poisoned fleet can so spoil a run, and costs a device
+what the run would have gained, no more. McNemar's test decides: of the samples that just one of the two gets right,
+those of the old models must outnumber those of the new ones by more than SURE standard deviations of chance. So few
+samples seldom keep a model out, and small losses never do.
+
+Source: Q. McNemar, "Note on the sampling error of the difference between correlated proportions", Psychometrika 1947.
+
+    before     the run that it was written for, and the one whose models predicted before it; a line each
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+from edge_sdk.atomic import write_text
+from edge_sdk.data.samples import Samples
+from edge_sdk.model.model import Model
+from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes.models.versions import mark_right
+from edge_sdk.nodes.models.working_model import BEFORE, WorkingModel, initial_model, load_run, read_before
+
+SURE = 2.0
+
+
+@dataclass(frozen=True)
+class ModelsDeclined:
+    """An event: a run has made models that do not predict here, because those before it are better on own samples.
+
+    Attributes:
+        run: id of the run. before: of the run whose models predict on; "": the bundle's initial model does.
+        right, right_before: own samples that the new models, and those before, get right; `samples`: of so many.
+    """
+
+    run: str
+    before: str
+    right: int
+    right_before: int
+    samples: int
+
+
+class LastLine:
+    """What a device asks before new models predict.
+
+    Args:
+        directory: the device's.
+        model: that of the application's bundle.
+        tell: is handed `ModelsDeclined`, once for each time that models are declined.
+    """
+
+    def __init__(
+        self, name: str, directory: Path, model: Model, threads: int, tell: Callable[[Any], Any], log: logging.Logger
+    ):
+        self.whose, self.directory, self.model, self.threads = f"device {name}", directory, model, threads
+        self.tell, self.log = tell, log
+
+    def choose(self, working: WorkingModel, new: WorkingModel, samples: Samples | None) -> WorkingModel:
+        """The models that are to predict: those of a run, or the ones that predicted before it.
+
+        Args:
+            working: those that predict now.
+            samples: the device's own, apart from those that it trains on; None: it has none.
+        """
+        before = self.find_before(working, new.run)
+        if before is None or samples is None or not len(samples) or isinstance(new.model, SplitModel):
+            return new
+        old, other = mark_right(before, samples), mark_right(new, samples)
+        lost, won = int((old & ~other).sum()), int((other & ~old).sum())
+        if lost - won <= SURE * sqrt(lost + won):
+            return new
+        declined = ModelsDeclined(new.run, before.run, int(other.sum()), int(old.sum()), len(samples))
+        words = "%s: the models of run %s are declined: %d of %d own samples are right, %d with those before (%s)"
+        counts = declined.right, declined.samples, declined.right_before
+        self.log.warning(words, self.whose, new.run, *counts, before.run or "the initial model")
+        self.tell(declined)
+        return before
+
+    def find_before(self, working: WorkingModel, run: str) -> WorkingModel | None:
+        """The model that predicted before a run began here; None: nothing that was trained."""
+        found = working
+        if working.run != run:
+            write_text(self.directory / BEFORE, f"{run}\n{working.run}\n")
+        else:
+            noted, earlier = read_before(self.directory)
+            if noted != run:
+                return None
+            kept = load_run(self.directory, earlier, self.whose, self.model, self.threads)
+            found = kept or initial_model(self.whose, self.model)
+        return found if found.run or found.model.bundle.class_names else None

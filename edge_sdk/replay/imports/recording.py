@@ -1,0 +1,119 @@
+"""What a device recorded, whatever the file was: rows as they came, and streams of several rates on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.data.traces.cells import FLOAT32_MAX
+from edge_sdk.data.traces.repairs import Repairs
+from edge_sdk.data.traces.rows import Rows
+
+LONGEST = 4
+"""Sampling intervals of a stream within which values are taken from the line between two of its samples."""
+
+Times = npt.NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class Recorded:
+    """What one device recorded.
+
+    Attributes:
+        name: of the device.
+        source: the file, or the folder.
+        rows: as they were recorded; not put right yet.
+        repairs: what was guessed and put right so far.
+        start: the first time, as it is written.
+        dated: are the times seconds since 1970?
+        zoned: has the file, or somebody, said in which zone they are?
+        units: of the channels by their names, where the file says them.
+    """
+
+    name: str
+    source: Path
+    rows: Rows
+    repairs: Repairs
+    start: str
+    dated: bool
+    zoned: bool = True
+    units: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedSignal:
+    """Channels that have one clock.
+
+    Attributes:
+        names: c channels.
+        time: float64 (n,), seconds, rising.
+        values: float (n, c); NaN where there is no value.
+    """
+
+    names: tuple[str, ...]
+    time: Times
+    values: npt.NDArray[np.floating]
+
+    @property
+    def step(self) -> float:
+        """Seconds from one sample to the next."""
+        return float(np.median(np.diff(self.time))) if len(self.time) > 1 else np.inf
+
+
+def join_signals(signals: Sequence[RecordedSignal], repairs: Repairs) -> Rows:
+    """Rows at the times of the fastest signal; of the others, values on the lines between their samples.
+
+    Where another signal has none, or pauses, a row has NaN there.
+    """
+    fastest = min(signals, key=lambda signal: signal.step)
+    columns = []
+    for signal in signals:
+        if signal is fastest or (len(signal.time) == len(fastest.time) and (signal.time == fastest.time).all()):
+            columns.append(narrow(signal.values))
+            continue
+        rates = [f"{1 / one.step:.4g} Hz" for one in (signal, fastest)]
+        repairs.note(f"{', '.join(signal.names)}: {rates[0]} made {rates[1]}, by lines between the samples")
+        columns.append(values_at(signal, fastest.time))
+    names = tuple(name for signal in signals for name in signal.names)
+    n = len(fastest.time)
+    return Rows(
+        fastest.time,
+        np.concatenate(columns, 1),
+        names,
+        np.zeros(n, np.int32),
+        [""],
+        np.arange(1, n + 1, dtype=np.int32),
+    )
+
+
+def narrow(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+    """Values as float32; NaN where it has no such number."""
+    return np.where(np.abs(values) <= FLOAT32_MAX, values, np.nan).astype(np.float32)
+
+
+def values_at(signal: RecordedSignal, time: Times) -> npt.NDArray[np.float32]:
+    """Values (m, c) of a signal at these times; NaN outside it, and where it pauses. The last one lasts one step."""
+    if len(signal.time) < 2:
+        return np.full((len(time), len(signal.names)), np.nan, np.float32)
+    after = np.clip(np.searchsorted(signal.time, time), 1, len(signal.time) - 1)
+    near = signal.time[after] - signal.time[after - 1] <= LONGEST * signal.step
+    near &= (time >= signal.time[0]) & (time < signal.time[-1] + signal.step)
+    found = np.stack([np.interp(time, signal.time, column) for column in signal.values.T], 1)
+    return narrow(np.where(near[:, None], found, np.nan))
+
+
+def label_rows(rows: Rows, spans: Sequence[tuple[float, float, str]]) -> None:
+    """Labels the rows between two times (from the first on, before the second); of two spans the later one counts.
+
+    Args:
+        spans: seconds at which each begins and ends, and its label.
+    """
+    words = {"": 0}
+    for began, ended, label in spans:
+        own = slice(*np.searchsorted(rows.time, [began, ended]))
+        rows.codes[own] = words.setdefault(label, len(words))
+    rows.words = list(words)

@@ -1,0 +1,104 @@
+"""The files of a source by their kinds, and what each device recorded in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from edge_sdk.data.availability import SUFFIX
+from edge_sdk.data.traces.folder import name_of
+from edge_sdk.data.traces.form import Stated
+from edge_sdk.data.traces.read import read_table
+from edge_sdk.data.traces.repairs import Repairs
+from edge_sdk.errors import UsageError
+from edge_sdk.replay.imports.columns import read_columns_file
+from edge_sdk.replay.imports.empatica import is_empatica, read_empatica
+from edge_sdk.replay.imports.ready_windows import is_ready_windows, read_ready_windows
+from edge_sdk.replay.imports.recording import Recorded
+from edge_sdk.replay.imports.signal_files import EDF, read_signal_file
+
+LIMIT = 8 * 2**30
+"""Bytes of a file."""
+TEXTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".dat", ".dat.gz")
+COLUMNS = (".parquet", ".feather", ".arrow")
+SIGNALS = (*EDF, ".hea")
+BESIDE = ("GENERATED.txt", "tags.csv")
+"""Files that are no recordings."""
+
+
+def find_sources(source: Path) -> list[tuple[str, Path]]:
+    """The files, or folders that one device wrote, of a source, with the names of devices that their places give.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not source.exists():
+        raise UsageError(f"{source}: no such file or folder")
+    found = [(device_name(source), source)] if is_source(source) else list(walk(source, ""))
+    if not found:
+        kinds = ", ".join((*TEXTS, *COLUMNS, *SIGNALS))
+        raise UsageError(
+            f"{source}: nothing to import; expected files that end in {kinds}, or folders of an Empatica E4 or UCI HAR"
+        )
+    return found
+
+
+def walk(folder: Path, above: str) -> Iterator[tuple[str, Path]]:
+    """The sources of a folder and those below it. `above`: names of the folders between, with "-" after each."""
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        if is_source(path):
+            yield above + device_name(path), path
+        elif path.is_dir() and not path.name.startswith("."):
+            yield from walk(path, f"{above}{device_name(path)}-")
+
+
+def is_source(path: Path) -> bool:
+    """Is this something that a device wrote?"""
+    if path.is_dir():
+        return is_empatica(path) or is_ready_windows(path)
+    name = path.name.lower()
+    signals_of_wfdb = name.endswith(".dat") and path.with_suffix(".hea").exists()
+    known = name.endswith((*TEXTS, *COLUMNS, *SIGNALS)) and path.name not in BESIDE
+    return path.is_file() and known and not name.endswith(SUFFIX) and not signals_of_wfdb
+
+
+def device_name(path: Path) -> str:
+    """The name of a device by that of its file: letters, digits, "_", "-" and ".", 64 at most."""
+    return clean_name(path.name if path.is_dir() else name_of(path))
+
+
+def clean_name(text: str) -> str:
+    """A text as the name of a device."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.")[:64] or "device"
+
+
+def read_source(name: str, path: Path, said: Stated) -> Iterator[Recorded]:
+    """What devices recorded in one file or folder.
+
+    Args:
+        name: of the device, where no column tells devices apart.
+
+    Raises:
+        UsageError: it cannot be read as what its name says.
+    """
+    suffix = path.suffix.lower()
+    repairs = Repairs(path, said.strict)
+    if path.is_dir() and is_ready_windows(path):
+        yield from read_ready_windows(path, said)
+    elif path.is_dir():
+        yield read_empatica(path, name, repairs)
+    elif suffix in COLUMNS:
+        yield from read_columns_file(path, name, said)
+    elif suffix in SIGNALS:
+        yield read_signal_file(path, name, said, repairs)
+    else:
+        table = read_table(path, said, repairs, limit=LIMIT)
+        devices = dict(table.devices)
+        while devices:  # what has been written need not stay in memory
+            device = next(iter(devices))
+            one = Repairs(path, said.strict)
+            one.notes, one.found = list(repairs.notes), dict(repairs.found)
+            yield Recorded(device or name, path, devices.pop(device), one, table.start, table.dated, table.zoned)

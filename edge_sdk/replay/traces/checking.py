@@ -1,0 +1,111 @@
+"""`auscult traces check`: what a folder of traces holds, and what is probably wrong with it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edge_sdk.data.live.resample import is_same_rate
+from edge_sdk.data.traces import Trace, read_trace
+from edge_sdk.data.traces.folder import find_files
+from edge_sdk.data.traces.rates import common_rate
+from edge_sdk.data.traces.read import SINCE_1970
+from edge_sdk.errors import UsageError
+from edge_sdk.replay.imports.importing import NOTES, DeviceLine, describe_trace
+from edge_sdk.replay.traces.mistakes import find_mistakes
+
+SENSORS = "sensors.json"
+"""What `auscult record` writes beside traces."""
+SHARES = (1, 50, 99)
+"""Percentiles of a channel that are shown."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found in a folder.
+
+    Attributes:
+        lines: one for each device.
+        traces: as they were read; each with its own channels, rate and classes.
+        mistakes: suspicions, in sentences.
+        left: files that could not be read, with the reasons.
+        amplitudes: device -> channel -> values of `SHARES`.
+    """
+
+    lines: tuple[DeviceLine, ...]
+    traces: tuple[Trace, ...]
+    mistakes: tuple[str, ...]
+    left: tuple[str, ...]
+    amplitudes: dict[str, dict[str, tuple[float, ...]]]
+
+
+def check_traces(folder: str | Path, label: str = "activity", missing: tuple[str, ...] = ()) -> Checked:
+    """Reads the traces of a folder, each as it is.
+
+    Args:
+        label: name of the label column.
+        missing: further words that stand for no label.
+
+    Raises:
+        UsageError: there is none, or none can be read.
+    """
+    traces, lines, left, faults = list[Trace](), list[DeviceLine](), list[str](), list[UsageError]()
+    units = read_units(Path(folder))
+    for file in find_files(folder):
+        try:
+            trace = read_trace(file, label, missing=missing)
+        except UsageError as error:
+            faults.append(error)
+            left.append(f"cannot be read: {error}")
+            continue
+        traces.append(trace)
+        began = trace.began if trace.began > SINCE_1970 else None
+        lines.append(describe_trace(trace, file, began, units.get(trace.name)))
+    if not traces:
+        raise faults[0]
+    mistakes = (*find_mistakes(traces), *find_unlike(traces))
+    return Checked(tuple(lines), tuple(traces), mistakes, tuple(left), {t.name: amplitudes_of(t) for t in traces})
+
+
+def read_units(folder: Path) -> dict[str, dict[str, str]]:
+    """Device -> channel -> unit, as an import or `auscult record` has noted them beside the traces.
+
+    They are a help for the reader: where they cannot be read, nothing is said of units.
+    """
+    try:
+        if (folder / SENSORS).is_file():
+            sensors = json.loads((folder / SENSORS).read_text(encoding="utf-8"))
+            return {name: dict(zip(one["channels"], one["units"], strict=True)) for name, one in sensors.items()}
+        devices = tomllib.loads((folder / NOTES).read_text(encoding="utf-8")).get("device", [])
+        return {str(one["name"]): dict(one.get("units", {})) for one in devices}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def amplitudes_of(trace: Trace) -> dict[str, tuple[float, ...]]:
+    """The percentiles of each channel."""
+    found = np.percentile(trace.values, SHARES, axis=0)
+    return {name: tuple(map(float, column)) for name, column in zip(trace.channels, found.T, strict=True)}
+
+
+def find_unlike(traces: list[Trace]) -> list[str]:
+    """What a replay would make alike: rates, and channels that not all traces have."""
+    rate = common_rate(traces)
+    found = [
+        f"{trace.name}: {trace.rate_hz:.4g} Hz, most have {rate:.4g}; a replay resamples it"
+        for trace in traces
+        if not is_same_rate(trace.rate_hz, rate)
+    ]
+    counts: dict[str, list[str]] = {}
+    for trace in traces:
+        for name in trace.channels:
+            counts.setdefault(name.casefold(), []).append(trace.name)
+    for name, own in counts.items():
+        if len(own) < len(traces):
+            some = ", ".join(own) if len(own) <= 3 else f"{len(own)} of {len(traces)} traces"
+            found.append(f"channel {name}: only {some} {'has' if len(own) == 1 else 'have'} it")
+    return found

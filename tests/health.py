@@ -1,0 +1,96 @@
+"""What the code weighs, in one table: `make health`.
+
+    python -m tests.health [--mutants N]
+
+Lines are of Python files, with comments; parameters are those of `__init__`, without self. Rooms and their floors are
+held by tests/test_architecture.py.
+--mutants N also changes N places of the product, one after the other, and counts how many the tests of their room find:
+it takes half a minute for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.mutants import count_found
+
+ROOT = Path(__file__).parent.parent
+PRODUCT = ("edge_sdk", "aggregator", "models", "hardware")
+MOST_PARAMETERS = 8
+PAGES = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "docs/*.md", "docs/*/*.md")
+
+
+def files_of(*folders: str) -> list[Path]:
+    """Python files below some folders; what a link leads to counts once."""
+    found = {path.resolve() for folder in folders for path in (ROOT / folder).rglob("*.py")}
+    return sorted(found)
+
+
+def lines_of(files: list[Path]) -> int:
+    return sum(len(path.read_text().splitlines()) for path in files)
+
+
+def rooms_of(files: list[Path]) -> Counter[str]:
+    """Folder -> its modules."""
+    return Counter(str(path.parent.relative_to(ROOT.resolve())) for path in files if path.name != "__init__.py")
+
+
+def constructors_of(files: list[Path]) -> Iterator[tuple[int, str]]:
+    """Parameters of each class's own `__init__`, and its name."""
+    for path in files:
+        for item in ast.walk(ast.parse(path.read_text())):
+            if isinstance(item, ast.ClassDef):
+                for inner in item.body:
+                    if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
+                        taken = inner.args
+                        count = len(taken.posonlyargs + taken.args + taken.kwonlyargs) - 1
+                        yield count, f"{path.relative_to(ROOT.resolve())}: {item.name}"
+
+
+def words_of_pages() -> int:
+    pages = {page for pattern in PAGES for page in ROOT.glob(pattern)}
+    return sum(len(page.read_text().split()) for page in pages)
+
+
+def glossary() -> int:
+    """Rows of the table of words in docs/design.md."""
+    text = (ROOT / "docs" / "design.md").read_text()
+    part = text[text.index("\n## Words") : text.index("\n## The life of one frame")]
+    return len(re.findall(r"^\| ", part, re.MULTILINE)) - 2
+
+
+def tests_in(files: list[Path]) -> int:
+    """Functions that are tests; a parametrised one counts once."""
+    return sum(len(re.findall(r"^\s*def test_", path.read_text(), re.MULTILINE)) for path in files)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--mutants", type=int, default=0, metavar="N")
+    options = parser.parse_args()
+    product, tests = files_of(*PRODUCT), files_of("tests")
+    many = sorted(((n, who) for n, who in constructors_of(product) if n > MOST_PARAMETERS), reverse=True)
+    rooms = rooms_of(product)
+    crowded = {room: n for room, n in rooms.items() if n > 15}
+    print(f"product     {lines_of(product):,} lines in {len(product)} files")
+    print(f"tests       {lines_of(tests):,} lines in {len(tests)} files, {tests_in(tests):,} functions")
+    print(f"benchmarks  {lines_of(files_of('benchmarks')):,} lines")
+    print(f"pages       {words_of_pages():,} words; {glossary()} words in the glossary")
+    print(f"rooms       {len(rooms)}, {len(crowded)} of more than 15 modules")
+    for room, count in sorted(crowded.items(), key=lambda one: -one[1]):
+        print(f"  {count:3} {room}")
+    print(f"parameters  {len(many)} constructors with more than {MOST_PARAMETERS}")
+    for count, who in many:
+        print(f"  {count:3} {who}")
+    if options.mutants:
+        found, made = count_found(options.mutants)
+        print(f"mutants     {found} of {made} found")
+
+
+if __name__ == "__main__":
+    main()
