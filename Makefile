@@ -69,6 +69,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models -p hardware
+	$(BIN)/mypy --strict --scripts-are-modules docs/examples/*.py
 
 # What the code weighs: lines, rooms, parameters of constructors, words of pages. MUTANTS=200 counts what tests find.
 health: $(READY)

@@ -27,6 +27,10 @@ class Samples:
         x: float32 or integers (N, ...), one row for each sample; of a model with several inputs records (N,), with such
             a field for each (`Samples.of_inputs`).
         labels: N names.
+
+    >>> import numpy as np
+    >>> len(Samples(np.zeros((2, 3, 64), np.float32), ("sit", "walk")))
+    2
     """
 
     x: Array
@@ -61,6 +65,10 @@ class Unlabelled:
     Attributes:
         x: (M, ...), as of `Samples`.
         recording: integers (M,), the stretch of time of each; those of one lie side by side, in order of time.
+
+    >>> import numpy as np
+    >>> len(Unlabelled(np.zeros((2, 3, 64), np.float32), np.array([0, 0])))
+    2
     """
 
     x: Array

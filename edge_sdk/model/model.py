@@ -58,6 +58,12 @@ class Model:
 
     Raises:
         BundleError: the bundle is not right, needs another onnxruntime, or fails its self-test here.
+
+    >>> import numpy as np
+    >>> from edge_sdk.replay.bundles import find_shipped_bundle
+    >>> model = Model(find_shipped_bundle("wrist.bundle"))
+    >>> model.predict(model.theta0, np.zeros((2, *model.input_shape), np.float32)).shape
+    (2, 14)
     """
 
     def __init__(

@@ -78,7 +78,7 @@ def reason_against(job: Replay, cohort: Cohort) -> str:
         return "the aggregator compares models with a private one, which knows no statistics of the fleet"
     if job.privacy:
         return "with noise in the run no counts leave a device without it"
-    if job.options.get("validation") == 0:
+    if job.options.get("validation") == 0 or not cohort.chooses:
         return "no validation samples are split off, and the fleet chooses on them"
     return ""
 

@@ -29,6 +29,9 @@ class Wire:
         messages_per_second: messages that this node publishes in a second at most, for a broker that drops what is
             beyond; None: as many as the broker acknowledges.
         metrics_port: port of this machine where Prometheus finds /metrics; None: none.
+
+    >>> Wire(version=5, durability="full").keepalive
+    30
     """
 
     version: int | None = None

@@ -94,7 +94,9 @@ def reader(tmp_path: Path, page: str) -> Iterator[Reader]:
         one.leave()
 
 
-LONG = tuple(f"docs/{name}.md" for name in ("boards", "bring-your-model", "methods", "replay", "simulate", "tuning"))
+LONG = tuple(
+    f"docs/{name}.md" for name in ("boards", "bring-your-model", "methods", "python", "replay", "simulate", "tuning")
+)
 """Pages whose commands take eight seconds or more; `make test` only has their programs read them."""
 
 

@@ -61,6 +61,11 @@ def test_runs_that_cannot_settle_stay_as_stated_and_say_why(tmp_path, changes, w
     assert found == stated and why in said
 
 
+def test_samples_that_are_ready_and_have_none_to_choose_by(tmp_path):
+    found, (said,) = recommended.recommended(job(tmp_path), replace(WINDOWS, chooses=False))
+    assert not found.settle and "no validation samples" in said
+
+
 def test_the_network_on_features_is_the_same_where_it_is_named(tmp_path):
     named, unnamed = (
         recommended.recommended(job(tmp_path, **more), WINDOWS)[0] for more in ({"bundle": (Path("features"),)}, {})

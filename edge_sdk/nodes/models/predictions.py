@@ -24,6 +24,11 @@ class Prediction:
         model: "personal", "global", another model of the run, or "initial".
         run: id of the run that made the model; "" for the initial one.
         time: seconds since 1970 of the window's last sample; None where nobody has told.
+
+    >>> import numpy as np
+    >>> one = Predictions(np.array([[0.3, 0.7]]), ("sit", "walk"), "personal", "run-1")[0]
+    >>> one.label, one.probability
+    ('walk', 0.7)
     """
 
     label: str | None
@@ -43,6 +48,10 @@ class Predictions(Sequence[Prediction]):
         probabilities: float64 (N, C).
         classes: names of the C classes.
         model, run, abstain: see `Prediction`; `abstain` is the threshold.
+
+    >>> import numpy as np
+    >>> Predictions(np.array([[0.3, 0.7], [0.6, 0.4]]), ("sit", "walk"), "personal", "run-1", abstain=0.65).labels
+    ('walk', None)
     """
 
     probabilities: Floats

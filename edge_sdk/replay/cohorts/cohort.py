@@ -39,6 +39,7 @@ class Cohort:
         generated: not measured on anybody.
         tables: writes the data files into a directory, and returns the [data] tables that name them.
         public: float32 (P, ...), inputs that all devices know; None: there are none.
+        chooses: each device has samples to make choices on, unless the options of the data say that there are none.
         notes: what a person should know of how these devices were chosen, a sentence each.
     """
 
@@ -51,6 +52,7 @@ class Cohort:
     tables: Callable[[Path, Wanted], Tables]
     public: Floats | None = None
     notes: tuple[str, ...] = ()
+    chooses: bool = True
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -66,6 +66,7 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
         generated=False,
         tables=lambda *_: {name: {"samples": path.resolve()} for name, path in paths.items()},
         public=public,
+        chooses=all(samples.validation is not None and len(samples.validation) for samples in found.values()),
     )
 
 

@@ -17,7 +17,7 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 TOP = "../../.."
-WORKSTATION = ("replay", "simulate", "models")
+WORKSTATION = ("replay", "simulation", "research", "models")
 """Rooms of `edge_sdk` that no device and no hospital loads."""
 EXTRAS = ("serial", "ble", "i2c", "secure", "native")
 
