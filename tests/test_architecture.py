@@ -31,7 +31,7 @@ WORKSTATION = {
     "wfdb": "edge_sdk.replay.imports.wfdb_records",
     "cloudpickle": "edge_sdk.research.simulate edge_sdk.research.worker",
     "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key "
-    "edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
+    "edge_sdk.tools.sealed_file edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
 }
 """Packages beside the budget, and the few modules that may import each of them, when it is asked for."""
 OF_HARDWARE = {
@@ -41,7 +41,7 @@ OF_HARDWARE = {
 }
 """Packages that `edge_sdk.hardware` imports by name; those of its extras are loaded by sensors/extras.py alone."""
 SERVER = DEVICE_BUDGET | {"torch", "onnx", "onnxscript", "onnx_ir", "amqtt", "ml_dtypes", "dp_accounting"}
-WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "sqlalchemy", "argon2", "cryptography"}
+WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "sqlalchemy", "argon2", "cryptography", "joserfc"}
 """Packages of the service, and of nothing else; it has neither torch nor what devices have."""
 TABLE = tomllib.loads((ROOT / "docs" / "import_table.toml").read_text())
 OURS = tuple(TABLE["packages"])

@@ -159,12 +159,13 @@ class Device(Participant):
     # -- when it may train
 
     def why(self) -> str:
-        """Why this device does not train now, e.g. "battery 18 % < 30 %", or why it stopped: its round was over.
+        """Why this device does not train now, e.g. "battery 18 % < 30 %", what is wrong with its broker, or why it
+        stopped: its round was over.
 
         "" if it trains, or nothing is in the way.
         """
         unwilling, session = "" if self.pace is None else self.pace.why(), self.runtime.session
-        return unwilling or ("" if session is None else session.calls.gave_up)
+        return unwilling or self.runtime.publisher.trouble or ("" if session is None else session.calls.gave_up)
 
     def allow_training(self, allowed: bool) -> None:
         """Say as its application whether it may train, beside what its budget says.
