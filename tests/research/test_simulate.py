@@ -36,7 +36,7 @@ def test_the_figures_are_those_of_the_command_to_the_bit(people, recommended, tm
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert figures(recommended.results[0]) == figures(json.loads(done.stdout))
     assert recommended.results[0]["settle"]["trees"] == 100
-    assert recommended.method == "fedavg"
+    assert recommended.method == "fedslr"
 
 
 def test_devices_predict_as_they_were_judged(people, recommended):
