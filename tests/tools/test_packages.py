@@ -118,6 +118,17 @@ def test_a_wheel_with_a_name_that_others_may_have_is_refused(tmp_path: Path) -> 
         check_names(wheel, PURE["auscult"])
 
 
+def test_links_lead_to_what_is_in_the_repository() -> None:
+    """A link .venv in a commit takes the place of everybody's environment when it is checked out."""
+    command = ["git", "ls-files", "--stage"]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
+    if not lines:
+        pytest.skip("no checkout of git")
+    links = {line.split("\t")[1] for line in lines if line.startswith("120000 ")}
+    assert {"edge_sdk/hardware", "edge_sdk/models"} <= links
+    assert not [link for link in links if os.path.isabs(os.readlink(ROOT / link)) or not (ROOT / link).exists()]
+
+
 def test_one_version_is_said_everywhere() -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == "Unreleased" and headings[1].split()[0] == PROJECT["version"]
