@@ -11,15 +11,10 @@ FUZZ := .fuzz
 TARGET ?= frames
 MINUTES ?= 2
 SUPPLY := .supply
+SITE := .site
 SBOM := runs/sbom
 CPU_WHEELS ?= $(PIP_FIND_LINKS)
 UPGRADE ?=
-# Two labelled seconds of each exercise on 14 wrists of seven patients; six wrists of three others join in the end.
-WATCHES := --labelled 2 --stride 16 --hospitals 3 --seed 7 --bits 4
-comma := ,
-empty :=
-space := $(empty) $(empty)
-WATCHES += --newcomers $(subst $(space),$(comma),$(foreach p,03 06 09,patient-$(p)-left patient-$(p)-right))
 # Recorded or generated volunteers with one sensor.
 WRISTS := --hospitals 3 --seed 7
 
@@ -28,12 +23,11 @@ NATIVE := $(VENV)/.native
 NATIVE_SOURCES := $(shell find models/native -type f)
 INSTALL_NATIVE = $(BIN)/pip install --quiet --disable-pip-version-check ./models/native && touch $(NATIVE)
 
-.PHONY: demo demo-wrists demo-generated native test test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust lock licences sbom audit clean
+.PHONY: demo demo-wrists demo-generated native test test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust docs lock licences sbom dist audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
-	$(BIN)/auscult traces watch runs/watch-traces --overwrite
-	$(BIN)/auscult replay runs/watch-traces $(WATCHES)
+	$(BIN)/auscult replay --demo
 
 # The volunteers in AUSCULT_DATA/wrist.
 demo-wrists: $(READY)
@@ -69,6 +63,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models -p hardware
+	$(BIN)/mypy --strict --scripts-are-modules docs/examples/*.py
 
 # What the code weighs: lines, rooms, parameters of constructors, words of pages. MUTANTS=200 counts what tests find.
 health: $(READY)
@@ -149,6 +144,17 @@ $(READY): pyproject.toml
 	touch $@
 	if command -v c++ >/dev/null; then $(INSTALL_NATIVE) || echo 'native products are left out: they cannot be built'; fi
 
+# The pages as a site, build/site/index.html, in which search needs no network. Warnings and dead links end it.
+docs: $(READY) $(SITE)/.ready
+	$(BIN)/python docs/site/stage.py build/pages
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet --strict --config-file docs/site/mkdocs.yml
+	@echo 'build/site/index.html'
+
+$(SITE)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.6,<10' 'mkdocstrings[python]>=0.29' ruff
+	touch $@
+
 # What is installed. CPU_WHEELS: a folder with CPU builds of torch; UPGRADE=--upgrade takes the newest versions.
 lock: $(SUPPLY)/.ready
 	PATH="$(CURDIR)/$(SUPPLY)/bin:$$PATH" $(PYTHON) requirements/lock.py --cpu-wheels "$(CPU_WHEELS)" $(UPGRADE)
@@ -164,6 +170,10 @@ sbom: $(SUPPLY)/.ready
 	    --output-reproducible -o $(SBOM)/$$name.cdx.json || exit 1; \
 	done
 
+# Wheels and sdists of auscult, auscult-edge and auscult-native, each built twice to the same bytes, into dist/.
+dist: $(SUPPLY)/.ready sbom
+	$(SUPPLY)/bin/python requirements/dist.py --sbom $(SBOM)
+
 # Not a part of `lint`: it asks a service on the network for known faults, and fails where there is none.
 audit: $(SUPPLY)/.ready
 	for name in device aggregator-cuda; do \
@@ -176,4 +186,4 @@ $(SUPPLY)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(FLOWER_RAY) $(PFL) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) build *.egg-info
+	rm -rf $(VENV) $(FLOWER) $(FLOWER_RAY) $(PFL) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) $(SITE) build dist *.egg-info

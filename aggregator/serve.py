@@ -32,7 +32,7 @@ from edge_sdk.nodes.daemon.settings_files import LEDGER, AggregatorFile
 from edge_sdk.nodes.daemon.settings_reload import FileWatch, check_changes, find_changes
 from edge_sdk.nodes.hospital.suspensions import SuspensionLog
 from edge_sdk.nodes.policy.trust import signed_by
-from edge_sdk.simulate.processes.ranks import Ranks, find_ranks
+from edge_sdk.simulation.processes.ranks import Ranks, find_ranks
 
 
 def serve_aggregator(path: Path, once: bool) -> None:

@@ -57,7 +57,7 @@ from edge_sdk.nodes.hospital.suspensions import count_suspensions
 from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.secrets import mask_assignment
 from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys
-from edge_sdk.simulate.processes.ranks import Ranks
+from edge_sdk.simulation.processes.ranks import Ranks
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 

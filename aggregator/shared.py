@@ -20,7 +20,7 @@ from edge_sdk.algebra.prox import Svd
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.fedal.discriminator import DiscriminatorKernels, Mask, Widths
 from edge_sdk.methods.fedal.distillation import Floats, Labels
-from edge_sdk.simulate.processes.ranks import Ranks
+from edge_sdk.simulation.processes.ranks import Ranks
 
 Kernels = Mapping[str, Any]
 Arrays = dict[str, Any]

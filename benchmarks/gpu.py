@@ -88,7 +88,7 @@ def machine() -> dict[str, Any]:
 # The parts --------------------------------------------------------------------------------------------------------
 def tests(args: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
-    command += ["tests/aggregator", "tests/simulate/test_together.py", "--ignore", "tests/aggregator/service"]
+    command += ["tests/aggregator", "tests/simulation/test_together.py", "--ignore", "tests/aggregator/service"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
     said = ended.stdout.strip().splitlines()
     if ended.returncode:
@@ -219,10 +219,10 @@ def simulate_here(model: str, cohort: int, rounds: int, calls: str) -> None:
 
     from edge_sdk.replay.plan import Replay
     from edge_sdk.replay.tuning.worker import find_kernels
-    from edge_sdk.simulate.processes.ranks import find_ranks
-    from edge_sdk.simulate.runs.job import Course
-    from edge_sdk.simulate.runs.node_envs import Envs
-    from edge_sdk.simulate.runs.plan import Simulation
+    from edge_sdk.simulation.processes.ranks import find_ranks
+    from edge_sdk.simulation.runs.job import Course
+    from edge_sdk.simulation.runs.node_envs import Envs
+    from edge_sdk.simulation.runs.plan import Simulation
 
     work = importlib.import_module(simulate_data.WORKS[model])
     given = SimpleNamespace(model=model, clients=1000, cohort=cohort, rounds=rounds)

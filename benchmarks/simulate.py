@@ -54,7 +54,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.play is not None:
         if args.by_ray:
-            from edge_sdk.simulate.processes.on_ray import play_on_ray
+            from edge_sdk.simulation.processes.on_ray import play_on_ray
 
             play_on_ray(play, args, args.ranks, gpus=False)
         else:
@@ -182,10 +182,10 @@ def play(args: argparse.Namespace) -> None:
     work = importlib.import_module(importlib.import_module("simulate_data").WORKS[args.model])
     from edge_sdk.replay.plan import Replay
     from edge_sdk.replay.tuning.worker import find_kernels
-    from edge_sdk.simulate.processes.ranks import find_ranks
-    from edge_sdk.simulate.runs.job import Course
-    from edge_sdk.simulate.runs.node_envs import Envs
-    from edge_sdk.simulate.runs.plan import Simulation
+    from edge_sdk.simulation.processes.ranks import find_ranks
+    from edge_sdk.simulation.runs.job import Course
+    from edge_sdk.simulation.runs.node_envs import Envs
+    from edge_sdk.simulation.runs.plan import Simulation
 
     ranks = find_ranks()
     out = args.play / f"rank-{ranks.number}"
@@ -215,8 +215,8 @@ def prepare_race(work: Any, args: argparse.Namespace, job: Any) -> Any:
     from edge_sdk.model.bundle import read_bundle
     from edge_sdk.replay.bundles import compile_network
     from edge_sdk.replay.cohorts.cohort import Cohort
-    from edge_sdk.simulate.clients.numbered import make_tree
-    from edge_sdk.simulate.runs.plan import Prepared
+    from edge_sdk.simulation.clients.numbered import make_tree
+    from edge_sdk.simulation.runs.plan import Prepared
 
     sizes = ["--input", ",".join(map(str, work.SHAPE)), "--classes", str(work.CLASSES)]
     network = compile_network(args.model, sizes, 0, lambda text: None)
@@ -233,8 +233,8 @@ def prepare_race(work: Any, args: argparse.Namespace, job: Any) -> Any:
 def make_clients(work: Any, network: Path, tree: Any) -> Any:
     """The clients of the race, a `Population`: each has some rows of the pool."""
     from edge_sdk.replay.node_files import NodeFiles
-    from edge_sdk.simulate.clients.numbered import number_of
-    from edge_sdk.simulate.clients.population import MOST_KEPT, ClientData
+    from edge_sdk.simulation.clients.numbered import number_of
+    from edge_sdk.simulation.clients.population import MOST_KEPT, ClientData
 
     x, y = work.pool()
 

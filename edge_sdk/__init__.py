@@ -1,4 +1,5 @@
-"""Auscult on a device and in a hospital: numpy, onnxruntime, paho-mqtt and msgpack, never torch.
+"""Auscult on a device and in a hospital: numpy, onnxruntime, paho-mqtt and msgpack, never torch. On a workstation also
+what a notebook needs: `Fleet`, `simulate`, `compare`, `method`.
 
 Names are loaded when they are first used, so that a command that needs one of them does not wait for all.
 """
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from edge_sdk.errors import PeerError as PeerError
     from edge_sdk.errors import UsageError as UsageError
     from edge_sdk.methods import METHODS as METHODS
+    from edge_sdk.methods.own import method as method
     from edge_sdk.model.model import Model as Model
     from edge_sdk.model.split_model import SplitModel as SplitModel
     from edge_sdk.nodes.device.descriptions import RunRefused as RunRefused
@@ -29,12 +31,19 @@ if TYPE_CHECKING:
     from edge_sdk.nodes.models.predictions import Prediction as Prediction
     from edge_sdk.nodes.models.predictions import Predictions as Predictions
     from edge_sdk.nodes.policy.budget import TrainingBudget as TrainingBudget
+    from edge_sdk.research.comparison import ResultsCompared as ResultsCompared
+    from edge_sdk.research.comparison import compare as compare
+    from edge_sdk.research.fleet import Fleet as Fleet
+    from edge_sdk.research.results import Results as Results
+    from edge_sdk.research.results import load as load
+    from edge_sdk.research.simulate import simulate as simulate
     from edge_sdk.wire.options import Wire as Wire
 
 HOMES = {
     "Adam": "algebra.optim",
     "AuscultError": "errors",
     "Device": "nodes.device.device",
+    "Fleet": "research.fleet",
     "Hospital": "nodes.hospital.hospital",
     "METHODS": "methods",
     "Model": "model.model",
@@ -43,6 +52,8 @@ HOMES = {
     "Prediction": "nodes.models.predictions",
     "Predictions": "nodes.models.predictions",
     "Recording": "nodes.device.live_samples",
+    "Results": "research.results",
+    "ResultsCompared": "research.comparison",
     "Run": "contract.run",
     "RunRefused": "nodes.device.descriptions",
     "SGD": "algebra.optim",
@@ -53,6 +64,10 @@ HOMES = {
     "Unlabelled": "data.samples",
     "UsageError": "errors",
     "Wire": "wire.options",
+    "compare": "research.comparison",
+    "load": "research.results",
+    "method": "methods.own",
+    "simulate": "research.simulate",
 }
 
 __all__ = [
@@ -61,6 +76,7 @@ __all__ = [
     "Adam",
     "AuscultError",
     "Device",
+    "Fleet",
     "Hospital",
     "Model",
     "Patients",
@@ -68,6 +84,8 @@ __all__ = [
     "Prediction",
     "Predictions",
     "Recording",
+    "Results",
+    "ResultsCompared",
     "Run",
     "RunRefused",
     "Samples",
@@ -77,10 +95,28 @@ __all__ = [
     "Unlabelled",
     "UsageError",
     "Wire",
+    "compare",
+    "load",
+    "method",
+    "simulate",
 ]
+
+
+WORKSTATION = "research."
+"""Room of the names that devices and hospitals do not have."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"edge_sdk has no {name}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(f"edge_sdk.{HOMES[name]}"), name)
+    try:
+        return getattr(importlib.import_module(f"edge_sdk.{HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "edge_sdk.research" or not HOMES[name].startswith(WORKSTATION):
+            raise
+        where = "in the whole of Auscult, auscult[replay], and not in auscult-edge"
+        raise AttributeError(f"edge_sdk.{name} is for a workstation: it is {where}") from error
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

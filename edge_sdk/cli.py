@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.arguments import Parser
+from edge_sdk.arguments import Doors, Parser
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.version import find_version
 
@@ -43,12 +43,27 @@ OWN_PARSERS = (("bundle", "compile"), ("pretrain",), *((name,) for name in (*SER
 """Commands that read their own arguments, in a module that a device does not have."""
 WORKSTATION = {
     "replay": "edge_sdk.replay.commands",
-    "simulate": "edge_sdk.simulate.runs.commands",
+    "simulate": "edge_sdk.simulation.runs.commands",
     "compare": "edge_sdk.replay.commands",
     "tune": "edge_sdk.replay.tuning.commands",
     "traces": "edge_sdk.replay.traces.commands",
 }
 """Commands whose rooms are not in auscult-edge, what is installed on devices -> the module that adds each."""
+
+DOORS = {
+    "try": ("whole runs on this machine, of your data and methods", "replay simulate compare tune plugins"),
+    "data, model": ("recordings, and networks that devices train", "traces record bundle pretrain"),
+    "run": ("the nodes of a fleet", "device hospital aggregator"),
+    "service": (
+        "many runs, with a console in the browser",
+        "serve runs fleet models schedules people audit service",
+    ),
+    "operate": (
+        "keys, machines, backups",
+        "doctor board provision enrol mask-key approve backup restore completion",
+    ),
+}
+"""What somebody comes for -> what that is, and its commands."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,14 +118,17 @@ def make_parser() -> argparse.ArgumentParser:
     from edge_sdk.tools.doctor_command import add_doctor
     from edge_sdk.tools.enrol_command import add_enrol
     from edge_sdk.tools.mask_key_command import add_mask_key
+    from edge_sdk.tools.plugins import add_plugins
     from edge_sdk.tools.provision_command import add_provision
     from edge_sdk.tools.record import add_record
 
-    top = Parser(prog="auscult", description=__doc__.partition("\n")[0] if __doc__ else None)
+    ending = "auscult --help says what each does, auscult COMMAND --help how; README.md which page tells more"
+    about = "Personalised federated learning for wearables, hospitals and the cloud."
+    top = Doors(prog="auscult", description=about, epilog=ending, doors=DOORS)
     add_log_option(top, None)
     top.add_argument("--version", action="version", version=f"auscult {find_version()}")
     top.set_defaults(serves=False)
-    commands = top.add_subparsers(metavar="command", required=True)
+    commands = top.add_subparsers(metavar="command", required=True, parser_class=Parser)
     # The same option again for each command. SUPPRESS: where it is not given there, what stands before counts.
     after = argparse.ArgumentParser(add_help=False)
     add_log_option(after, argparse.SUPPRESS)
@@ -127,6 +145,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_backup(commands, [after])
     add_board(commands, [after])
     add_record(commands, [after])
+    add_plugins(commands, [after])
     add_completion(commands, [after], top)
     return top
 

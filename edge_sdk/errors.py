@@ -15,11 +15,23 @@ def say_reason(error: Exception) -> str:
 
 
 class AuscultError(Exception):
-    """Base of everything that this package raises on purpose."""
+    """Base of everything that this package raises on purpose.
+
+    >>> issubclass(UsageError, AuscultError), issubclass(PeerError, AuscultError)
+    (True, True)
+    """
 
 
 class UsageError(AuscultError):
-    """The caller's mistake: a setting, a file or an argument that cannot be used as it is."""
+    """The caller's mistake: a setting, a file or an argument that cannot be used as it is.
+
+    >>> from edge_sdk import TrainingBudget
+    >>> try:
+    ...     TrainingBudget(min_battery=70.0)
+    ... except UsageError as error:
+    ...     print(error)
+    min_battery = 70.0: a share, from 0 to 1
+    """
 
 
 class EncodeError(UsageError):
@@ -27,7 +39,15 @@ class EncodeError(UsageError):
 
 
 class PeerError(AuscultError):
-    """A message that cannot be used as it is. Costs that message and nothing else."""
+    """A message that cannot be used as it is. Costs that message and nothing else.
+
+    >>> from edge_sdk.wire.codec.codec import Codec
+    >>> try:
+    ...     Codec([]).decode(b"")
+    ... except PeerError as error:
+    ...     print("one message less")
+    one message less
+    """
 
 
 class Cancelled(AuscultError):

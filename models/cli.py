@@ -24,7 +24,7 @@ from edge_sdk.models.gate.search import SEARCH
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.spec import DROPOUT, NORMS, Spec
 from edge_sdk.models.loading import build_module, name_error, read_arguments, read_augmentation
-from edge_sdk.models.task_options import USUAL, add_task_options, read_task_options
+from edge_sdk.models.task_options import USUAL, add_task_options, read_task_options, read_words
 from edge_sdk.models.zoo import ZOO, Entry
 from edge_sdk.models.zoo.split import SPLIT_ZOO
 
@@ -163,11 +163,6 @@ def read_pairs(option: str, texts: list[str] | None) -> dict[str, str]:
         if "=" not in text:
             raise CompileError(f"{option} {text}: expected NAME=VALUE")
     return dict(t.split("=", 1) for t in texts or [])
-
-
-def read_words(text: str | None) -> tuple[str, ...]:
-    """Words with commas between; none: no words."""
-    return tuple(word.strip() for word in text.split(",")) if text else ()
 
 
 def read_values(option: str, text: str | None) -> tuple[float, ...]:
@@ -343,7 +338,11 @@ def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
 
 def main(argv: list[str] | None = None, prog: str = "python -m edge_sdk.models") -> int:
     """The command line of `python -m edge_sdk.models`, or of what `prog` says that the user has typed."""
+    return int((args := make_parser(prog).parse_args(argv)).do(args))
+
+
+def make_parser(prog: str) -> Parser:
+    """The parser of all its commands."""
     parser = Parser(prog=prog, description="Compile torch modules for devices.")
     add_parsers(parser.add_subparsers(required=True, metavar="COMMAND"))
-    args = parser.parse_args(argv)
-    return int(args.do(args))
+    return parser

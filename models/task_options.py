@@ -46,7 +46,7 @@ def read_task_options(args: argparse.Namespace) -> Values | None:
         raise CompileError(f"--task {VALUE}: a model of values has no classes; leave --classes and --class-names out")
     ranges = [read_range(text) for text in args.range or []]
     low, high = tuple(a for a, _ in ranges), tuple(b for _, b in ranges)
-    names, units = words(args.names), tuple((args.unit or "").split(","))
+    names, units = read_words(args.names), tuple((args.unit or "").split(","))
     count = max(len(names), len(units), len(ranges))
     try:
         return Values(units * count if len(units) == 1 else units, names, low, high)
@@ -63,6 +63,6 @@ def read_range(text: str) -> tuple[float, float]:
     return low, high
 
 
-def words(text: str | None) -> tuple[str, ...]:
+def read_words(text: str | None) -> tuple[str, ...]:
     """Words with commas between them; none: no words."""
     return tuple(word.strip() for word in text.split(",")) if text else ()

@@ -29,8 +29,9 @@ WORKSTATION = {
     "mlflow": "edge_sdk.replay.reports.mlflow_runs",
     "pyarrow": "edge_sdk.replay.imports.columns",
     "wfdb": "edge_sdk.replay.imports.wfdb_records",
+    "cloudpickle": "edge_sdk.research.simulate edge_sdk.research.worker",
     "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key "
-    "edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
+    "edge_sdk.tools.sealed_file edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
 }
 """Packages beside the budget, and the few modules that may import each of them, when it is asked for."""
 OF_HARDWARE = {
@@ -40,7 +41,7 @@ OF_HARDWARE = {
 }
 """Packages that `edge_sdk.hardware` imports by name; those of its extras are loaded by sensors/extras.py alone."""
 SERVER = DEVICE_BUDGET | {"torch", "onnx", "onnxscript", "onnx_ir", "amqtt", "ml_dtypes", "dp_accounting"}
-WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "sqlalchemy", "argon2", "cryptography"}
+WEB = {"starlette", "uvicorn", "jinja2", "markupsafe", "sqlalchemy", "argon2", "cryptography", "joserfc"}
 """Packages of the service, and of nothing else; it has neither torch nor what devices have."""
 TABLE = tomllib.loads((ROOT / "docs" / "import_table.toml").read_text())
 OURS = tuple(TABLE["packages"])
@@ -79,6 +80,7 @@ METHODS_STDLIB = {
     "re",
     "enum",
     "statistics",
+    "inspect",
 }
 IMPURE = {
     "time",
@@ -291,7 +293,7 @@ def test_a_node_loads_nothing_of_replay_or_tools(module: str) -> None:
     code = f"import edge_sdk.{module}, sys; print([m for m in sys.modules if m.startswith('edge_sdk.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     found = ast.literal_eval(done.stdout)
-    assert not {m for m in found if room_of(m) in ("replay", "simulate", "tools")}
+    assert not {m for m in found if room_of(m) in ("replay", "simulation", "tools")}
     # A method is loaded when a run names it.
     assert not {f"edge_sdk.methods.{place.partition(':')[0]}" for place in METHODS.places.values()} & {*found}
 

@@ -76,7 +76,8 @@ def batch_normalization(v: Values, a: Mapping[str, Any]) -> Tensor:
     # torch's own refuses an epsilon of 0, which compiled norms have
     x = v[0]
     scale, bias, mean, variance = (each.view(-1, *[1] * (x.ndim - 2)) for each in v[1:])
-    return (x - mean) * (scale * torch.rsqrt(variance + a.get("epsilon", 1e-5))) + bias
+    y: Tensor = (x - mean) * (scale * torch.rsqrt(variance + a.get("epsilon", 1e-5))) + bias
+    return y
 
 
 def layer_normalization(v: Values, a: Mapping[str, Any]) -> Tensor:

@@ -88,6 +88,12 @@ class SGD:
 
     Args:
         rate: step size; `step` may be given another one. decay: weight decay.
+
+    >>> import numpy as np
+    >>> theta = np.ones(3, np.float32)
+    >>> SGD(rate=0.5).step(theta, np.ones(3, np.float32))
+    >>> theta.tolist()
+    [0.5, 0.5, 0.5]
     """
 
     rate: float
@@ -171,6 +177,12 @@ class Adam:
 
     Attributes:
         steps: t. mean, square: the memory, (n,) each.
+
+    >>> import numpy as np
+    >>> theta, optimiser = np.ones(3, np.float32), Adam(rate=0.1)
+    >>> optimiser.step(theta, np.ones(3, np.float32))
+    >>> [round(float(value), 3) for value in theta]
+    [0.9, 0.9, 0.9]
     """
 
     rate: float = 1e-3

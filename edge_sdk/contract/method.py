@@ -286,7 +286,7 @@ class Method:
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.
         adds_up: its hospitals add their devices' `Sum`s up in a `gather.Tally`, and look at no vector in any other way;
-            so parts of the sum may be made elsewhere (edge_sdk/simulate).
+            so parts of the sum may be made elsewhere (edge_sdk/simulation).
         warms_up: its devices begin with `env.earlier` where there is any.
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.

@@ -45,6 +45,9 @@ class Run:
         quorum: devices without which a hospital's round does not end at the deadline; where fewer are asked, all.
         devices: names of those that it is for; empty: for all devices that its hospitals have for its bundle.
         signed: the operator's signature under all this but how long is waited, see wire/signatures.py; empty: none.
+
+    >>> Run(id="run-1", method="fedavg", rounds=20, classes=("sit", "walk")).rounds
+    20
     """
 
     id: str

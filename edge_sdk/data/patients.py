@@ -32,6 +32,12 @@ class Patients:
         held_out_devices: for each row of `held_out`, its device.
         validation: the same of the samples that choices are made on; devices have such a part, too, or have none.
         validation_devices: for each row of `validation`, its device.
+
+    >>> import numpy as np
+    >>> from edge_sdk import Samples
+    >>> rows = Samples(np.ones((2, 4), np.float32), ("sick", "well"))
+    >>> Patients(rows, ("watch-1", "watch-2"), np.ones((1, 4), np.float32), ("watch-1",)).devices
+    ('watch-1', 'watch-2')
     """
 
     train: Samples

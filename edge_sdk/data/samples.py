@@ -30,6 +30,10 @@ class Samples:
             a field for each (`Samples.of_inputs`).
         labels: N names; or N numbers, or N tuples of them where there are several values, in the units of the model's
             bundle. An array of floats, (N,) or (N, K), becomes such tuples.
+
+    >>> import numpy as np
+    >>> len(Samples(np.zeros((2, 3, 64), np.float32), ("sit", "walk")))
+    2
     """
 
     x: Array
@@ -66,6 +70,10 @@ class Unlabelled:
     Attributes:
         x: (M, ...), as of `Samples`.
         recording: integers (M,), the stretch of time of each; those of one lie side by side, in order of time.
+
+    >>> import numpy as np
+    >>> len(Unlabelled(np.zeros((2, 3, 64), np.float32), np.array([0, 0])))
+    2
     """
 
     x: Array

@@ -34,6 +34,7 @@ class Incoming:
         arrived: message -> the file with its body, where it came in chunks.
         acks: peer -> acknowledgements that it has not been sent.
         ack_at: when these leave even if no message takes them along, by time.monotonic().
+        acks_per_frame: how many of them travel together at most.
     """
 
     def __init__(self, store: Store):
@@ -45,7 +46,7 @@ class Incoming:
         self.took: dict[tuple[str, int], Message] = {}
         self.arrived: dict[tuple[str, int], str] = {}
         self.acks: dict[str, list[Ack]] = {}
-        self.ack_at = inf
+        self.ack_at, self.acks_per_frame = inf, ACKS_PER_FRAME
 
     # -- reading
 
@@ -126,7 +127,7 @@ class Incoming:
         found: list[Ack] = []
         for peer in peers:
             mine = self.acks.pop(peer, [])
-            room = ACKS_PER_FRAME - len(found)
+            room = self.acks_per_frame - len(found)
             found += mine[:room]
             if mine[room:]:
                 self.acks[peer] = mine[room:]

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from edge_sdk.delivery.files import Files, PartialBody
-from edge_sdk.wire.frames import Chunk, ChunkReport, Offer
+from edge_sdk.wire.frames import MOST_CHUNKS, Chunk, ChunkReport, Offer
 
 BODIES = 64  # that one peer may have under way
 BYTES = 2**30  # of these together; a single body may be larger
@@ -35,7 +35,9 @@ class IncomingTransfers:
         self.reports: dict[Key, int] = {}
 
     def find_partial(self, f: Chunk | Offer) -> PartialBody | None:
-        """Find what there is of a body; None: the peer has too many under way."""
+        """Find what there is of a body; None: the peer has too many under way, or cuts it into too many chunks."""
+        if f.size > MOST_CHUNKS * f.chunk:
+            return None
         key = f.src, f.epoch, f.seq
         found = self.parts.get(key)
         if found is not None and (found.size, found.chunk) == (f.size, f.chunk):

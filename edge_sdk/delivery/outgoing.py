@@ -100,6 +100,17 @@ class Outgoing:
         self.outbox.outs[seq].checksums = pieces
         self.outbox.queue_new(self.outbox.outs[seq], frozenset(everybody))
 
+    def cut_anew(self, out: OutboxMessage, chunk: int) -> None:
+        """Let a message travel in smaller chunks from now on. What has come of it in others is asked for again.
+
+        Nothing of that is saved: after a restart it is cut by what is known of the broker then. Its number stays, so it
+        counts once, whatever sizes it came in.
+        """
+        assert out.body is not None
+        self.transfers_out.drop_body(out.seq)
+        out.chunk, out.checksums = chunk, checksums(out.body, chunk)
+        out.digest = make_digest(out.checksums)
+
     def supersede(self, sent: OutboxRow, up: bool) -> None:
         """Give up what the receiver would refuse after this message: older questions, or answers to older ones."""
         for dst in sent.pending:

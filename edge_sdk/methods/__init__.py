@@ -6,10 +6,18 @@ A module is loaded when its method is first asked for: a device is in one run, a
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from edge_sdk.contract.method import Method
+from edge_sdk.errors import UsageError
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+NAME = re.compile(r"[a-z][a-z0-9+-]*")
 REPRODUCED = {
     "fedslr": "fedslr.method:FEDSLR",
     "fedbcd": "fedbcd.method:FEDBCD",
@@ -40,29 +48,81 @@ COMBINED = {
 }
 
 
+PLUGINS = "auscult.methods"
+"""Group of entry points by which other packages offer methods: name = module:constant."""
+
+
 class Catalogue(Mapping[str, Method]):
-    """Methods by name.
+    """Methods by name: those of this package, of packages that are installed beside it, and of this process alone.
 
     Args:
         places: name -> module below edge_sdk.methods, and the constant in it.
+
+    >>> METHODS["ditto"].settings(nearness=0.5).nearness
+    0.5
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self.places = places
+        self.added: dict[str, Method] = {}
 
     def __getitem__(self, name: str) -> Method:
+        if name in self.added:
+            return self.added[name]
+        if name not in self.places:
+            return self.load(name)
         module, _, constant = self.places[name].partition(":")
         found: Method = getattr(importlib.import_module(f"edge_sdk.methods.{module}"), constant)
         return found
 
     def __contains__(self, name: object) -> bool:
-        return name in self.places  # the inherited one would load it
+        return name in self.places or name in self.added or name in self.plugins  # the inherited one would load it
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
+        return iter(dict.fromkeys([*self.places, *self.plugins, *self.added]))
 
     def __len__(self) -> int:
-        return len(self.places)
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"{len(self)} methods: {', '.join(self)}"
+
+    @cached_property
+    def plugins(self) -> Mapping[str, EntryPoint]:
+        """Name -> entry point of another package; looked for when a name is none of ours. Ours cannot be replaced."""
+        from importlib.metadata import entry_points
+
+        return {found.name: found for found in entry_points(group=PLUGINS) if found.name not in self.places}
+
+    def load(self, name: str) -> Method:
+        """A method of another package.
+
+        Raises:
+            UsageError: what is there is no method, or one of another name.
+        """
+        entry = self.plugins[name]
+        found = entry.load()
+        if not isinstance(found, Method):
+            raise UsageError(f"method {name}: {entry.value} is a {type(found).__name__}, expected a Method")
+        if found.name != name:
+            raise UsageError(f"method {name}: {entry.value} calls itself {found.name}; both must be one name")
+        return found
+
+    def check_name(self, name: str) -> None:
+        """Raises UsageError for a name that is taken, or none that a run can have."""
+        if name in self.places or name in self.plugins:
+            raise UsageError(f"method {name}: there is one of that name; choose another")
+        if not NAME.fullmatch(name):
+            raise UsageError(f"method {name!r}: small letters, digits, - and + are expected, a letter first")
+
+    def add(self, method: Method) -> None:
+        """Makes a method known in this process; one of the same name that was added before goes.
+
+        Raises:
+            UsageError: the name cannot be used.
+        """
+        self.check_name(method.name)
+        self.added[method.name] = method
 
 
-METHODS: Mapping[str, Method] = Catalogue({**REPRODUCED, **NEIGHBOURS, **COMBINED})
+METHODS = Catalogue({**REPRODUCED, **NEIGHBOURS, **COMBINED})

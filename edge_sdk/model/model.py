@@ -52,6 +52,7 @@ class Model:
             blocked graphs with onnxruntime's kernels, "portable" tries neither.
 
     Attributes:
+        task: what it predicts.
         has_front: the bundle's front is computed once for each bound sample: it has one, and the golden vectors passed.
         kept_limit: bytes of it that are kept for one set of samples, at most; see `front.KEPT_LIMIT`.
         choice: what is used.
@@ -59,6 +60,12 @@ class Model:
 
     Raises:
         BundleError: the bundle is not right, needs another onnxruntime, or fails its self-test here.
+
+    >>> import numpy as np
+    >>> from edge_sdk.replay.bundles import find_shipped_bundle
+    >>> model = Model(find_shipped_bundle("wrist.bundle"))
+    >>> model.predict(model.theta0, np.zeros((2, *model.input_shape), np.float32)).shape
+    (2, 14)
     """
 
     def __init__(
@@ -70,7 +77,7 @@ class Model:
         self.threads = threads
         self.theta0: Floats = self.bundle.theta0
         self.buffers0: Floats = self.bundle.buffers0
-        self._task = self.bundle.task
+        self.task: OneClass | Values = self.bundle.task
         self.drop_sites = self.bundle.drop_sites
         self._sessions: dict[str, OnnxSession] = {}
         self._lock = threading.Lock()
@@ -103,11 +110,6 @@ class Model:
     def classes(self) -> int:
         """Number of classes; 0 where the loss is not cross entropy."""
         return int(self.bundle.manifest["classes"])
-
-    @property
-    def task(self) -> OneClass | Values:
-        """What it predicts."""
-        return self._task
 
     @property
     def loss(self) -> str:

@@ -15,7 +15,12 @@ from edge_sdk.model.model import Model
 
 
 class SplitModel(Model):
-    """A model of several towers, whose parties hold the parameters in groups."""
+    """A model of several towers, whose parties hold the parameters in groups.
+
+    >>> from edge_sdk.replay.bundles import find_shipped_bundle
+    >>> SplitModel(find_shipped_bundle("split-breast-cancer.bundle")).layout.size
+    562
+    """
 
     def __init__(self, bundle: Any, threads: int = 1, check: bool = True) -> None:
         super().__init__(bundle, threads, check, kernels="portable")

@@ -34,6 +34,11 @@ def watch():
     os._exit(0)
 threading.Thread(target=watch, daemon=True).start()
 from amqtt.broker import Broker
+from amqtt.mqtt.connect import ConnectPayload
+read = ConnectPayload.from_stream.__func__
+async def read_or_refuse(cls, reader, fixed, variable):  # by itself it waits for ever in a connect of MQTT 5
+    return await read(cls, reader, fixed, variable) if variable.proto_level == 4 else cls("?")
+ConnectPayload.from_stream = classmethod(read_or_refuse)
 async def main():
     config = {"listeners": {"default": {"type": sys.argv[2], "bind": sys.argv[1]}},
               "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}}

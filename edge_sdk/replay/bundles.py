@@ -74,9 +74,13 @@ def find_named_bundle(data: str, named: Path, cohort: Cohort, seed: int, say: Ca
 def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exactly: bool = False) -> Path:
     """The wrist network that ships where it fits, else one that is compiled for these channels and classes.
 
+    Samples that are rows of numbers get the network of tables.
+
     Raises:
-        UsageError: the samples are no windows of channels.
+        UsageError: the samples are neither.
     """
+    if len(cohort.shapes.get("x", ())) == 1:
+        return compile_network("mlp", size_options(cohort.shapes["x"], cohort), seed, say)
     if len(cohort.shapes.get("x", ())) != CHANNELS_AND_TIME:
         raise UsageError(
             f"one sample is {describe_shapes(cohort.shapes)}: compile a model for it and name its file, --bundle FILE "

@@ -46,14 +46,17 @@ def add_replay(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     words = "also write TensorBoard event files, into a folder there that is named as --out"
     command.add_argument("--tensorboard", type=Path, metavar="DIR", help=words)
     command.add_argument("--mlflow", metavar="URI", help="also write a run for MLflow, into a folder or to a server")
+    words = "replay recordings of physiotherapy patients (of the package seglearn; without it, generated ones)"
+    command.add_argument("--demo", action="store_true", help=f"{words}, in place of data of your own")
     add_board_options(command)
-    add_run_options(command)
+    add_run_options(command, needs_data=False)
     add_value_options(command)
-    command.set_defaults(do=do_replay)
+    command.set_defaults(do=do_replay, parser=command)
 
 
 def do_replay(options: argparse.Namespace) -> None:
     """Runs a replay; where a person interrupts one that can go on, says how it does."""
+    options = choose_data(options)
     job = read_job(options)
     try:
         run_replay(options, job)
@@ -63,6 +66,24 @@ def do_replay(options: argparse.Namespace) -> None:
         if was_begun(job.out):
             print(f"to go on, give the same command with --resume --out {job.out}", file=sys.stderr)
         raise
+
+
+def choose_data(options: argparse.Namespace) -> argparse.Namespace:
+    """The options as they are, or with the traces of the demo and what goes with them; what was typed counts more."""
+    from edge_sdk.errors import UsageError
+
+    if options.demo == (options.data is not None):
+        raise UsageError("replay: name a folder of traces or a data set, or say --demo for recordings to look at")
+    if not options.demo:
+        return options
+    from edge_sdk.replay.traces.demo import write_demo
+
+    show = sys.stderr if options.json else sys.stdout
+    words = write_demo(Path("runs"), lambda text: print(text, file=show, flush=True))
+    typed = options.given[options.given.index("replay") + 1 :]
+    found: argparse.Namespace = options.parser.parse_args([*words, *typed])
+    found.given = options.given
+    return found
 
 
 def run_replay(options: argparse.Namespace, job: Replay) -> None:

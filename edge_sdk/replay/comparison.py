@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.over_seeds import device_means, paired, summarise_seeds
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.simulated import comparison_lines
 from edge_sdk.replay.reports.tables import METRICS, TITLES, difference_columns, spread_columns
 from edge_sdk.replay.reports.verdict import titles_of, verdict
 from edge_sdk.replay.scores import ALONE, LOCAL, POOLED, REFERENCES, members
-from edge_sdk.replay.seeds import device_means, paired, summarise_seeds
 from edge_sdk.replay.statistics import compare
 
 SHARED = (*REFERENCES, POOLED)

@@ -19,11 +19,10 @@ VALUE_OPTIONS = ("target", "unit", "range")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public", *VALUE_OPTIONS)
 
 
-def add_run_options(command: argparse.ArgumentParser) -> None:
+def add_run_options(command: argparse.ArgumentParser, *, needs_data: bool = True) -> None:
     """Adds the options of a run but its method, and those of the data."""
-    command.add_argument(
-        "data", help="folder with a trace (CSV) or samples (NPZ) of each device, or a data set, NAME[:PATH]"
-    )
+    words = "folder with a trace (CSV) or samples (NPZ) of each device, or a data set, NAME[:PATH]"
+    command.add_argument("data", nargs=None if needs_data else "?", help=words)
     command.add_argument("--hospitals", type=int, default=3, help="how many (3)")
     command.add_argument("--rounds", type=int, help="(30)")
     command.add_argument("--seed", type=int, default=0, help="of all that is drawn (0)")

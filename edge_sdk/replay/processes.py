@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edge_sdk.atomic import PRIVATE
 from edge_sdk.errors import AuscultError
 from edge_sdk.nodes.daemon.serve import WITH_PARENT
 
@@ -38,11 +39,13 @@ class NodeProcesses:
 
     def start(self, name: str, arguments: Sequence[str | Path]) -> None:
         """Starts `auscult` with these arguments."""
-        self.logs.mkdir(parents=True, exist_ok=True)
+        self.logs.parent.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(mode=0o700, exist_ok=True)
         # One thread for each process: many share this machine, and sums must not depend on how a library splits them.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         environment[WITH_PARENT] = str(os.getpid())
-        with (self.logs / f"{name}.log").open("ab") as log:
+        path = self.logs / f"{name}.log"
+        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE), "ab") as log:
             command = [sys.executable, "-m", "edge_sdk.cli", *map(str, arguments)]
             self.running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 

@@ -22,11 +22,11 @@ from edge_sdk.nodes.configuration.presets import RECOMMENDED, preset_of
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
 
-METHOD = "fedavg"
-"""Method where neither it nor a setting of it is stated: with these phases none does better (docs/settling.md)."""
+METHOD = "fedslr"
+"""Method where neither it nor a setting of it is stated: drift correction alone, without low rank (docs/methods.md)."""
 NETWORK = "features"
 """Network of the zoo for windows."""
-ROUNDS = 100
+ROUNDS = 50
 SETTLE: Mapping[str, Any] = {
     "optimiser": "adam", "rate": 0.003, "weight_decay": 0.003, "batch": 64, "steps": [0, 50, 200],
     "local_steps": [100, 300], "personal": "dense", "trees": 100, "label_times": 3, "label_every": 15,
@@ -35,7 +35,7 @@ TRAINING: Mapping[str, Any] = {"eta_l": 0.1, "decay": 0.99, "batch": 64, "local_
 """Settings of local training on features, of every method that has them."""
 BY_METHOD: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {"weighting": "uniform"},
-    "fedslr": {"eta_g": 10.0, "global_penalty": "none", "lam": 0.0, "personal_epochs": 0},
+    "fedslr": {"eta_g": 3.0, "global_penalty": "none", "lam": 0.0, "personal_epochs": 0},
 }
 WINDOW, LEAST_CLASSES = 2, 2
 
@@ -80,7 +80,7 @@ def reason_against(job: Replay, cohort: Cohort) -> str:
         return "the aggregator compares models with a private one, which knows no statistics of the fleet"
     if job.privacy:
         return "with noise in the run no counts leave a device without it"
-    if job.options.get("validation") == 0:
+    if job.options.get("validation") == 0 or not cohort.chooses:
         return "no validation samples are split off, and the fleet chooses on them"
     return ""
 
@@ -103,8 +103,9 @@ def sentences(job: Replay, own: bool) -> list[str]:
     network = "network on features, standardised by the fleet" if own else f"network {job.bundle[0].name}"
     turns = job.settle.get("label_times", 0)
     labels = f"devices label their own windows, {turns} times" if turns else "no device labels its own windows"
+    method = "fedslr without low rank" if job.method == "fedslr" and not job.settings.get("lam") else job.method
     forest = "each has a forest of its own beside the shared model" if job.settle.get("trees") else "no forests"
     return [
-        f"settings: recommended for windows of sensors: method {job.method}; {network}; {labels}; {forest}; "
+        f"settings: recommended for windows of sensors: method {method}; {network}; {labels}; {forest}; "
         "the fleet chooses on validation samples what helps (--plain: none of this)"
     ]

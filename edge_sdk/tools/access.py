@@ -14,7 +14,7 @@ from typing import Any
 from edge_sdk.tools.findings import Finding
 from edge_sdk.wire import topics
 from edge_sdk.wire.addresses import Broker, Tls
-from edge_sdk.wire.mqtt import Connection
+from edge_sdk.wire.mqtt import REFUSED_VERSION, Connection
 
 PATIENCE = 8.0  # seconds for a connection or an answer
 STRANGER = "auscult-doctor"  # a name that no node has
@@ -87,8 +87,14 @@ class Probe(Connection):
         return self.serve(lambda: len(self.answers) > before) and self.answers[-1]
 
 
-def connect(part: Part, broker: Broker, tls: Tls, version: int) -> Probe:
-    """The node's connection; `up`, or `lost` says why not."""
+def connect(part: Part, broker: Broker, tls: Tls, version: int | None) -> Probe:
+    """The node's connection; `up`, or `lost` says why not. `version`: None: as a node does, 5 first."""
+    if version is None:
+        five = connect(part, broker, tls, 5)
+        if five.is_accepted or five.reason not in (0, REFUSED_VERSION):
+            return five
+        five.close()
+        return connect(part, broker, tls, 4)
     context = tls.context() if broker.tls else None
     probe = Probe(broker, part.name, part.list_heard(), version=version, tls=context)
     try:
@@ -100,7 +106,7 @@ def connect(part: Part, broker: Broker, tls: Tls, version: int) -> Probe:
     return probe
 
 
-def check_login(part: Part, broker: Broker, tls: Tls, version: int) -> Finding:
+def check_login(part: Part, broker: Broker, tls: Tls, version: int | None) -> Finding:
     """Does the broker let the node in?"""
     probe = connect(part, broker, tls, version)
     let_in, why = probe.up, probe.lost
@@ -110,7 +116,8 @@ def check_login(part: Part, broker: Broker, tls: Tls, version: int) -> Finding:
             ": is the certificate revoked, or of another site? auscult provision DIRECTORY --list" if broker.tls else ""
         )
         return Finding("login", False, f"{broker} does not let {part.name} in: {why}", remedy)
-    return Finding("login", True, f"{broker} lets {part.name} in, to its topics")
+    spoken = f"MQTT 5, packets of up to {probe.packet} bytes" if probe.version == 5 else "MQTT 3.1.1"
+    return Finding("login", True, f"{broker} lets {part.name} in, to its topics; {spoken}")
 
 
 def check_access(part: Part, broker: Broker, tls: Tls) -> Finding:

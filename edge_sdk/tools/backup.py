@@ -16,15 +16,17 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, cast
 
 from edge_sdk.atomic import ASIDE, LOCK, replace_file, sync_to_disk
 from edge_sdk.delivery.snapshot import copy_store, count_events
 from edge_sdk.errors import UsageError
+from edge_sdk.tools.sealed_file import Sealer
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -59,8 +61,8 @@ class Manifest:
     members: tuple[SavedFile, ...]
 
 
-def back_up(folder: Path, file: Path) -> Manifest:
-    """Write a backup of a node's folder, which stays as it is.
+def back_up(folder: Path, file: Path, passphrase: str = "") -> Manifest:
+    """Write a backup of a node's folder, which stays as it is. `passphrase`: encrypts it; "": it is not encrypted.
 
     Raises:
         UsageError: it is no node's folder, or there is such a file already. StoreDamaged: a store is damaged.
@@ -74,7 +76,7 @@ def back_up(folder: Path, file: Path) -> Manifest:
         stage(folder, staged)
         manifest = describe(folder.resolve().name, staged)
         with replace_file(file) as written:
-            write_archive(written, staged, manifest)
+            write_archive(written, staged, manifest, passphrase)
     sync_to_disk(file, file.absolute().parent)
     return manifest
 
@@ -135,13 +137,24 @@ def member_of(path: Path, staged: Path) -> SavedFile:
     return SavedFile(path.relative_to(staged).as_posix(), found.st_size, stat.S_IMODE(found.st_mode), digest)
 
 
-def write_archive(written: BinaryIO, staged: Path, manifest: Manifest) -> None:
-    with tarfile.open(fileobj=written, mode="w") as archive:
-        text = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1).encode()
-        add_file(archive, SavedFile(MANIFEST, len(text), 0o600, ""), io.BytesIO(text))
-        for member in manifest.members:
-            with (staged / member.path).open("rb") as file:
-                add_file(archive, member, file)
+def write_archive(written: BinaryIO, staged: Path, manifest: Manifest, passphrase: str = "") -> None:
+    if not passphrase:
+        with tarfile.open(fileobj=written, mode="w") as archive:
+            add_files(archive, staged, manifest)
+        return
+    with (
+        closing(Sealer(written, passphrase)) as sealer,
+        tarfile.open(fileobj=cast(BinaryIO, sealer), mode="w|") as archive,
+    ):
+        add_files(archive, staged, manifest)
+
+
+def add_files(archive: tarfile.TarFile, staged: Path, manifest: Manifest) -> None:
+    text = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1).encode()
+    add_file(archive, SavedFile(MANIFEST, len(text), 0o600, ""), io.BytesIO(text))
+    for member in manifest.members:
+        with (staged / member.path).open("rb") as file:
+            add_file(archive, member, file)
 
 
 def add_file(archive: tarfile.TarFile, member: SavedFile, content: IO[bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import shutil
 import socket
@@ -28,6 +29,7 @@ from edge_sdk.tools.preflight import BrokerError, measure_round_trips
 from edge_sdk.tools.reach import check_address, check_port, check_tls
 from edge_sdk.tools.running import examine_run
 from edge_sdk.wire.addresses import Broker, Tls, broker_at, conceal
+from edge_sdk.wire.known_broker import PACKET, KnownBrokers
 
 NAGLE_STALL = 0.025
 """Seconds; a delayed acknowledgement is 40 ms, a healthy local round trip below 5."""
@@ -103,6 +105,11 @@ def examine_line(line: Line, file: NodeFile) -> Iterator[Finding]:
         checks.append(("access", lambda: check_access(part, broker, tls)))
         checks.append(("round trip", lambda: check_round_trip(line.url, tls)))
     yield from run_until_failure(checks, line.suffix)
+    known = KnownBrokers(file.directory, line.wire.version, logging.getLogger("auscult.doctor")).find(conceal(line.url))
+    if known.next_packet() < PACKET:
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.learned))
+        told = f"at most {known.most} bytes, as was learned on {since} by being cut off"
+        yield Finding(f"packets{line.suffix}", None, told)
 
 
 def list_reach_checks(broker: Broker, tls: Tls, name: str | None) -> Checks:

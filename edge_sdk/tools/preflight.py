@@ -7,13 +7,14 @@ part before it, and systems delay that acknowledgement by 40 ms. Small messages 
 from __future__ import annotations
 
 import select
+import ssl
 import time
 from collections.abc import Callable
 from secrets import token_hex
 
 from edge_sdk.errors import AuscultError
-from edge_sdk.wire.addresses import Tls, broker_at
-from edge_sdk.wire.mqtt import Connection
+from edge_sdk.wire.addresses import Broker, Tls, broker_at
+from edge_sdk.wire.mqtt import REFUSED_VERSION, Connection
 
 BODY = bytes(40_000)
 OWN = "auscult/v1/doctor/{}"  # the access list that provision writes lets each node write and read its own
@@ -41,16 +42,39 @@ def measure_round_trips(url: str, count: int, tls: Tls | None = None, holder: st
         return measure_alone(Connection(broker, holder, [OWN.format(holder)], version=5, tls=context), count, holder)
     name = f"auscult-doctor-{token_hex(4)}"
     there, back = f"auscult/v1/{name}/there", f"auscult/v1/{name}/back"
-    one = Connection(broker, f"{name}-1", [back], tls=context)
-    other = Connection(broker, f"{name}-2", [there], tls=context)
+    one, other = open_both(broker, [(f"{name}-1", back), (f"{name}-2", there)], context)
     try:
-        for connection in (one, other):
-            connection.open()
-        serve_until(one, other, lambda: one.up and other.up)
         return [measure_round_trip(one, other, there, back) for _ in range(count)]
     finally:
         for connection in (one, other):
             connection.close()
+
+
+def open_both(
+    broker: Broker, asked: list[tuple[str, str]], context: ssl.SSLContext | None, version: int = 5
+) -> tuple[Connection, Connection]:
+    """Two connections that are up, each with a name and a topic; in MQTT 5, or 3.1.1 where the broker has no 5.
+
+    Raises:
+        BrokerError: there is no answer to either. OSError: nobody listens there.
+    """
+    one, other = (Connection(broker, name, [topic], version=version, tls=context) for name, topic in asked)
+    try:
+        for connection in (one, other):
+            connection.open()
+        serve_until(one, other, lambda: one.up and other.up)
+        return one, other
+    except (BrokerError, OSError):
+        for connection in (one, other):
+            connection.close()
+        if version == 4 or one.is_accepted or one.reason not in (0, REFUSED_VERSION):
+            raise
+        return open_both(broker, asked, context, version=4)
+
+
+def make_body(connection: Connection) -> bytes:
+    """What is sent: as much as the broker takes, 40 kB at most."""
+    return BODY[: connection.most_body]
 
 
 def measure_alone(one: Connection, count: int, holder: str) -> list[float]:
@@ -66,7 +90,7 @@ def measure_alone(one: Connection, count: int, holder: str) -> list[float]:
 def measure_echo(one: Connection, topic: str) -> float:
     """Seconds to the broker and back."""
     began = time.perf_counter()
-    one.publish(topic, BODY, 1)
+    one.publish(topic, make_body(one), 1)
     serve_until(one, one, lambda: bool(one.read()))
     return time.perf_counter() - began
 
@@ -74,12 +98,12 @@ def measure_echo(one: Connection, topic: str) -> float:
 def measure_round_trip(one: Connection, other: Connection, there: str, back: str) -> float:
     """Seconds from `one` to `other` and back."""
     began, returned = time.perf_counter(), False
-    one.publish(there, BODY, 1)
+    one.publish(there, make_body(one), 1)
 
     def done() -> bool:
         nonlocal returned
         for _ in other.read():
-            other.publish(back, BODY, 1)
+            other.publish(back, make_body(one), 1)
         returned = returned or bool(one.read())
         return returned
 

@@ -15,18 +15,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from edge_sdk.atomic import ASIDE, sync_to_disk
 from edge_sdk.delivery.snapshot import make_another_disk
 from edge_sdk.errors import UsageError
 from edge_sdk.tools.backup import FORMAT, MANIFEST, STORE, Manifest, SavedFile, checked_path, is_empty
+from edge_sdk.tools.sealed_file import Opener, is_sealed
 
 LARGEST_MANIFEST = 2**24  # bytes
 PIECE = 2**20  # bytes that are read at once
 
 
-def restore(file: Path, folder: Path) -> Manifest:
+def restore(file: Path, folder: Path, passphrase: str = "") -> Manifest:
     """Put a backup into a folder that is not there yet, or is empty. It is there as a whole, or not at all.
 
     Raises:
@@ -34,7 +35,7 @@ def restore(file: Path, folder: Path) -> Manifest:
         StoreDamaged: a store in it is damaged.
     """
     with staged_beside(folder) as staged:
-        manifest = unpack(file, staged)
+        manifest = unpack(file, staged, passphrase)
         for store in sorted(staged.glob(f"*{STORE}")):
             make_another_disk(store)
         os.sync()
@@ -63,14 +64,33 @@ def staged_beside(folder: Path) -> Iterator[Path]:
     sync_to_disk(folder, folder.parent)
 
 
-def unpack(file: Path, staged: Path) -> Manifest:
+@contextmanager
+def opened_archive(file: Path, passphrase: str) -> Iterator[tarfile.TarFile]:
+    """A backup that is read from its beginning to its end.
+
+    Raises:
+        UsageError: it is encrypted, and there is no passphrase.
+    """
+    if not is_sealed(file):
+        with tarfile.open(file, mode="r:") as archive:
+            yield archive
+        return
+    if not passphrase:
+        raise UsageError("is encrypted: name the file with its passphrase, --passphrase-file FILE")
+    with file.open("rb") as sealed:
+        opener = cast(BinaryIO, Opener(sealed, passphrase))
+        with tarfile.open(fileobj=opener, mode="r|") as archive:
+            yield archive
+
+
+def unpack(file: Path, staged: Path, passphrase: str = "") -> Manifest:
     """Write the files of a backup, each of which is checked.
 
     Raises:
         UsageError: it is no backup, or a file in it is missing, is damaged or does not belong to it.
     """
     try:
-        with tarfile.open(file, mode="r:") as archive:
+        with opened_archive(file, passphrase) as archive:
             manifest = read_manifest(archive)
             expected = {member.path: member for member in manifest.members}
             while (info := archive.next()) is not None:

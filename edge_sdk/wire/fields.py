@@ -14,7 +14,8 @@ from edge_sdk.errors import PeerError
 Ack = tuple[str, int, int]
 LARGEST = 2**63 - 1  # what SQLite can hold
 LARGEST_BODY = 2**32  # bytes
-SMALLEST_CHUNK = 16384  # bytes; with the largest body, a bitmap of 32 KB
+SMALLEST_CHUNK = 4096  # bytes; small enough for every broker that is worth the name
+MOST_CHUNKS = 2**18  # of a body; their bitmap has 32 KB
 KIND = re.compile(r"[a-z_]{1,24}")  # of a reason
 
 

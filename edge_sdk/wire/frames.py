@@ -45,6 +45,7 @@ from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
 from edge_sdk.wire.fields import LARGEST as LARGEST
 from edge_sdk.wire.fields import LARGEST_BODY as LARGEST_BODY
+from edge_sdk.wire.fields import MOST_CHUNKS as MOST_CHUNKS
 from edge_sdk.wire.fields import SMALLEST_CHUNK as SMALLEST_CHUNK
 from edge_sdk.wire.fields import Ack as Ack
 from edge_sdk.wire.fields import (

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from logging import Logger
 from math import inf
 
-from edge_sdk.wire.mqtt import Connection
+from edge_sdk.wire.known_broker import KnownBroker
+from edge_sdk.wire.mqtt import REFUSED_VERSION, TOO_LARGE, Connection
 
 SHORT, HINT_EVERY = 30.0, 5  # seconds that a connection should last; so many short ones in a row are said
+HOPELESS_CAP = 600.0  # seconds at most between two attempts that nobody expects to succeed
 SHORT_LIVED_MOST = 3  # failures that short ones in a row weigh as at most: 8 s with the default base
 
 
@@ -32,8 +34,10 @@ class Backoff:
     base: float = 1.0
     cap: float = 60.0
 
-    def draw(self, failures: int) -> float:
-        return random.uniform(0, min(self.cap, self.base * 2 ** min(failures, 30)))
+    def draw(self, failures: int, hopeless: bool = False) -> float:
+        """Seconds to wait. `hopeless`: what has failed will fail again, so that it is tried more and more rarely."""
+        most = min(HOPELESS_CAP if hopeless else self.cap, self.base * 2 ** min(failures, 30))
+        return random.uniform(most / 2 if hopeless else 0, most)
 
 
 class Link:
@@ -43,6 +47,8 @@ class Link:
         connect: makes a connection that is not yet open.
         wake: called from another thread when the loop should look.
         topics: what is to be heard now, for `listen`.
+        known: what is known of the broker.
+        save: called when something was learned of it.
 
     Attributes:
         connection: the one that is open, if any.
@@ -53,6 +59,7 @@ class Link:
         up_since: when the connection was ready, by time.monotonic().
         short_lived: connections in a row that were lost soon after that.
         bytes_before: bytes that earlier connections have moved.
+        why: why the latest connection was lost, or could not be made; "": it is up.
     """
 
     def __init__(
@@ -62,7 +69,10 @@ class Link:
         backoff: Backoff,
         log: Logger,
         topics: Callable[[], Sequence[str]] = tuple,
+        known: KnownBroker | None = None,
+        save: Callable[[], None] = lambda: None,
     ):
+        self.known, self.save = known or KnownBroker(), save
         self.connect, self.wake, self.backoff, self.log, self.topics = connect, wake, backoff, log, topics
         self.connection: Connection | None = None
         self.opening: Connection | None = None
@@ -70,12 +80,18 @@ class Link:
         self.failures, self.retry_at = 0, 0.0
         self.up_since, self.short_lived = 0.0, 0
         self.opened: Connection | None = None
-        self.error = ""
+        self.error = self.why = ""
         self.bytes_before = 0
 
     @property
     def up(self) -> bool:
         return self.connection is not None and self.connection.up
+
+    @property
+    def trouble(self) -> str:
+        """What stands between this node and its broker, for people; "": nothing, or nothing yet."""
+        why = self.known.trouble or (self.why if self.failures > 1 and not self.up else "")
+        return why and f"its broker: {why}"
 
     @property
     def bytes_moved(self) -> int:
@@ -117,15 +133,37 @@ class Link:
         connection = connection or self.connection
         assert connection is not None
         self.count_short(connection, now)
+        again = self.learn(connection)
         connection.drop()
         self.bytes_before = self.bytes_moved
         self.connection, self.fresh = None, False
         # Two nodes of one name must not evict each other as fast as they can: neither would be heard to its end. But a
         # bad link cuts connections short, too, and has to be used again soon.
-        wait = self.backoff.draw(max(self.failures, min(self.short_lived - 1, SHORT_LIVED_MOST)))
-        self.failures += 1
+        hopeless = bool(self.known.cannot)
+        failures = max(self.failures, min(self.short_lived - 1, SHORT_LIVED_MOST), self.known.cuts if hopeless else 0)
+        wait = 0.0 if again else self.backoff.draw(failures, hopeless)
+        self.failures, self.why = self.failures + (not again), self.known.cannot or why
         self.retry_at = now + wait
-        self.log.warning("%s: %s: %s; next attempt in %.1f s", connection.name, connection.broker, why, wait)
+        if again:
+            self.log.info("%s: %s speaks no MQTT 5: trying 3.1.1", connection.name, connection.broker)
+            return
+        self.log.warning("%s: %s: %s; next attempt in %.1f s", connection.name, connection.broker, self.why, wait)
+
+    def learn(self, connection: Connection) -> bool:
+        """Take what the end of a connection says of the broker; True: the next one is another, and can be made now."""
+        known, name = self.known, connection.name
+        known.note_acknowledged(connection.acknowledged)
+        if not connection.is_accepted:
+            known.cannot = connection.lost if connection.reason == TOO_LARGE else known.cannot
+            silent = connection.stream is not None and connection.reason in (0, REFUSED_VERSION)
+            return silent and known.note_no_answer(connection.version)
+        if connection.was_cut:
+            sizes = [size for _, size in connection.flying.values()]
+            said = connection.reason == TOO_LARGE
+            if learned := known.note_cut(max(sizes, default=0), connection.acknowledged, said):
+                self.log.warning("%s: %s: %s", name, connection.broker, learned)
+        self.save()
+        return False
 
     def count_short(self, connection: Connection, now: float) -> None:
         """Say what may be the matter when one connection after the other is lost soon after it was ready."""
@@ -153,7 +191,8 @@ class Link:
         if not self.fresh or not self.up:
             return False
         assert self.connection is not None
-        self.fresh, self.failures, self.up_since = False, 0, time.monotonic()
+        self.fresh, self.failures, self.why, self.up_since = False, 0, "", time.monotonic()
+        self.known.note_acceptance(self.connection.version)
         self.log.info("%s: connected to %s", self.connection.name, self.connection.broker)
         return True
 
@@ -163,7 +202,9 @@ class Link:
 
     def close(self) -> None:
         if self.connection is not None:
+            self.known.note_acknowledged(self.connection.acknowledged)
             self.connection.close()
             self.bytes_before = self.bytes_moved
             self.connection = None
+            self.save()
         self.retry_at = time.monotonic()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.wire import topics
-from edge_sdk.wire.addresses import Tls, broker_at, is_this_machine
+from edge_sdk.wire.addresses import Tls, broker_at, conceal, is_this_machine
+from edge_sdk.wire.known_broker import KnownBrokers
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection, Will
 
@@ -68,12 +69,14 @@ class LinkMaker:
         contexts: URL of a broker -> its TLS files; no entry for a broker without TLS.
         wake: called from another thread when the loop should look.
         will: link -> will of its next connection.
+        brokers: what was learned of them.
+        per_second: messages that may be published in a second over one link; None: any number.
     """
 
     name: str
     contexts: Mapping[str, TlsFiles]
     keepalive: int
-    version: int
+    brokers: KnownBrokers
     backoff: Backoff
     wake: Callable[[], None]
     will: Callable[[Link], Will]
@@ -81,10 +84,7 @@ class LinkMaker:
     client: str
     children: Callable[[], Sequence[str]]
     lane: int = 0
-
-    def __post_init__(self) -> None:
-        if self.version not in (4, 5):
-            raise UsageError(f"version = {self.version}, MQTT is spoken in 4 (3.1.1) and 5")
+    per_second: float | None = None
 
     def list_heard(self) -> tuple[str, ...]:
         """Topics of children that are to be heard now."""
@@ -108,12 +108,15 @@ class LinkMaker:
         def connect() -> Connection:
             will, files = self.will(link), self.contexts.get(url)
             tls = None if files is None else files.read_anew(self.log)
-            return Connection(broker, self.client or self.name, heard(), will, self.keepalive, self.version, tls)
+            about = heard(), will, self.keepalive, known.next_version(), tls
+            limits = known.next_packet(), known.taken, self.per_second
+            return Connection(broker, self.client or self.name, *about, *limits)
 
         backoff = self.backoff
         if is_this_machine(broker.host):  # no network to be spared, and no fleet that comes back all at once
             backoff = replace(backoff, cap=min(backoff.cap, NEAR))
-        link = Link(connect, self.wake, backoff, self.log, heard)
+        known = self.brokers.find(conceal(url))
+        link = Link(connect, self.wake, backoff, self.log, heard, known, self.brokers.save)
         return link
 
 

@@ -24,16 +24,17 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.addresses import Broker
-from edge_sdk.wire.fields import SMALLEST_CHUNK
+from edge_sdk.wire.known_broker import HEADROOM as HEADROOM
+from edge_sdk.wire.known_broker import LEAST_PACKET, PACKET
+from edge_sdk.wire.link_speed import LARGEST as LARGEST
+from edge_sdk.wire.link_speed import Quota, fit_chunk, update_rate
 from edge_sdk.wire.stream import Stream
 
 BURST = 256  # packets read at once
+SUBSCRIBED = 8  # topics asked for at once: some brokers take no more
 WINDOW = 20  # unacknowledged messages where the broker does not say how many it takes (MQTT 3.1.1)
-PACKET = 256 * 1024 * 1024 - 1  # bytes of the largest packet that MQTT has
-HEADROOM = 4096  # bytes of a packet that are not the body
-SAMPLE = 16 * 1024  # bytes that a message must have to tell something about the speed of the link
-SMALLEST, LARGEST = 32 * 1024, 1024 * 1024  # bytes of a chunk
-SHARE = 0.05  # seconds that a chunk may take over the link
+OVERHEAD = 16  # bytes of a packet beside topic and payload, at most
+REFUSED_VERSION, TOO_LARGE = 0x84, 0x95  # reasons of MQTT 5
 STUCK = 15.0  # seconds after which a connection is given up that neither acknowledges nor takes anything
 SILENCE = 5.0  # seconds that a broker may take to accept a connection
 LOOKS_APART = 0.1  # seconds between two looks at what takes too long
@@ -84,11 +85,17 @@ class Connection:
         keepalive: seconds of silence after which the broker is pinged.
         version: version of MQTT, 4 (3.1.1) or 5.
         tls: context for a broker that wants TLS.
+        packet: bytes of the largest packet that may be sent, unless the broker says less.
+        taken: bytes of the largest packet that it is known to take; it is to acknowledge larger ones.
+        per_second: messages that may be published in a second; None: any number.
 
     Attributes:
         up: subscribed, and ready for use.
         lost: why the connection is gone; "" while it is not.
-        flying: number of a message that the broker has not acknowledged -> (when it was published, bytes).
+        flying: number of an unacknowledged message -> (when it was published, bytes of its packet).
+        acknowledged: bytes of the largest packet that the broker has acknowledged.
+        reason: of MQTT 5, with which the broker has refused or ended this connection; 0: none.
+        was_cut: the other end has closed this connection.
         rate: bytes per second that the broker takes; 0: not known.
         trip: seconds that the broker took for its latest acknowledgement.
         window: messages that may be unacknowledged.
@@ -110,6 +117,9 @@ class Connection:
         keepalive: int = 60,
         version: int = 4,
         tls: ssl.SSLContext | None = None,
+        packet: int = PACKET,
+        taken: int = LEAST_PACKET,
+        per_second: float | None = None,
     ):
         if broker.tls and tls is None:
             raise UsageError(f"{broker} wants TLS, and no certificates are given: plain text is not sent there")
@@ -118,8 +128,10 @@ class Connection:
         self.received: list[tuple[str, bytes]] = []
         self.up, self.lost, self.flying = False, "", dict[int, tuple[float, int]]()
         self.rate = self.trip = 0.0
-        self.window, self.packet = WINDOW, PACKET
-        self.chunk = self.fit_chunk()
+        self.window, self.packet, self.version = WINDOW, packet, version
+        self.quota = Quota(per_second)
+        self.taken, self.acknowledged, self.reason, self.was_cut = taken, 0, 0, False
+        self.chunk = min(fit_chunk(self.rate), self.most_body)
         self.since, self.looked = time.monotonic(), 0.0
         self.vouched, self.retained = 0.0, 0
         self.is_accepted, self.asked, self.asking = False, frozenset[str](), dict[int | None, list[str]]()
@@ -160,14 +172,15 @@ class Connection:
 
     def on_connect(self, client: paho.Client, _: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
-            self.lost = f"refused: {reason}"
+            self.lost, self.reason = f"refused: {reason}", reason.value
             return
         self.window = getattr(properties, "ReceiveMaximum", WINDOW)
-        self.packet = getattr(properties, "MaximumPacketSize", PACKET)
-        if self.packet < (least := SMALLEST_CHUNK + HEADROOM):
-            self.lost = f"the broker takes packets of {self.packet} bytes, at least {least} are needed"
+        self.packet = min(self.packet, getattr(properties, "MaximumPacketSize", PACKET))
+        if self.packet < LEAST_PACKET:
+            self.lost = f"the broker takes packets of {self.packet} bytes, at least {LEAST_PACKET} are needed"
+            self.reason = TOO_LARGE
             return
-        self.chunk = self.fit_chunk()
+        self.chunk = min(fit_chunk(self.rate), self.most_body)
         self.is_accepted = True
         self.listen(self.topics)
 
@@ -178,9 +191,9 @@ class Connection:
             return
         new, old = [t for t in self.topics if t not in self.asked], sorted(self.asked - {*self.topics})
         self.asked = frozenset(self.topics)
-        if new:
-            _, mid = self.client.subscribe([(topic, 1) for topic in new])
-            self.asking[mid] = new
+        for start in range(0, len(new), SUBSCRIBED):
+            some = new[start : start + SUBSCRIBED]
+            self.asking[self.client.subscribe([(topic, 1) for topic in some])[1]] = some
         if old:
             self.client.unsubscribe(old)
 
@@ -189,18 +202,21 @@ class Connection:
         refused = [topic for topic, reason in zip(asked, reasons, strict=False) if reason.is_failure]
         if refused:
             self.lost = f"subscription to {refused[0]} refused"
-        else:
+        elif not self.asking:
             self.up = True
 
     def on_publish(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
         sent, size = self.flying.pop(mid, (0.0, 0))  # also called for QoS 0, as soon as it is written
         took = max(1e-6, time.monotonic() - sent)
+        if size and reason.value == TOO_LARGE:  # it has dropped it, and would drop its repetitions
+            self.flying[mid] = sent, size
+            self.lost, self.reason, self.was_cut = self.lost or f"{reason}: {size} bytes", TOO_LARGE, True
+            return
         if size:
-            self.trip = took
-        if size >= SAMPLE:
-            sample = size / took
-            self.rate = 0.8 * self.rate + 0.2 * sample if self.rate else sample
-            self.chunk = self.fit_chunk()
+            self.trip, self.acknowledged = took, max(self.acknowledged, size)
+            self.taken = max(self.taken, size)
+        self.rate = update_rate(self.rate, size, took)
+        self.chunk = min(fit_chunk(self.rate), self.most_body)
 
     def on_message(self, _: Any, __: Any, message: paho.MQTTMessage) -> None:
         if message.retain:
@@ -213,7 +229,10 @@ class Connection:
         self.received.append((topic, bytes(message.payload)))
 
     def on_disconnect(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
-        self.lost = self.lost or str(reason)
+        self.was_cut = self.was_cut or not self.lost
+        said = flags.is_disconnect_packet_from_server
+        self.reason = self.reason or (reason.value if said else 0)
+        self.lost = self.lost or (str(reason) if said else "the connection was closed by the other end")
 
     # -- what the loop calls
 
@@ -239,13 +258,12 @@ class Connection:
     @property
     def room(self) -> int:
         """Number of messages that may be published now."""
-        return self.window - len(self.flying) if self.up else 0
+        return min(self.window - len(self.flying), self.quota.count(time.monotonic())) if self.up else 0
 
-    def fit_chunk(self) -> int:
-        """Number of bytes that should travel together: few over a slow link, which may be cut, many over a fast one."""
-        wanted = SMALLEST * 2 if not self.rate else max(SMALLEST, min(LARGEST, int(self.rate * SHARE)))
-        power = 1 << (wanted.bit_length() - 1)
-        return max(1, min(power, self.packet - HEADROOM))
+    @property
+    def most_body(self) -> int:
+        """Bytes of the largest body that fits into a packet."""
+        return max(1, self.packet - HEADROOM)
 
     @property
     def is_light(self) -> bool:
@@ -282,6 +300,7 @@ class Connection:
             try:
                 stream.flush()
             except OSError as e:
+                self.was_cut = self.was_cut or not self.lost
                 self.lost = self.lost or str(e)
 
     def check_health(self, now: float) -> None:
@@ -289,7 +308,9 @@ class Connection:
         if now < self.looked + LOOKS_APART:
             return
         self.looked = now
+        was_cut = self.was_cut
         self.note(self.client.loop_misc())
+        self.was_cut = was_cut  # who does not answer a ping has cut nothing
         oldest = next(iter(self.flying.values()), None)
         if oldest is not None and now - max(self.moved, oldest[0]) > STUCK:
             self.lost = self.lost or f"nothing has moved for {STUCK:.0f} s"
@@ -298,13 +319,22 @@ class Connection:
 
     def note(self, result: MQTTErrorCode) -> None:
         if result != paho.MQTT_ERR_SUCCESS or self.client.socket() is None:
+            self.was_cut = self.was_cut or not self.lost
             self.lost = self.lost or paho.error_string(result)
 
+    def measure_packet(self, topic: str, payload: bytes) -> int:
+        """Bytes of the packet that brings this, at most."""
+        return len(payload) + len(topic.encode()) + OVERHEAD
+
     def publish(self, topic: str, payload: bytes, qos: int) -> None:
+        """Publish, with QoS 1 where the broker is not known to take so much: only that tells whether it has."""
+        size = self.measure_packet(topic, payload)
+        self.quota.use(time.monotonic())
+        qos = 1 if size > self.taken else qos
         info = self.client.publish(topic, payload, qos)
         if qos:
             self.vouched = time.monotonic()
-            self.flying[info.mid] = self.vouched, len(payload)
+            self.flying[info.mid] = self.vouched, size
         self.note(info.rc)
 
     def close(self) -> None:

@@ -16,7 +16,8 @@ class Wire:
     """Options of a node's connections and of what it saves.
 
     Attributes:
-        version: version of MQTT: 4, which is 3.1.1, or 5, which tells a node the broker's limits.
+        version: version of MQTT: 5, which tells a node the broker's limits, or 4, which is 3.1.1; None: 5, and 4 where
+            the broker has no 5.
         durability: "normal": what was saved survives the death of the process; "full": a power cut too.
         keepalive: seconds of silence after which the broker is pinged.
         largest_chunk: bytes of a large body that travel together at most; None: 1 MB, or what the broker allows.
@@ -25,10 +26,15 @@ class Wire:
         ca: file of the authorities that may sign for a broker at mqtts://.
         certificate, key: files with which this node proves who it is.
         insecure: mqtt:// (plain text) may leave this machine.
+        messages_per_second: messages that this node publishes in a second at most, for a broker that drops what is
+            beyond; None: as many as the broker acknowledges.
         metrics_port: port of this machine where Prometheus finds /metrics; None: none.
+
+    >>> Wire(version=5, durability="full").keepalive
+    30
     """
 
-    version: int = 4
+    version: int | None = None
     durability: str = "normal"
     keepalive: int = 30
     largest_chunk: int | None = None
@@ -38,9 +44,10 @@ class Wire:
     key: Path | None = None
     insecure: bool = False
     metrics_port: int | None = None
+    messages_per_second: float | None = None
 
     def __post_init__(self) -> None:
-        if self.version not in (4, 5):
+        if self.version not in (None, 4, 5):
             raise UsageError(f"version = {self.version}: MQTT is spoken in 4 (3.1.1) and 5")
         if self.durability not in ("normal", "full"):
             raise UsageError(f"durability = {self.durability!r}, expected normal or full")
@@ -52,6 +59,8 @@ class Wire:
             raise UsageError(f"outbox_bytes = {self.outbox_bytes}, at least 0")
         if (self.certificate is None) != (self.key is None):
             raise UsageError("certificate and key: a certificate needs its key, and a key its certificate")
+        if self.messages_per_second is not None and not 1 <= self.messages_per_second < float("inf"):
+            raise UsageError(f"messages_per_second = {self.messages_per_second}, at least 1")
         if self.metrics_port is not None and not 0 <= self.metrics_port < 65536:
             raise UsageError(f"metrics_port = {self.metrics_port}, a port is between 0 and 65535")
 
@@ -69,7 +78,7 @@ class Wire:
             found["largest_chunk"] = self.largest_chunk
         if self.outbox_bytes is not None:
             found["outbox_bytes"] = self.outbox_bytes
-        return {**found, "tls": self.tls}
+        return {**found, "messages_per_second": self.messages_per_second, "tls": self.tls}
 
     @property
     def tls(self) -> Tls:

@@ -7,7 +7,7 @@ step applied:
     v <- keep * v - eta * grad(base + v; batch) + push
 
 The operators are the same, and each rounds by itself; so the result is that of the steps one by one, to the bit. Who
-uses it compares the two once on the machine at hand (edge_sdk/simulate/training/epochs.py).
+uses it compares the two once on the machine at hand (edge_sdk/simulation/training/epochs.py).
 
 A gradient graph cuts theta into its parameters and joins their gradients. Where that is all it does with theta, as the
 compiler writes it, steps hand on the parameters one by one, in the shapes in which they are used: nothing is cut,

@@ -17,7 +17,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.methods.fedal import discriminator
 from edge_sdk.methods.shared.aggregation.server import low_rank
-from tests.simulate.threads import on_all, thread_ranks
+from tests.simulation.threads import on_all, thread_ranks
 
 LAYOUT = layout_of(
     ("a", (32, 8, 3, 3), "conv"), ("b", (8,), "bias"), ("c", (80, 90), "linear"), ("d", (9, 4), "linear")
@@ -117,7 +117,7 @@ def test_two_processes():
 
 
 if __name__ == "__main__":
-    from edge_sdk.simulate.processes.ranks import find_ranks
+    from edge_sdk.simulation.processes.ranks import find_ranks
 
     ranks = find_ranks()
     check(results(shared(kernels_on("cpu", FAST), ranks)), results(kernels_on("cpu", FAST)))

@@ -43,6 +43,7 @@ def main(settings: dict[str, Any]) -> None:
         run=run,
         assemble=assemble,
         told=lambda number, done: append(directory / "told", number, done),
+        version=settings.get("version"),
         worker=settings.get("worker", True),
         durability=settings.get("durability", "normal"),
         settle=settings.get("settle", 2.0),

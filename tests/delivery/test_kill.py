@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker
+from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
+from tests.conftest import missing
 from tests.delivery.fleet import Fleet, eventually
 from tests.wire.matrix import cells, play
 
@@ -37,6 +38,35 @@ def test_everything_counts_once_whatever_is_killed(tmp_path: Path, mortal: Local
         fleet.check()
     finally:
         fleet.end()
+
+
+@pytest.mark.parametrize("version", [4, pytest.param(None, marks=pytest.mark.long)], ids=["3.1.1", "5"])
+def test_everything_counts_once_while_the_broker_takes_ever_other_packets(tmp_path: Path, version: int | None) -> None:
+    """What was cut for one limit goes on under another one, and whoever had half of it is killed."""
+    if missing("mosquitto"):
+        pytest.skip(missing("mosquitto"))
+    dice, limits = random.Random(23), (131_072, 20_000, 60_000, 12_000)
+    with Mosquitto(settings="max_packet_size 131072") as broker:
+        broker.wanted = broker.port
+        fleet = Fleet(tmp_path, broker.url, TREE, version=version, size=40_000)
+        try:
+            fleet.start_all()
+            for victim, limit in zip(("h", "a", "agg", "b"), limits[1:] + limits[:1], strict=True):
+                reached = fleet.rounds()
+                eventually(lambda reached=reached: fleet.rounds() > reached, 120.0)  # type: ignore[misc]
+                time.sleep(dice.uniform(0.02, 0.3))  # the moment is what is varied
+                broker.kill()
+                broker.settings = f"max_packet_size {limit}"
+                broker.start()
+                time.sleep(dice.uniform(0.1, 0.8))
+                fleet.kill(victim)
+                fleet.start(victim)
+            reached = fleet.rounds()
+            eventually(lambda: fleet.rounds() >= reached + 3, 120.0)
+            fleet.stop_all()
+            fleet.check()
+        finally:
+            fleet.end()
 
 
 @pytest.mark.long

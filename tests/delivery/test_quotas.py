@@ -22,10 +22,10 @@ from edge_sdk.delivery.incoming import Incoming
 from edge_sdk.delivery.incoming_transfers import BODIES, BYTES, IncomingTransfers
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import QUARANTINED, QUARANTINED_BYTES, Job, Store
-from edge_sdk.wire.frames import LARGEST_BODY, SMALLEST_CHUNK, Chunk, Message, Offer
+from edge_sdk.wire.frames import LARGEST_BODY, MOST_CHUNKS, Chunk, Message, Offer
 from tests.delivery import roles
 
-CHUNK = SMALLEST_CHUNK
+CHUNK = LARGEST_BODY // MOST_CHUNKS
 BODY = bytes(2 * CHUNK)
 DIGEST = make_digest(checksums(BODY, CHUNK))
 

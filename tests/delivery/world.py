@@ -47,7 +47,10 @@ class Wire:
         self.world, self.name = world, name
         self.up, self.ready, self.lost = True, True, ""
         self.room, self.packet, self.chunk, self.is_light = 1000, 2**28, SMALLEST_CHUNK, True
-        self.stream = None
+        self.stream, self.most_body = None, 2**28
+
+    def measure_packet(self, topic: str, payload: bytes) -> int:
+        return len(topic) + len(payload)
 
     def publish(self, topic: str, payload: bytes, qos: int) -> None:
         self.world.witness.hear(self.name, unpack_frame(bytes(payload)))

@@ -38,7 +38,7 @@ SHORTER = {
     r"^auscult replay (?!.*--rounds)": "auscult replay --rounds 2 ",
     r"^auscult traces synth (?!.*--minutes)": "auscult traces synth --minutes 2 ",
     r"--budget \d+": "--rounds 2 --budget 2",
-    r"--labelled 2 ": "--labelled 2 --no-local-only --no-neighbours ",  # make demo
+    r"replay --demo$": "replay --demo --no-local-only --no-neighbours",  # make demo
     r"--devices 4 --seed 7": "--devices 2 --seed 7",
     r"^(auscult replay .*breast-cancer)": r"\1 --hospitals 1 --devices 2",
     r"^(auscult pretrain)": r"\1 --epochs 1",
@@ -46,7 +46,7 @@ SHORTER = {
 }
 """What is typed shorter than it stands on the pages and in the Makefile: the same commands on less data."""
 
-AS_IT_STANDS = {"docs/replay.md": (r"--labelled 2 ",)}
+AS_IT_STANDS = {"docs/replay.md": (r"replay --demo$",)}
 """What is not shortened on a page: it shows the lines of training alone."""
 
 READ_ONLY = {
@@ -94,7 +94,9 @@ def reader(tmp_path: Path, page: str) -> Iterator[Reader]:
         one.leave()
 
 
-LONG = tuple(f"docs/{name}.md" for name in ("boards", "bring-your-model", "methods", "replay", "simulate", "tuning"))
+LONG = tuple(
+    f"docs/{name}.md" for name in ("boards", "bring-your-model", "methods", "python", "replay", "simulate", "tuning")
+)
 """Pages whose commands take eight seconds or more; `make test` only has their programs read them."""
 
 

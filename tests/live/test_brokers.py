@@ -93,11 +93,11 @@ def test_the_brokers_limits_are_kept(tmp_path: Path) -> None:
 
 def test_a_broker_for_smaller_packets_than_peers_take_is_not_used() -> None:
     """Chunks that fit its packets would be refused by every peer, and sent again for ever."""
-    with StrictBroker(receive_maximum=2, packet=10_000) as strict:
+    with StrictBroker(receive_maximum=2, packet=5_000) as strict:
         connection = Connection(broker_at(strict.url), "a", ["topic"], version=5)
         connection.open()
         eventually(lambda: connection.read() or connection.write() or connection.lost)
-        assert "packets of 10000 bytes" in connection.lost and "20480" in connection.lost and not connection.up
+        assert "packets of 5000 bytes" in connection.lost and "8192" in connection.lost and not connection.up
 
 
 def test_a_client_that_does_not_count_is_thrown_out() -> None:

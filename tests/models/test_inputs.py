@@ -15,7 +15,7 @@ from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.models.rules import RULES
 from edge_sdk.nodes.device.device import Device
-from tests.simulate.jobs import job_of, play
+from tests.simulation.jobs import job_of, play
 
 TEXT = """
 import torch

@@ -13,8 +13,8 @@ from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.nodes.configuration.assembly import with_bundle
 from edge_sdk.tools.bundle_commands import describe
-from tests.simulate.jobs import job_of, play
-from tests.simulate.test_job import model_of, without_times
+from tests.simulation.jobs import job_of, play
+from tests.simulation.test_job import model_of, without_times
 
 NOISE = {"noise": 0.3}
 

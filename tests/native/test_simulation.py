@@ -18,7 +18,7 @@ from edge_sdk.models.derive import tensors
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
 from tests.models.native_forms import bundle_of, with_tensors
-from tests.simulate import test_epochs, test_job
+from tests.simulation import test_epochs, test_job
 
 
 @pytest.fixture(scope="module", params=["mlp", "wrist"])

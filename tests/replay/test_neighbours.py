@@ -201,7 +201,7 @@ def test_a_simulation_begins_its_report_with_who_wins(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the model of these data is compiled with it")
     from edge_sdk.replay.reports.page import make_page
     from edge_sdk.replay.reports.terminal import device_table
-    from tests.simulate.jobs import job_of, play
+    from tests.simulation.jobs import job_of, play
 
     write_traces(tmp_path / "traces", devices=3, seed=7, minutes=4)
     more = {"data": tmp_path / "traces", "options": {}, "rounds": 1, "neighbours": 3}

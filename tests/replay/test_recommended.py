@@ -19,10 +19,10 @@ def job(tmp_path, **stated):
 
 def test_windows_get_the_network_on_features_with_all_phases(tmp_path):
     found, (said,) = recommended.recommended(job(tmp_path), WINDOWS)
-    assert found.bundle == (Path("features"),) and found.method == "fedavg" and found.rounds == recommended.ROUNDS
+    assert found.bundle == (Path("features"),) and found.method == "fedslr" and found.rounds == recommended.ROUNDS
     assert found.settle["statistics"] and found.settle["label_times"] and found.settle["trees"]
     assert found.augment == {"rotation": 0.25, "scale": 0.15, "copies": 8}
-    assert found.settings["weighting"] == "uniform"
+    assert found.settings["eta_g"] == 3.0 and not found.settings["lam"]
     assert "network on features" in said and "--plain" in said
     found.as_run(WINDOWS.classes)
 
@@ -59,6 +59,11 @@ def test_runs_that_cannot_settle_stay_as_stated_and_say_why(tmp_path, changes, w
     stated = job(tmp_path, **changes)
     found, (said,) = recommended.recommended(stated, WINDOWS)
     assert found == stated and why in said
+
+
+def test_samples_that_are_ready_and_have_none_to_choose_by(tmp_path):
+    found, (said,) = recommended.recommended(job(tmp_path), replace(WINDOWS, chooses=False))
+    assert not found.settle and "no validation samples" in said
 
 
 def test_the_network_on_features_is_the_same_where_it_is_named(tmp_path):

@@ -21,7 +21,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.presets import SettingsTable, complete
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.tuning import memory
-from edge_sdk.replay.tuning.memory import Fleet, make_envs, play, prepare
+from edge_sdk.replay.tuning.memory import TuningFleet, make_envs, play, prepare
 from edge_sdk.replay.tuning.study import Study, start_values
 from edge_sdk.replay.tuning.tune import Search, Trial, tune
 from edge_sdk.replay.tuning.worker import as_job, read_job
@@ -34,7 +34,7 @@ def job_of(tmp_path: Path, **more: Any) -> Replay:
     return Replay(**{**SMALL, "out": tmp_path / "data", "method": "fedavg", **more})
 
 
-def prepared(tmp_path: Path, **more: Any) -> Fleet:
+def prepared(tmp_path: Path, **more: Any) -> TuningFleet:
     return prepare(job_of(tmp_path, **more), kernels_for, lambda text: None)
 
 

@@ -1,8 +1,13 @@
-"""An option that nobody knows is told of with the usage of its own command."""
+"""What is wrong on a command line is told of with the usage of its own command, and the nearest word; the doors."""
+
+import json
+import types
 
 import pytest
 
-from edge_sdk.cli import main
+from edge_sdk.cli import DOORS, main, make_parser
+from edge_sdk.methods import METHODS
+from edge_sdk.methods.own import method
 
 
 @pytest.mark.parametrize(
@@ -25,3 +30,57 @@ def test_a_wrong_option_comes_with_the_usage_of_its_command(
     assert exit.value.code == 2
     assert told.startswith(f"usage: {command} [-h]")
     assert f"{command}: error: unrecognized arguments: --bogus" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["replya", "wrist"], "there is no replya; perhaps replay"),
+        (["replay", "wrist", "--ronds", "3"], "unrecognized arguments: --ronds 3; perhaps --rounds"),
+        (["replay", "wrist", "--ronds=3"], "unrecognized arguments: --ronds=3; perhaps --rounds"),
+        (["simulate", "wrist", "--calls", "epohc"], "argument --calls: there is no epohc; perhaps epoch"),
+        (["simulate", "wrist", "--calls", "often"], "there is no often; there are epoch, step, cohort"),
+        (["frobnicate"], "there is no frobnicate; see auscult --help"),
+        (["bundle", "verfy", "a.bundle"], "there is no verfy; perhaps verify"),
+        (["serve", "--databse=x"], "unrecognized arguments: --databse=x; perhaps --database"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_nearest_right_one(given, words, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(given)
+    assert exit.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_without_arguments_there_are_five_doors(capsys):
+    with pytest.raises(SystemExit) as exit:
+        main([])
+    told = capsys.readouterr().out
+    assert exit.value.code == 0 and len(DOORS) == 5
+    assert all(f"  {door}" in told for door in DOORS) and len(told.splitlines()) < 20
+
+
+def test_every_command_is_behind_one_door(capsys):
+    named = [name for _, names in DOORS.values() for name in names.split()]
+    parsers = next(a for a in make_parser()._actions if isinstance(a.choices, dict))
+    assert sorted(named) == sorted(parsers.choices)
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert all(f"\n  {name} " in told or f"\n  {name}\n" in told for name in named)
+
+
+def test_plugins_are_listed_with_what_is_wrong_with_them(monkeypatch, capsys):
+    def entry(name, found):
+        of = types.SimpleNamespace(name="theirs", version="1.0")
+        return types.SimpleNamespace(name=name, value=f"theirs:{name}", dist=of, load=lambda: found)
+
+    assert main(["plugins"]) == 0
+    assert "no other package" in capsys.readouterr().out
+    monkeypatch.setitem(METHODS.__dict__, "plugins", {"good": entry("good", method("good")), "bad": entry("bad", 3)})
+    assert main(["plugins"]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "method good: theirs:good, of theirs 1.0; works"
+    assert told[1].endswith("cannot be used: method bad: theirs:bad is a int, expected a Method")
+    assert main(["plugins", "--json"]) == 1
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["good", "bad"]

@@ -15,8 +15,10 @@ import pytest
 
 from edge_sdk.cli import main
 from edge_sdk.contract.run import Run
+from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.nodes.models import kept_models
+from edge_sdk.tools.sealed_file import MAGIC, PIECE, SALT, TAG, Opener, Sealer, is_sealed
 
 RUN = Run(id="first", method="fedavg")
 
@@ -158,3 +160,62 @@ def add(made: tarfile.TarFile, name: str, data: bytes) -> None:
     info = tarfile.TarInfo(name)
     info.size = len(data)
     made.addfile(info, io.BytesIO(data))
+
+
+@pytest.fixture
+def phrase(tmp_path: Path) -> Path:
+    pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
+    made = tmp_path / "phrase"
+    made.write_text("correct horse battery\nand more\n")
+    return made
+
+
+def test_a_backup_with_a_passphrase_is_read_by_nobody_else(
+    folder: Path, tmp_path: Path, phrase: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "large").write_bytes(os.urandom(3 * PIECE + 5))
+    plain, sealed, back = backed_up(folder), tmp_path / "sealed", tmp_path / "back"
+    assert "it is not encrypted" in capsys.readouterr().out
+    assert main(["backup", str(folder), str(sealed), "--passphrase-file", str(phrase)]) == 0
+    assert "it is encrypted" in capsys.readouterr().out
+    for words in (b"secret", b"manifest.json", b"device.key"):
+        assert words in plain.read_bytes() and words not in sealed.read_bytes()
+    assert main(["restore", str(sealed), str(back)]) == 2 and not back.exists()
+    assert "is encrypted: name the file with its passphrase" in capsys.readouterr().err
+    assert main(["restore", str(sealed), str(back), "--passphrase-file", str(phrase)]) == 0
+    assert (back / "papers" / "device.key").read_text() == "secret"
+    assert (back / "large").read_bytes() == (folder / "large").read_bytes()
+    phrase.write_text("another horse battery")
+    again = tmp_path / "again"
+    assert main(["restore", str(sealed), str(again), "--passphrase-file", str(phrase)]) == 2 and not again.exists()
+    assert "the passphrase is another one" in capsys.readouterr().err
+    phrase.write_text("short")
+    assert main(["backup", str(folder), str(tmp_path / "x"), "--passphrase-file", str(phrase)]) == 2
+    assert "at least 12" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE])
+def test_a_sealed_file_is_whole_or_refused(tmp_path: Path, phrase: Path, size: int) -> None:
+    content, said = os.urandom(size), "correct horse battery"
+    path = tmp_path / "sealed"
+    with path.open("wb") as file:
+        sealer = Sealer(file, said)
+        sealer.write(content)
+        sealer.close()
+    whole = path.read_bytes()
+
+    def read(data: bytes) -> bytes:
+        opener, found = Opener(io.BytesIO(data), said), b""
+        while piece := opener.read(65_536):
+            found += piece
+        return found
+
+    head, step = len(MAGIC) + SALT, PIECE + TAG
+    assert is_sealed(path) and read(whole) == content
+    pieces = [whole[i : i + step] for i in range(head, len(whole), step)]
+    wrong = [whole[:-1], whole[:head], whole + b"x", whole[:head] + b"".join(pieces[:-1])]
+    wrong += [whole[:-1] + bytes([whole[-1] ^ 1]), whole[: head - 1] + bytes([whole[head - 1] ^ 1]) + whole[head:]]
+    wrong += [whole[:head] + b"".join([pieces[1], pieces[0], *pieces[2:]])] if len(pieces) > 1 else []
+    for data in wrong:
+        with pytest.raises(UsageError, match="changed or cut off"):
+            read(data)

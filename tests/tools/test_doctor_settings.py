@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.toml_files import write_toml
 from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.tools.provision import Provisioner
+from edge_sdk.wire.known_broker import FILE
 from tests.wire.sites import Papers, Provisioned, make_site, provisioner
 
 pytest.importorskip("tomli_w", reason="settings files are written with tomli-w")
@@ -285,3 +287,16 @@ def test_for_people(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", str(place.device(broker="mqtts://127.0.0.1:1"))]) == 1
     said = capsys.readouterr().out
     assert "FAIL port" in said and "     -> " in said
+
+
+def test_a_limit_of_the_broker_that_was_learned_is_told(place: Place, diagnose: Any) -> None:
+    folder = place.directory / "state" / "a"
+    folder.mkdir(parents=True, exist_ok=True)
+    known = {place.papers.url: {"taken": 9000, "most": 14_420, "learned": time.time() - 60}}
+    (folder / FILE).write_text(json.dumps(known))
+    try:
+        found = diagnose(0, place.device())["packets"]
+        assert found["good"] is None and "at most 14420 bytes, as was learned on 20" in found["detail"]
+        assert "MQTT 5, packets of up to" in diagnose(0, place.device())["login"]["detail"]
+    finally:
+        (folder / FILE).unlink()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,23 +17,36 @@ import sqlalchemy as sql
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from aggregator.service.administration.wrong_passwords import WrongPasswords
 from aggregator.service.database import audit
 from aggregator.service.database.database import Database, Row, keys, people
+from aggregator.service.database.problems import NoSuchRunError, NotPossibleError
 from edge_sdk.contract.run import ID, checked_name
 from edge_sdk.errors import UsageError
 
 VIEWER, OPERATOR, APPROVER, ADMIN = "viewer", "operator", "approver", "admin"
 ROLES = (VIEWER, OPERATOR, APPROVER, ADMIN)
 """Each may do what those before it may."""
-SESSION, TOKEN = "session", "token"
-SESSION_SECONDS, TOKEN_DAYS = 12 * 3600.0, 365.0
+SESSION, TOKEN, BROWSER = "session", "token", "browser"
+"""Kinds of keys. That of a browser opens nothing: it proves that somebody has signed in there."""
+SESSION_SECONDS, BROWSER_SECONDS, TOKEN_DAYS = 12 * 3600.0, 90 * 86400.0, 365.0
 LONGEST_DAYS = 3660.0
-SCOPES = ("status", "runs", "fleet", "models", "schedules", "rollouts", "enrolment", "metrics")
+SCOPES = (
+    "status",
+    "runs",
+    "fleet",
+    "models",
+    "schedules",
+    "rollouts",
+    "enrolment",
+    "metrics",
+    "audit",
+    "people",
+    "tokens",
+)
 """Parts of the API, by the beginnings of their paths, that a token may be for."""
 SHORTEST = 10  # characters of a password
-TRIES, TRIES_WITHIN = 5, 300.0
-"""So many wrong passwords for one name within so many seconds; then that name has to wait."""
-MOST_NAMES = 10_000  # for which wrong passwords are counted at a time
+ID_DIGITS = 16  # of a token's hash, by which people call it
 
 
 @dataclass(frozen=True)
@@ -65,12 +77,20 @@ class People:
 
     def __init__(self, database: Database):
         self.database, self.hasher = database, PasswordHasher()
-        self.wrong: dict[str, list[float]] = {}
-        self.lock = threading.Lock()  # of these; a password itself is checked beside others
-        self.decoy = ""
+        self.wrong, self.decoy = WrongPasswords(), ""
 
     def list_all(self) -> list[Row]:
         return self.database.read(sql.select(people.c.name, people.c.role, people.c.created).order_by(people.c.name))
+
+    def list_with_sessions(self) -> list[Row]:
+        """Who may use the console, with the number of their sessions; also whom a provider has signed in."""
+        columns = keys.c.name, keys.c.role, keys.c.created
+        sessions = self.database.read(
+            sql.select(*columns).where(keys.c.kind == SESSION, keys.c.expires > time.time()).order_by(keys.c.created)
+        )
+        names = [row["name"] for row in sessions]
+        found = {row["name"]: row for row in [*sessions, *self.list_all()]}
+        return [{**found[name], "sessions": names.count(name)} for name in sorted(found)]
 
     def add(self, name: str, role: str, password: str, who: str) -> None:
         """Adds somebody, or gives somebody another role and password; their sessions end.
@@ -90,50 +110,56 @@ class People:
             t.execute(keys.delete().where(keys.c.name == name, keys.c.kind == SESSION))
             audit.note(t, who, "people.add", name, role=role)
 
-    def remove(self, name: str, who: str) -> None:
-        """Removes somebody, with all sessions and tokens. Raises UsageError if there is nobody of that name."""
-        with self.database.transaction() as t:
-            if not t.execute(people.delete().where(people.c.name == name)).rowcount:
-                raise UsageError(f"name = {name!r}: there is nobody of that name")
-            t.execute(keys.delete().where(keys.c.name == name))
-            audit.note(t, who, "people.remove", name)
+    def remove(self, name: str, who: str, keep_admin: bool = False) -> None:
+        """Removes somebody, with all sessions and tokens.
 
-    def sign_in(self, name: str, password: str) -> str:
-        """Checks a password, and returns the cookie of a new session.
-
-        May be called from several threads.
+        Args:
+            keep_admin: not the last one who may say who may do what.
 
         Raises:
-            SignInError: they do not go together, or that was tried too often.
+            UsageError: there is nobody of that name, or nobody else could undo it.
+        """
+        with self.database.transaction() as t:
+            others = sql.select(sql.func.count()).where(people.c.role == ADMIN, people.c.name != name)
+            is_here = sql.select(people.c.name).where(people.c.name == name)
+            if keep_admin and t.execute(is_here).first() and not t.execute(others).scalar_one():
+                raise NotPossibleError(f"{name} is the last {ADMIN}: add another one first, on the service's machine")
+            gone = t.execute(people.delete().where(people.c.name == name)).rowcount
+            if not (t.execute(keys.delete().where(keys.c.name == name)).rowcount or gone):
+                raise NoSuchRunError(f"name = {name!r}: there is nobody of that name")
+            audit.note(t, who, "people.remove", name)
+
+    def sign_in(self, name: str, password: str, address: str = "", browser: str = "") -> tuple[str, str]:
+        """Checks a password. May be called from several threads.
+
+        Args:
+            address: from where it comes.
+            browser: the key that this browser was given when somebody signed in there before, or "".
+
+        Returns:
+            Cookie of a new session, and the key that the browser keeps.
+
+        Raises:
+            SignInError: they do not go together, or that was tried too often from there.
         """
         name = name if ID.fullmatch(name) else ""  # nobody's
-        with self.lock:
-            if len(self.recent_tries(name)) >= TRIES:
-                raise SignInError("too many wrong passwords for this name; wait five minutes")
-            self.decoy = self.decoy or self.hasher.hash(secrets.token_urlsafe())
+        known = self.find_key(browser, BROWSER) if browser else None
+        proof = hash_key(browser) if known is not None and known.name == name else ""
+        if self.wrong.must_wait(name, address, proof):
+            raise SignInError("too many wrong passwords for this name from here; wait five minutes")
+        self.decoy = self.decoy or self.hasher.hash(secrets.token_urlsafe())
         found = self.database.read(sql.select(people).where(people.c.name == name))
         try:  # as long for a name that is not there, so that nobody learns which ones are
             self.hasher.verify(found[0]["password"] if found else self.decoy, password)
         except (VerificationError, InvalidHashError):
             found = []
         if not found:
-            self.note_wrong(name)
+            self.wrong.note(name, address, proof)
             raise SignInError("this name and this password do not go together")
-        with self.lock:
-            self.wrong.pop(name, None)
-        return self.make_key(SESSION, name, found[0]["role"], SESSION_SECONDS, name)
-
-    def recent_tries(self, name: str) -> list[float]:
-        return [at for at in self.wrong.get(name, []) if at > time.time() - TRIES_WITHIN]
-
-    def note_wrong(self, name: str) -> None:
-        """Count a wrong password. Of the names that were tried, the latest MOST_NAMES are kept."""
-        with self.lock:
-            tries = [*self.recent_tries(name), time.time()]
-            self.wrong.pop(name, None)
-            self.wrong[name] = tries
-            while len(self.wrong) > MOST_NAMES:
-                del self.wrong[next(iter(self.wrong))]
+        self.wrong.forget(name, address, proof)
+        role = found[0]["role"]
+        browser = browser if proof else self.make_key(BROWSER, name, role, BROWSER_SECONDS, name)
+        return self.make_key(SESSION, name, role, SESSION_SECONDS, name), browser
 
     def make_key(self, kind: str, name: str, role: str, seconds: float, who: str, scopes: Sequence[str] = ()) -> str:
         """Makes a session or a token, and returns it: it is kept nowhere.
@@ -151,7 +177,8 @@ class People:
         with self.database.transaction() as t:
             t.execute(keys.delete().where(keys.c.expires < now))
             t.execute(keys.insert().values(**row, created=now, expires=now + seconds))
-            audit.note(t, who, f"{kind}.make", name, role=role, **({"scopes": list(scopes)} if scopes else {}))
+            if kind != BROWSER:
+                audit.note(t, who, f"{kind}.make", name, role=role, **({"scopes": list(scopes)} if scopes else {}))
         return key
 
     def find_key(self, key: str, kind: str) -> Somebody | None:
@@ -166,6 +193,23 @@ class People:
         """Ends all tokens of one name."""
         with self.database.transaction() as t:
             t.execute(keys.delete().where(keys.c.name == name, keys.c.kind == TOKEN))
+
+    def list_tokens(self) -> list[Row]:
+        """Tokens that are good now, those that end first before the others; what a token is itself, nobody keeps."""
+        columns = (keys.c.hash, keys.c.name, keys.c.role, keys.c.scopes, keys.c.created, keys.c.expires)
+        query = sql.select(*columns).where(keys.c.kind == TOKEN, keys.c.expires > time.time())
+        rows = self.database.read(query.order_by(keys.c.expires))
+        return [{"id": row.pop("hash")[:ID_DIGITS], **row} for row in rows]
+
+    def revoke_token(self, id: str, who: str) -> None:
+        """Ends a token. Raises UsageError if there is none of that id."""
+        with self.database.transaction() as t:
+            rows = t.execute(sql.select(keys).where(keys.c.kind == TOKEN)).mappings()
+            token = next((row for row in rows if row["hash"][:ID_DIGITS] == id), None)
+            if token is None:
+                raise NoSuchRunError(f"id = {id[:40]!r}: there is no token of that id")
+            t.execute(keys.delete().where(keys.c.hash == token["hash"]))
+            audit.note(t, who, "token.revoke", token["name"], id=id)
 
     def end_key(self, key: str) -> None:
         """Ends a session."""

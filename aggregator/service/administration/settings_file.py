@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aggregator.service.administration.certificates import Enrolling
+from aggregator.service.administration.single_sign_on import SingleSignOn
 from aggregator.service.database.webhooks import Webhook
 from edge_sdk.contract.limits import check_devices
 from edge_sdk.contract.run import checked_name
@@ -29,7 +30,8 @@ class FleetFile:
         broker: URL of the broker that hospitals reach it by.
         directory: everything that the service keeps: its database, runs, models.
         bundles: compiled models that runs may train.
-        classes: label names in the order of the models' outputs.
+        classes: label names of the models' first outputs, in their order; a model may have more outputs, which no
+            sample is of.
         hospitals: name -> number of its devices. What a hospital reports of itself counts more; one that reports
             nothing takes part only if it is named here.
         listen: address and port of the console.
@@ -42,6 +44,7 @@ class FleetFile:
         two_people: a run that somebody asks for begins when another one has approved it.
         wire: certificates of the aggregator.
         console_wire: certificates with which the service listens to reports; None: those of `wire`.
+        sign_on: a provider that knows people, beside the passwords that are kept here.
         webhooks: name -> who is told what has happened.
         enrolment: how nodes that enrol get certificates.
         at_once: runs that may go on at once, where their hospitals differ.
@@ -64,6 +67,7 @@ class FleetFile:
     two_people: bool = False
     wire: Wire = field(default_factory=Wire)
     console_wire: Wire | None = None
+    sign_on: SingleSignOn | None = None
     webhooks: dict[str, Webhook] = field(default_factory=dict)
     enrolment: Enrolling = field(default_factory=Enrolling)
     at_once: int = 4

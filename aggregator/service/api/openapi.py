@@ -66,7 +66,8 @@ def make_operation(route: Route) -> dict[str, Any]:
         | {str(code): say_problem(code) for code in sorted(problems)},
     }
     if declared.body is not None:
-        found["requestBody"] = {"required": True, "content": describe_body(declared.body)}
+        whole = declared.body is bytes  # of an object every part has a default
+        found["requestBody"] = {"required": whole, "content": describe_body(declared.body)}
     return found
 
 
@@ -80,7 +81,7 @@ def describe_body(body: Any) -> Mapping[str, Any]:
     """What a request brings: JSON, or a file."""
     if body is bytes:
         return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    return as_json(without_required(to_schema(body)))
+    return as_json(without_required(to_schema(body)) | {"additionalProperties": False})
 
 
 def as_json(schema: Schema) -> Mapping[str, Any]:

@@ -5,8 +5,10 @@ The names are those of nodes' own metrics where both mean the same (edge_sdk/nod
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import sqlalchemy as sql
 from starlette.requests import Request
@@ -23,6 +25,9 @@ from edge_sdk.nodes.daemon.prometheus import PREFIX, escaped
 
 Sample = tuple[str, dict[str, str], float]
 STATES = (PROPOSED, QUEUED, RUNNING, PAUSED, STOPPED, FINISHED, FAILED)
+SHOWN_AFTER_END = 86400.0  # seconds for which the last figures of a run are told
+PARTS = {"database": "service.db*", "runs": "runs/**/*", "models": "models/*", "logs": "logs/*"}
+"""Parts of a service -> its files below the directory."""
 KEPT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -30,6 +35,7 @@ def list_samples(service: FleetService) -> Iterator[Sample]:
     """All figures: name, labels, value."""
     yield from list_of_runs(service)
     yield from list_of_fleet(service)
+    yield from list_of_disk(service)
     yield "service_broker_connected", {}, float(service.monitor.is_connected)
     yield "service_reports_refused_total", {}, float(service.monitor.refused)
     yield "service_needs", {}, float(len(list_needs(service)))
@@ -38,12 +44,15 @@ def list_samples(service: FleetService) -> Iterator[Sample]:
 
 
 def list_of_runs(service: FleetService) -> Iterator[Sample]:
-    """Counts the runs in each state, and says how far those are that are under way."""
+    """Counts the runs in each state, and says how far those are that are under way, or were until a day ago."""
     counted = sql.select(runs.c.state, sql.func.count().label("count")).group_by(runs.c.state)
     counts = {row["state"]: row["count"] for row in service.database.read(counted)}
     for state in STATES:
         yield "runs", {"state": state}, float(counts.get(state, 0))
-    for row in list_runs(service.database, *ACTIVE):
+    recent = time.time() - SHOWN_AFTER_END
+    for row in list_runs(service.database):
+        if row["state"] not in ACTIVE and not (row["ended"] and row["ended"] > recent):
+            continue
         lines, label = service.supervisor.lines_of(row["id"]), {"run": row["id"]}
         lines.read_on()
         yield "run_round", label, float(lines.round)
@@ -58,6 +67,24 @@ def list_of_runs(service: FleetService) -> Iterator[Sample]:
             yield "run_devices", label, float(lines.rounds[-1]["devices"])
             for way, name in (("bytes_in", "up"), ("bytes_out", "down")):
                 yield "run_bytes_total", label | {"way": name}, float(lines.rounds[-1].get("bytes", {}).get(way, 0))
+
+
+def list_of_disk(service: FleetService) -> Iterator[Sample]:
+    """Room on the disk of the service's directory, and what its parts take."""
+    directory = service.file.directory
+    found = shutil.disk_usage(directory)
+    yield "service_disk_free_bytes", {}, float(found.free)
+    yield "service_disk_size_bytes", {}, float(found.total)
+    for part, names in PARTS.items():
+        yield "service_disk_used_bytes", {"part": part}, float(sum(map(count_bytes, directory.glob(names))))
+
+
+def count_bytes(path: Path) -> int:
+    """Size of a file, 0 where it has gone meanwhile."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:
+        return 0
 
 
 def list_of_fleet(service: FleetService) -> Iterator[Sample]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from aggregator.service.application import setting_boxes
+from aggregator.service.application.setting_boxes import TABLES, read_tables
 from aggregator.service.runs.runs import Wanted
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.replay.toml_files import as_toml
 
-TABLES = ("settings", "settle", "augment", "robust", "uploads", "privacy")
-"""Parts of a run that a form has as lines of TOML."""
 WHOLE = re.compile("-?[0-9]{1,18}")
 COUNTS = ("rounds", "seed", "evaluate_every")
 
@@ -35,22 +34,9 @@ def read_form(form: Mapping[str, Any], hospitals: list[str]) -> Wanted:
         if not WHOLE.fullmatch(text):
             raise UsageError(f"{name} = {text[:40]!r}: expected a whole number")
         table[name] = int(text)
-    for name in TABLES:
-        table[name] = read_lines(name, str(form.get(name, "")))
+    table |= read_tables(form, table["method"])
     devices = str(form.get("devices", "")).replace(",", " ").split()
     return from_table(table | {"hospitals": hospitals, "devices": devices})
-
-
-def read_lines(name: str, text: str) -> dict[str, Any]:
-    """A table from lines like `eta_l = 0.05`.
-
-    Raises:
-        UsageError: they are not TOML.
-    """
-    try:
-        return tomllib.loads(text.replace("\r\n", "\n"))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"{name}: expected lines such as eta_l = 0.05: {error}") from None
 
 
 def from_table(table: Mapping[str, Any]) -> Wanted:
@@ -95,7 +81,12 @@ def to_fields(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """A run as the fields of the form."""
     fields = {key: value for key, value in wanted.items() if key not in TABLES}
     fields["devices"] = " ".join(wanted.get("devices", ()))
-    return fields | {name: to_lines(wanted.get(name, {})) for name in TABLES}
+    return fields | setting_boxes.to_fields(wanted)
+
+
+def to_asked(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """A run as its page shows what was asked for: its tables as lines."""
+    return to_fields(wanted) | {name: to_lines(wanted.get(name, {})) for name in TABLES}
 
 
 def to_lines(table: Mapping[str, Any]) -> str:
@@ -133,3 +124,19 @@ SAID = {
     "fedala": "each device mixes the shared model into its own",
 }
 """Method -> what it is, in a line."""
+
+TUNED, SHARED_ONLY = ("fedavg", "fedbabu", "perfedavg"), ("scaffold", "feddyn")
+"""Methods whose personal model is made of the global one for an evaluation, and not kept; and those without any."""
+
+
+def explain_personal(method: str) -> str:
+    """What the accuracies of a run's models are of, for people."""
+    shown = "Accuracies are means over devices, on samples that were held out there."
+    if method in SHARED_ONLY:
+        return f"{shown} {method} has no personal models: one is there only after a settling phase."
+    if method in TUNED:
+        return (
+            f"{shown} Personalised is each device's copy of the global model after some epochs on its own samples (the "
+            f"setting fine_tune_epochs): {method} keeps no personal model, so that is made for the evaluation only."
+        )
+    return f"{shown} Personalised is the model that each device keeps for itself beside the global one."

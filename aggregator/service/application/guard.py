@@ -17,11 +17,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aggregator.service.administration.accounts import ADMIN, SESSION, TOKEN, VIEWER, Somebody
+from aggregator.service.administration.accounts import (
+    ADMIN,
+    BROWSER_SECONDS,
+    SESSION,
+    SESSION_SECONDS,
+    TOKEN,
+    VIEWER,
+    Somebody,
+)
 from aggregator.service.application.service import FleetService
 from aggregator.service.database.refusals import CODES, NOBODY
 
-COOKIE = "auscult-session"
+COOKIE, KNOWN_COOKIE = "auscult-session", "auscult-browser"
+"""Of a session; and of a browser in which somebody has signed in, which opens nothing (wrong_passwords.py)."""
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"
 ROLE = "role"
 """Attribute of an endpoint: the role that it needs."""
@@ -153,6 +162,19 @@ def note_refusal(request: Request, code: int, why: str) -> None:
         who = getattr(request.state, "who", None) or find_somebody(request)
         name = NOBODY if who is None else who.name
         request.app.state.refusals.note(name, f"{request.method} {request.url.path}", code, why)
+
+
+def give_cookies(answer: Response, session: str, browser: str, secure: bool) -> Response:
+    """An answer that begins a session.
+
+    Args:
+        browser: what the browser keeps for the next password; "": there was none.
+        secure: browsers send the cookies over TLS only.
+    """
+    answer.set_cookie(COOKIE, session, int(SESSION_SECONDS), httponly=True, samesite="strict", secure=secure)
+    if browser:
+        answer.set_cookie(KNOWN_COOKIE, browser, int(BROWSER_SECONDS), httponly=True, samesite="strict", secure=secure)
+    return answer
 
 
 def wants_json(request: Request) -> bool:

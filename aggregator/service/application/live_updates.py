@@ -66,7 +66,8 @@ class ConsoleServer(uvicorn.Server):
     """A web server whose streams of events end when it does: it waits for all answers to be complete."""
 
     def __init__(self, app: Starlette):
-        quiet = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+        behind = app.state.service.file.proxied  # only then is it believed who a proxy says has asked
+        quiet = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, proxy_headers=behind)
         quiet.timeout_graceful_shutdown = 5
         super().__init__(quiet)
         self.news: News = app.state.news

@@ -29,11 +29,11 @@ class Door:
     def is_full(self) -> bool:
         return self.inside >= AT_ONCE + WAITING
 
-    async def check(self, sign_in: Callable[[str, str], str], name: str, password: str) -> str:
-        """The key that `sign_in` gives for a name and a password. Raises what that raises."""
+    async def check(self, sign_in: Callable[..., tuple[str, str]], *given: str) -> tuple[str, str]:
+        """The keys that `sign_in` gives for a name, a password and the rest. Raises what that raises."""
         self.inside += 1
         try:
             async with self.free:
-                return await run_in_threadpool(sign_in, name, password)
+                return await run_in_threadpool(sign_in, *given)
         finally:
             self.inside -= 1

@@ -19,8 +19,8 @@ from aggregator.service.fleet.monitor import Monitor
 from aggregator.service.fleet.rosters import Rosters
 from aggregator.service.models.registry import Registry
 from aggregator.service.runs.device_overlap import PresentFleet
-from aggregator.service.runs.supervisor import SERVICE, Supervisor
-from edge_sdk.atomic import LOCK, make_private_directory, sweep_aside, write_text
+from aggregator.service.runs.supervisor import LOGS, SERVICE, Supervisor
+from edge_sdk.atomic import LOCK, close_to_others, make_private_directory, sweep_aside, write_text
 from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import lock_file
 
@@ -44,6 +44,8 @@ class FleetService:
         self.lock: IO[str] = lock_file(file.directory / LOCK)
         fcntl.fcntl(self.lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
         sweep_aside(file.directory)
+        for path in (file.directory / LOGS).glob("*"):  # an earlier version left them open to others
+            close_to_others(path)
         public_key_pem(file.directory)
         self.database: Database = database_in(file.directory, file.database)
         self.registry = Registry(file, self.database)

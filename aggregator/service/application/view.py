@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from aggregator.service.application.formats import DAY, ago
 from aggregator.service.application.service import FleetService
 from aggregator.service.database.database import Row
 from aggregator.service.fleet.enrolment import APPROVED, DENIED, LOST, REMOVED, SUSPENDED, WAITING
@@ -38,7 +39,6 @@ BELOW = {"device_up": UP, "device_down": DOWN}
 REASONS = 3
 """Reasons that are told where many devices cannot take part."""
 UNNAMED = "and is not in that hospital's settings: name it there, or find out whose it is"
-DAY = 86400.0
 
 
 def describe_run(service: FleetService, row: Row, whole: bool = False) -> dict[str, Any]:
@@ -249,9 +249,6 @@ STATE_WORDS = {
 } | WORDS
 """States of runs and devices in words."""
 
-NONE = "\N{EN DASH}"
-"""What stands where there is no figure."""
-
 ACTIONS = {
     "run.queue": "queued",
     "run.start": "started",
@@ -286,63 +283,7 @@ ACTIONS = {
     "people.remove": "may use the console no longer",
     "session.make": "signed in",
     "token.make": "has a new token",
+    "token.revoke": "has a token less",
     "refused": "was refused",
 }
 """Actions of the audit log in words, behind what they are of."""
-
-# Formats ----------------------------------------------------------------------------------------------------------
-
-
-def percent(share: float | None) -> str:
-    return NONE if share is None else f"{100 * share:.1f} %"
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    return NONE if value is None else f"{value:.{digits}g}"
-
-
-def count(value: int | None) -> str:
-    """A whole number for people, with thousands apart."""
-    return NONE if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-
-
-def size(count: float | None) -> str:
-    """Bytes for people, e.g. 1.2 MB."""
-    if count is None:
-        return NONE
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError("GB ends the loop")
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds for people, e.g. 4 min."""
-    if seconds is None:
-        return NONE
-    for limit, unit, digits in ((1.0, 1.0, "s"), (100.0, 1.0, "s"), (5400.0, 60.0, "min"), (2 * DAY, 3600.0, "h")):
-        if seconds < limit:
-            return f"{seconds / unit:.2f} {digits}" if limit == 1.0 else f"{seconds / unit:.0f} {digits}"
-    return f"{seconds / DAY:.0f} days"
-
-
-def ago(at: float | None) -> str:
-    """The time since a moment, for people; "never" where there was none."""
-    return duration(max(0.0, time.time() - at)) if at else "never"
-
-
-def when(at: float | None) -> str:
-    """A moment, in the time zone of the service."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else NONE
-
-
-FILTERS = {
-    "percent": percent,
-    "number": number,
-    "count": count,
-    "size": size,
-    "duration": duration,
-    "ago": ago,
-    "when": when,
-}

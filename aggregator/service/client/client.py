@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from aggregator.service.application.formats import duration, number, percent
 from aggregator.service.application.service import read_connection
-from aggregator.service.application.view import duration, number, percent
 from aggregator.service.client import fleet_client, models_client, rollout_client
 from aggregator.service.client.enrol_client import add_enrolment
 from aggregator.service.client.run_export import add_export

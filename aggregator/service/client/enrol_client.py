@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from aggregator.service.application.view import ago, when
+from aggregator.service.application.formats import ago, when
 from aggregator.service.fleet.enrolment import APPROVE, DENY, HOURS, REMOVE, REPLACE, SUSPEND
 
 WORDS = {

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from aggregator.service.application.view import ago, size
+from aggregator.service.application.formats import ago, size
 from aggregator.service.client.rollout_client import Add
 from aggregator.service.fleet.monitor import WORDS
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from aggregator.service.application.view import percent
+from aggregator.service.application.formats import percent
 from aggregator.service.client.rollout_client import Add
 from edge_sdk.errors import AuscultError
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aggregator.service.application.view import number, percent
+from aggregator.service.application.formats import number, percent
 from edge_sdk.errors import UsageError
 
 Add = Callable[..., argparse.ArgumentParser]

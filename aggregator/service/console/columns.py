@@ -23,7 +23,7 @@ ROUNDS = tuple(key_column(key, name, is_number=True) for key, name in zip(TABLE,
 BUNDLES = (
     key_column("name", "Name"),
     Column("parameters", "Parameters", lambda row: row["facts"]["parameters"], is_number=True),
-    Column("classes", "Classes", lambda row: row["facts"]["classes"], is_number=True),
+    Column("classes", "Outputs", lambda row: row["facts"]["classes"], is_number=True),
     key_column("created", "Since", is_number=True),
     key_column("sha256", "Hash"),
 )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from aggregator.service.administration.accounts import APPROVER, OPERATOR, SESSION_SECONDS, VIEWER, SignInError
+from aggregator.service.administration.accounts import APPROVER, OPERATOR, VIEWER, SignInError
 from aggregator.service.application import rollout_view, view
-from aggregator.service.application.forms import list_methods, read_form, to_fields
-from aggregator.service.application.guard import COOKIE, needs
+from aggregator.service.application.forms import explain_personal, list_methods, read_form, to_asked, to_fields
+from aggregator.service.application.guard import COOKIE, KNOWN_COOKIE, give_cookies, needs
 from aggregator.service.application.service import FleetService
+from aggregator.service.application.setting_boxes import TABLES, list_boxes
 from aggregator.service.console import columns, run_charts
 from aggregator.service.console.tables import SortedTable, read_page
 from aggregator.service.database import audit
@@ -153,6 +155,7 @@ def show_form(request: Request, fields: dict[str, Any], source: str, wrong: str 
         source=source,
         wrong=wrong,
         methods=list_methods(),
+        tables=[(name, title, list_boxes(name, fields["method"])) for name, (title, _) in TABLES.items()],
         bundles=service.registry.list_all(BUNDLE),
         hospitals=service.monitor.list_hospitals(),
     )
@@ -170,6 +173,9 @@ async def queue_run(request: Request) -> Response:
     service, form = service_of(request), await request.form()
     ticked = [str(name) for name in form.getlist("hospitals")]
     source = str(form.get("source", ""))
+    told = to_fields(vars(Wanted())) | {key: str(value) for key, value in form.items()} | {"hospitals": ticked}
+    if form.get("show"):  # the settings of another method
+        return show_form(request, told, source)
     try:
         wanted = read_form(form, ticked)
         id = str(form.get("id", "")).strip()
@@ -183,9 +189,7 @@ async def queue_run(request: Request) -> Response:
         wanted = service.registry.pin(wanted)
         made = add_run(service.database, wanted, classes, who, id, source, awaits_of(service))
     except UsageError as error:
-        told = {key: str(value) for key, value in form.items()}
-        fields = to_fields(vars(Wanted())) | told | {"hospitals": ticked}
-        return show_form(request, fields, source, str(error), 422)
+        return show_form(request, told, source, str(error), 422)
     return RedirectResponse(f"/runs/{made}", 303)
 
 
@@ -203,9 +207,10 @@ async def run_page(request: Request) -> Response:
         "run.html",
         title=run["id"],
         run=run,
-        fields=to_fields(run["wanted"]),
+        fields=to_asked(run["wanted"]),
         charts=run_charts.list_charts(lines, run["curve"], run["hops"]),
         hop_names=run_charts.HOPS,
+        personal=explain_personal(run["method"]),
         rounds=SortedTable(run["curve"][::-1], columns.ROUNDS, request.query_params),
         models=[m for m in service.registry.list_all(GLOBAL) if m["run"] == run["id"]],
     )
@@ -244,6 +249,7 @@ async def models_page(request: Request) -> Response:
     registry, query = service_of(request).registry, request.query_params
     rows = registry.list_all(BUNDLE)
     found: dict[str, Any] = {
+        "named": len(registry.file.classes),
         "bundles": {row["sha256"]: row for row in rows},
         "promoted": registry.promoted(),
         "proposed": promotion.list_proposals(registry.database),
@@ -290,7 +296,15 @@ async def audit_page(request: Request) -> Response:
 
 async def sign_in_page(request: Request) -> Response:
     """GET /sign-in."""
-    return show(request, "sign_in.html", title="Sign in", wrong="", empty=not service_of(request).people.list_all())
+    return show_sign_in(request)
+
+
+def show_sign_in(request: Request, wrong: str = "", code: int = 200) -> Response:
+    """The form for a password, and the way to a provider where there is one."""
+    service = service_of(request)
+    provider = service.file.sign_on and urlsplit(service.file.sign_on.issuer).hostname
+    empty = not (wrong or provider or service.people.list_all())
+    return show(request, "sign_in.html", code, title="Sign in", wrong=wrong, empty=empty, provider=provider)
 
 
 async def sign_in(request: Request) -> Response:
@@ -299,13 +313,12 @@ async def sign_in(request: Request) -> Response:
     if door.is_full:
         return PlainTextResponse("Too many are signing in at this moment. Try again.\n", 503, {"retry-after": "5"})
     try:
-        key = await door.check(service.people.sign_in, str(form.get("name", "")), str(form.get("password", "")))
+        address = "" if request.client is None else request.client.host
+        given = str(form.get("name", "")), str(form.get("password", "")), address, request.cookies.get(KNOWN_COOKIE, "")
+        session, browser = await door.check(service.people.sign_in, *given)
     except SignInError as error:
-        return show(request, "sign_in.html", 401, title="Sign in", wrong=str(error), empty=False)
-    answer = RedirectResponse("/", 303)
-    secure = service.file.proxied
-    answer.set_cookie(COOKIE, key, int(SESSION_SECONDS), httponly=True, samesite="strict", secure=secure)
-    return answer
+        return show_sign_in(request, str(error), 401)
+    return give_cookies(RedirectResponse("/", 303), session, browser, service.file.proxied)
 
 
 @needs(VIEWER)

@@ -1,30 +1,27 @@
-"""The page of settings: what the service is set to, who may do what, and which tokens there are. It only shows.
+"""The page of settings: what the service is set to, who may do what, and which tokens there are.
 
-What a file says is changed in that file, and people by a command on the service's own machine: whoever gets hold of a
-session in the console can thereby neither let others in nor point the service at another broker. Secrets are not here:
-of an address without its password, of a webhook or a certificate where its file is.
+What a file says is changed in that file, and people and tokens are made by a command on the service's own machine:
+whoever gets hold of a session in the console can thereby neither let others in nor point the service at another broker.
+Taken away they can be from here, which is what a leaked token needs. Secrets are not here: of an address without its
+password, of a webhook or a certificate where its file is.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import sqlalchemy as sql
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aggregator.service.administration.accounts import ADMIN, APPROVER, OPERATOR, SESSION, TOKEN, VIEWER, People
+from aggregator.service.administration.accounts import ADMIN, APPROVER, OPERATOR, VIEWER
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.application.guard import needs
-from aggregator.service.application.service import FleetService
 from aggregator.service.console.pages import service_of, show
-from aggregator.service.database.database import Row, keys
 from edge_sdk.wire.addresses import conceal
 
 MEANINGS: Mapping[str, str] = {
@@ -32,7 +29,7 @@ MEANINGS: Mapping[str, str] = {
     "broker": "by which hospitals reach it",
     "directory": "what the service keeps",
     "bundles": "compiled models that were there at its start",
-    "classes": "label names, in the order of the models' outputs",
+    "classes": "label names of the models' first outputs, in their order",
     "hospitals": "with numbers of devices, for those that report nothing",
     "listen": "address and port of this console",
     "hosts": "further names of this console",
@@ -43,6 +40,7 @@ MEANINGS: Mapping[str, str] = {
     "two_people": "another person approves runs, rollouts and promotions",
     "wire": "certificates of the aggregator",
     "console_wire": "certificates with which it listens to reports",
+    "sign_on": "a provider that signs people in",
     "webhooks": "who is told what has happened",
     "enrolment": "whose authority signs, and how the broker hears of it",
     "at_once": "runs side by side at most",
@@ -53,7 +51,7 @@ ROLES_MAY = (
     (VIEWER, "reads everything but this page's people and tokens"),
     (OPERATOR, "also queues, pauses and stops runs, promotes models, rolls them out, and enrols hospitals and devices"),
     (APPROVER, "also approves what somebody else has asked for"),
-    (ADMIN, "may do everything, and sees who else may"),
+    (ADMIN, "may do everything; sees who else may, and takes that away"),
 )
 
 
@@ -97,20 +95,6 @@ def shorten_address(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def list_tokens(service: FleetService) -> list[Row]:
-    """Tokens that are good now, those that end first before the others; what a token is itself, nobody keeps."""
-    columns = (keys.c.name, keys.c.role, keys.c.scopes, keys.c.created, keys.c.expires)
-    query = sql.select(*columns).where(keys.c.kind == TOKEN, keys.c.expires > time.time())
-    return service.database.read(query.order_by(keys.c.expires))
-
-
-def list_people(people: People) -> list[dict[str, Any]]:
-    """Who may use the console, with the number of their sessions."""
-    query = sql.select(keys.c.name).where(keys.c.kind == SESSION, keys.c.expires > time.time())
-    names = [row["name"] for row in people.database.read(query)]
-    return [{**row, "sessions": names.count(row["name"])} for row in people.list_all()]
-
-
 @needs()
 async def settings(request: Request) -> Response:
     """GET /settings."""
@@ -121,8 +105,8 @@ async def settings(request: Request) -> Response:
         title="Settings",
         settings=list_settings(service.file),
         roles=ROLES_MAY,
-        people=list_people(service.people) if is_admin else None,
-        tokens=list_tokens(service) if is_admin else None,
+        people=service.people.list_with_sessions() if is_admin else None,
+        tokens=service.people.list_tokens() if is_admin else None,
         hospitals=service.monitor.list_hospitals(),
     )
 

@@ -53,19 +53,32 @@ SORTS = {"seq": audit.c.seq.desc(), "who": audit.c.who, "action": audit.c.action
 """Key of a column by which the log may be sorted -> its order; after that the newest entry is first."""
 
 
-def list_latest(database: Database, count: int, text: str = "", sort: str = "seq", skip: int = 0) -> list[Row]:
+def list_latest(
+    database: Database, count: int, text: str = "", sort: str = "seq", skip: int = 0, after: int = 0
+) -> list[Row]:
     """Entries, the newest first.
 
     Args:
         text: part of who, what, of what or the details of an entry.
         sort: one of SORTS, after a dash for the opposite order. skip: entries before the first one of the answer.
+        after: only entries with a higher number.
     """
     column = SORTS.get(sort.removeprefix("-"), SORTS["seq"])
     order = reverse(column) if sort.startswith("-") else column
     query = sql.select(audit).order_by(order, audit.c.seq.desc()).limit(count).offset(skip)
-    if text:
-        query = query.where(sql.or_(*(part.icontains(text, autoescape=True) for part in SEARCHED)))
-    return database.read(query)
+    return database.read(query.where(*choose(text, after)))
+
+
+def count_entries(database: Database, text: str = "", after: int = 0) -> int:
+    """Number of the entries that `list_latest` chooses from."""
+    [row] = database.read(sql.select(sql.func.count().label("count")).select_from(audit).where(*choose(text, after)))
+    return int(row["count"])
+
+
+def choose(text: str, after: int) -> list[sql.ColumnElement[bool]]:
+    """Conditions for entries with a part of a text, and a number above another one."""
+    found = [sql.or_(*(part.icontains(text, autoescape=True) for part in SEARCHED))] if text else []
+    return found + ([audit.c.seq > after] if after else [])
 
 
 SEARCHED = (audit.c.who, audit.c.action, audit.c.subject, audit.c.detail)

@@ -6,6 +6,7 @@ from there.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import sqlalchemy as sql
 from sqlalchemy.engine import Connection, Engine
 
 from aggregator.service.database.migrations import migrate
+from edge_sdk.atomic import PRIVATE, close_to_others
 from edge_sdk.delivery.failpoints import reach
 from edge_sdk.errors import UsageError
 
@@ -187,8 +189,14 @@ class Database:
 
 
 def database_in(directory: Path, url: str = "") -> Database:
-    """The database of a service. `url`: ""; an SQLite file in its directory."""
-    return Database(url or f"sqlite:///{directory / 'service.db'}")
+    """The database of a service. `url`: ""; an SQLite file in its directory, which nobody else can read: there are
+    hashes of passwords in it, and names."""
+    path = directory / "service.db"
+    if not url:  # SQLite gives the files beside it the same mode
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
+        for each in (path, *directory.glob(f"{path.name}-*")):
+            close_to_others(each)
+    return Database(url or f"sqlite:///{path}")
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.live.loop.fleet_report import AGAIN, AWAY, CONNECTED, HERE, JOINING, REFUSES, TRAINING
 from edge_sdk.live.membership.rate_limit import Frequency
 from edge_sdk.wire.addresses import broker_at
+from edge_sdk.wire.known_broker import KnownBroker
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.topics import REPORTS, parse_topic, upward
@@ -153,9 +154,11 @@ class Monitor:
 
         def connect() -> Connection:
             name = f"{file.name}-{CONSOLE}"
-            return Connection(broker, name, [topic], keepalive=wire.keepalive, version=wire.version, tls=context)
+            version = known.next_version()
+            return Connection(broker, name, [topic], keepalive=wire.keepalive, version=version, tls=context)
 
-        self.link = Link(connect, self.waiter.wake, Backoff(cap=30.0), log)
+        known = KnownBroker(wire.version)
+        self.link = Link(connect, self.waiter.wake, Backoff(cap=30.0), log, known=known)
         self.thread = threading.Thread(target=self.work, name="monitor", daemon=True)
 
     def start(self) -> None:

@@ -24,6 +24,8 @@ from sqlalchemy.engine import Connection
 
 from aggregator.service.database import audit
 from aggregator.service.database.database import Database, Row, runs, schedules
+from aggregator.service.database.problems import NoSuchRunError as NoSuchRunError
+from aggregator.service.database.problems import NotPossibleError as NotPossibleError
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
@@ -37,14 +39,6 @@ APPROVE = "approve"
 PAUSE, STOP = "pause", "stop"
 """Wishes for a run that is running."""
 MOST_ROUNDS = 1_000_000
-
-
-class NotPossibleError(UsageError):
-    """A change that is not possible from where a run stands."""
-
-
-class NoSuchRunError(NotPossibleError):
-    """A run, or another thing that was named, which is not there."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,6 +51,7 @@ from edge_sdk.replay.toml_files import write_toml
 log = logging.getLogger("auscult.service")
 EVERY = 0.25  # seconds between two looks
 REST = 5.0  # seconds after an error
+LOGS = "logs"  # in the directory of a service
 SERVICE = "service"
 """Who did it, in the audit log, where no person did."""
 LAST_LINES = 12
@@ -87,7 +88,7 @@ class Supervisor:
     ):
         self.file, self.database, self.fleet = file, database, fleet
         self.find_bundle, self.on_finish, self.first_bundle = find_bundle, on_finish, first_bundle
-        self.processes = NodeProcesses(file.directory / "logs")
+        self.processes = NodeProcesses(file.directory / LOGS)
         self.lines: dict[str, RunLines] = {}
         self.shown: dict[str, int] = {}
         self.stopping = threading.Event()

@@ -17,13 +17,23 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from aggregator.service.administration.settings_file import LOCAL
-from aggregator.service.api import api, models_api, openapi, prometheus, rollout_api
+from aggregator.service.administration.single_sign_on import ProviderDesk
+from aggregator.service.api import api, models_api, openapi, people_api, prometheus, rollout_api
 from aggregator.service.application import live_updates
+from aggregator.service.application.formats import FILTERS, name_zone
 from aggregator.service.application.guard import CSRF_FIELD, WebGuard, find_somebody, refuse
 from aggregator.service.application.password_checks import Door
 from aggregator.service.application.service import FleetService
-from aggregator.service.application.view import ACTIONS, FILTERS, STATE_WORDS
-from aggregator.service.console import bundle_upload, csv_pages, enrolment_pages, pages, rollout_pages, settings_page
+from aggregator.service.application.view import ACTIONS, STATE_WORDS
+from aggregator.service.console import (
+    bundle_upload,
+    csv_pages,
+    enrolment_pages,
+    pages,
+    provider_pages,
+    rollout_pages,
+    settings_page,
+)
 from aggregator.service.console.audit_descriptions import describe_detail
 from aggregator.service.database.refusals import RefusalLog
 from aggregator.service.runs.runs import NoSuchRunError, NotPossibleError
@@ -43,6 +53,13 @@ NAVIGATION = (
     ("/settings", "Settings"),
 )
 
+API = [
+    *api.ROUTES,
+    *models_api.ROUTES,
+    *rollout_api.ROUTES,
+    *people_api.ROUTES,
+    *enrolment_pages.API_ROUTES,
+]
 ROUTES = [
     *csv_pages.ROUTES,
     Route("/", pages.overview),
@@ -64,13 +81,15 @@ ROUTES = [
     *enrolment_pages.NODE_ROUTES,
     Route("/audit", pages.audit_page),
     settings_page.ROUTE,
+    *people_api.PAGE_ROUTES,
     Route("/sign-in", pages.sign_in_page),
     Route("/sign-in", pages.sign_in, methods=["POST"]),
+    *provider_pages.ROUTES,
     Route("/sign-out", pages.sign_out, methods=["POST"]),
     Route("/events", live_updates.stream),
     Route("/metrics", prometheus.show_metrics),
     Route("/api/openapi.json", openapi.show_document),
-    Mount("/api/v1", routes=[*api.ROUTES, *models_api.ROUTES, *rollout_api.ROUTES, *enrolment_pages.API_ROUTES]),
+    Mount("/api/v1", routes=API),
     Mount("/static", StaticFiles(directory=HERE / "static")),
 ]
 
@@ -85,6 +104,7 @@ def make_app(service: FleetService) -> Starlette:
     )
     app.state.service, app.state.news = service, live_updates.News(service)
     app.state.show = Templates(service).show
+    app.state.provider = None if service.file.sign_on is None else ProviderDesk(service.file.sign_on)
     app.state.door, app.state.refusals = Door(), RefusalLog(service.database)
     return app
 
@@ -108,7 +128,7 @@ class Templates:
             "navigation": NAVIGATION,
         }
         self.environment.globals |= {"version": find_version(), "fleet_name": service.file.name}
-        self.environment.globals |= {"is_open": service.is_open}
+        self.environment.globals |= {"is_open": service.is_open, "zone": name_zone}
 
     def show(self, request: Request, template: str, code: int = 200, **context: Any) -> Response:
         """A page. `who`: who is looking at it, or None."""
@@ -140,4 +160,6 @@ OF_THE_DATABASE = {sql.exc.DataError: show_unfit, sql.exc.OperationalError: show
 async def show_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = {404: "There is no such page.", 405: "That page does not take this."}
-    return refuse(request, error.status_code, said.get(error.status_code, error.detail))
+    answer = refuse(request, error.status_code, said.get(error.status_code, error.detail))
+    answer.headers.update(error.headers or {})  # such as which methods a page does take
+    return answer

@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
-from aggregator.service.administration.accounts import SESSION
+from aggregator.service.administration.accounts import BROWSER, SESSION
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.application.service import CONNECTION
 from aggregator.service.database import audit
@@ -39,8 +39,8 @@ LEFT_OUT = ("logs", RUNS, CONNECTION)
 AT_ONCE = 500  # rows
 
 
-def back_up(file: FleetFile, target: Path, who: str) -> Manifest:
-    """Writes a backup of a service, whether it runs or not.
+def back_up(file: FleetFile, target: Path, who: str, passphrase: str = "") -> Manifest:
+    """Writes a backup of a service, whether it runs or not. `passphrase`: encrypts it; "": it is not encrypted.
 
     Raises:
         UsageError: there is no service, or there is such a file already. StoreDamaged: a run's store is damaged.
@@ -56,7 +56,7 @@ def back_up(file: FleetFile, target: Path, who: str) -> Manifest:
         stage_files(file.directory, staged)
         manifest = describe(file.name, staged)
         with replace_file(target) as written:
-            write_archive(written, staged, manifest)
+            write_archive(written, staged, manifest, passphrase)
     sync_to_disk(target, target.absolute().parent)
     with database.transaction() as t:
         audit.note(t, who, "service.backup", file.name, files=len(manifest.members))
@@ -86,12 +86,12 @@ def write_rows(database: Database, path: Path) -> None:
         for table in tables.sorted_tables:
             query = sql.select(table)
             if table is keys:
-                query = query.where(keys.c.kind != SESSION)
+                query = query.where(keys.c.kind.not_in((SESSION, BROWSER)))
             for row in t.execution_options(yield_per=AT_ONCE).execute(query).mappings():
                 lines.write(json.dumps([table.name, dict(row)]) + "\n")
 
 
-def restore(file: FleetFile, source: Path, who: str) -> Manifest:
+def restore(file: FleetFile, source: Path, who: str, passphrase: str = "") -> Manifest:
     """Puts a backup into the directory and the database of a service, which must both be empty.
 
     The directory gets its name before the rows are committed: after a kill in between, the database is empty and the
@@ -102,7 +102,7 @@ def restore(file: FleetFile, source: Path, who: str) -> Manifest:
     """
     directory = file.directory.absolute()
     with staged_beside(directory) as staged:
-        manifest = unpack(source, staged)
+        manifest = unpack(source, staged, passphrase)
         if not (staged / ROWS).exists():
             raise UsageError(f"{source}: is a backup of a node, not of a service: auscult restore puts it back")
         for store in sorted(staged.glob(f"{RUNS}/*/*{STORE}")):

@@ -34,6 +34,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.serve import is_orphaned
 from edge_sdk.nodes.daemon.watchdog import notify
+from edge_sdk.tools.backup_command import ENCRYPTED, PLAIN
+from edge_sdk.tools.sealed_file import read_passphrase
 
 log = logging.getLogger("auscult.service")
 LISTEN = "127.0.0.1:8080"
@@ -75,7 +77,8 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("--service", type=Path, required=True, metavar="FILE", help="settings of the service")
     command = add(commands, "service", keep_service, "back up a service while it runs, or put a backup back")
     command.add_argument("what", choices=["backup", "restore"])
-    command.add_argument("file", type=Path, help="the backup; it holds password hashes and models: keep it safe")
+    command.add_argument("file", type=Path, help="the backup; it holds password hashes, keys and models: keep it safe")
+    command.add_argument("--passphrase-file", type=Path, metavar="FILE", help="encrypts it with the first line of FILE")
     command.add_argument("--service", type=Path, required=True, metavar="FILE", help="settings of the service")
     return top
 
@@ -224,10 +227,12 @@ def ask_password() -> str:
 def keep_service(options: argparse.Namespace) -> None:
     """`auscult service backup` and `restore`."""
     file, who = read_settings(options.service, None), f"{getpass.getuser()} (terminal)"
-    manifest = (back_up if options.what == "backup" else restore)(file, options.file, who)
+    passphrase = read_passphrase(options.passphrase_file)
+    manifest = (back_up if options.what == "backup" else restore)(file, options.file, who, passphrase)
     size = sum(member.size for member in manifest.members) / 1e6
     if options.what == "backup":
         print(f"{options.file}: {len(manifest.members)} files of {manifest.node}, {size:.1f} MB")
+        print(ENCRYPTED if passphrase else PLAIN)
     else:
         print(f"{file.directory}: {len(manifest.members)} files of {manifest.node} as it was at {manifest.made}")
         print("runs that were under way go on from there; never start it beside the service that it is a copy of")

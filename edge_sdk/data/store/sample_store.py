@@ -57,6 +57,9 @@ class StoreLimits:
         megabytes: on the disk, all in all.
         days: windows that ended longer ago are deleted.
         held_out: share of the recordings that models are judged by; fixed when the store is made.
+
+    >>> StoreLimits(megabytes=16.0).days
+    365.0
     """
 
     megabytes: float = 64.0

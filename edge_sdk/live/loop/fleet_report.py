@@ -155,7 +155,7 @@ def describe_node(node: Reported, standings: Mapping[str, Standing], level: str,
         "node": node.name,
         "run": ", ".join(each.run.id for each in leading if each.run is not None),
         "refusal": next((each.refusal for each in leading if each.refusal), ""),
-        "waiting": node.waiting_log.what if node.waiting_log.gauges(now)["waiting_seconds"] > SHOWN else "",
+        "waiting": describe_long_waiting(node, now),
         "devices": len(node.children),
         "software": clean(find_version()),
         "counts": {state: told[state] for state in STATES if state in told},
@@ -169,6 +169,13 @@ def describe_node(node: Reported, standings: Mapping[str, Standing], level: str,
         recent = time.time() - CALLED
         report["strangers"] = sorted(name for name, at in node.dispatcher.strangers.items() if at > recent)
     return report
+
+
+def describe_long_waiting(node: Reported, now: float) -> str:
+    """What a node has waited for for some seconds, and which limit of a broker stands in its way; neither has a name
+    in it."""
+    what = node.waiting_log.what if node.waiting_log.gauges(now)["waiting_seconds"] > SHOWN else ""
+    return "; ".join(filter(None, (what, *(f"its broker: {one}" for one in node.publisher.list_limits()))))
 
 
 def find_standing(node: Reported, name: str) -> Standing:

@@ -34,6 +34,7 @@ from edge_sdk.live.presence.announcer import Announcer
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.live.presence.presence import Presence
 from edge_sdk.live.presence.publisher import Publisher
+from edge_sdk.wire.known_broker import fit_acks
 from edge_sdk.wire.link import Link
 
 
@@ -146,13 +147,15 @@ class RunLane:
         self.membership.take_up_pending(now)
         self.save_session(now)
         self.publish_due(now)
-        self.waiting_log.look(self.session, self.membership.presence, now)
+        self.waiting_log.look(self.session, self.membership.presence, now, self.publisher.trouble)
 
     def save_session(self, now: float) -> None:
         if (session := self.session) is None or self.membership.is_broken:
             return
-        chunks = [link.connection.chunk for link in self.publisher.links if link.connection is not None]
-        session.chunk = min(self.around.largest_chunk, *chunks) if chunks else session.chunk
+        connections = [link.connection for link in self.publisher.links if link.connection is not None]
+        if connections:
+            session.chunk = min(self.around.largest_chunk, *(c.chunk for c in connections))
+            session.incoming.acks_per_frame = fit_acks(min(c.packet for c in connections))
         for child in tuple(self.membership.presence.refusals) if session.members.present else ():
             session.excuse_child(child)  # but not where nobody is left: rounds without anybody would use up the run
         self.membership.save_session(session, now)

@@ -36,6 +36,7 @@ from edge_sdk.live.membership.willingness import Willingness
 from edge_sdk.live.presence.node_names import check_names
 from edge_sdk.live.presence.presence import Presence
 from edge_sdk.wire.addresses import Tls
+from edge_sdk.wire.known_broker import KnownBrokers
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.links import LinkMaker, close_links, make_tls_contexts
 from edge_sdk.wire.mqtt import LARGEST, Will
@@ -64,7 +65,7 @@ class Runtime:
         sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
         wait_for: children that must be here before the role starts; None: all.
         worker: calls of the role are made on a thread, so that the network never waits for them.
-        durability, keepalive, version, largest_chunk: see wire/options.py.
+        durability, keepalive, version, messages_per_second, largest_chunk: see wire/options.py.
         settle, rto, outbox_bytes, backoff: see delivery/habits.py and wire/link.py.
         figures: the node as it was last saved -> further gauges, by name.
         tls, upstream_tls: certificates for brokers at mqtts:// or wss://, the parent's where it has another authority.
@@ -97,7 +98,8 @@ class Runtime:
         worker: bool = True,
         durability: str = "normal",
         keepalive: int = 30,
-        version: int = 4,
+        version: int | None = None,
+        messages_per_second: float | None = None,
         settle: float = 10.0,
         backoff: Backoff | None = None,
         rto: float = 2.0,
@@ -131,7 +133,8 @@ class Runtime:
         self.waiter, backoff = Waiter(), backoff or Backoff()
         contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
         seams = (self.waiter.wake, self.make_will, self.log, client, lambda: self.children, lane)
-        maker = LinkMaker(name, contexts, keepalive, version, backoff, *seams)
+        brokers = KnownBrokers(self.directory, version, self.log)
+        maker = LinkMaker(name, contexts, keepalive, brokers, backoff, *seams, messages_per_second)
         self.below, self.above = maker.make_links(parent, bool(children) or flexible, broker, upstream)
         own = (willingness or Willingness(), permission or Permission())
         work = LaneWork(self.directory, assemble, told, told_refusal, check_run, *own)
@@ -294,8 +297,8 @@ class Runtime:
         wait = min(lane.get_timer(now) for lane in self.lanes)
         for link in self.all_links:
             wait = min(wait, link.get_timer() - now, inf if link.connection is None else self.keepalive / 4)
-            if link.connection is not None and not link.up:
-                wait = min(wait, 1.0)
+            if (connection := link.connection) is not None:
+                wait = min(wait, connection.quota.get_pause(now), inf if link.up else 1.0)
         return min(wait, self.reporter.look_at - now)
 
     def serve_link(self, link: Link, now: float) -> bool:

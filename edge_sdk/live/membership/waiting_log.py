@@ -24,6 +24,7 @@ class WaitingLog:
         children: who keeps us waiting -> since when.
         due: when it is to be said, by time.monotonic().
         about: child -> how it stands with it.
+        trouble: what is wrong between this node and a broker; "": nothing.
         idle, idle_since: what this node waits for without being kept by anybody below, and since when; "": it works.
     """
 
@@ -32,11 +33,12 @@ class WaitingLog:
         self.what = ""
         self.children: dict[str, float] = {}
         self.about: dict[str, str] = {}
-        self.idle = ""
+        self.idle = self.trouble = ""
         self.since = self.due = self.idle_since = 0.0
 
-    def look(self, session: Session | None, presence: Presence, now: float) -> None:
+    def look(self, session: Session | None, presence: Presence, now: float, trouble: str = "") -> None:
         """Begin a new waiting where something else is waited for; say a long one."""
+        self.trouble = trouble
         what, missing = ("", ()) if session is None else waited_for(session, presence)
         if what != self.what:
             self.what, self.children, self.since, self.due = what, {}, now, now + FIRST
@@ -64,6 +66,7 @@ class WaitingLog:
         """What is waited for in words, since when (by time.time()), and for whom; for people. From any thread."""
         what, since = (self.what, self.since) if self.what else (self.idle, self.idle_since)
         children = {name: self.about.get(name, name) for name in list(self.children)}
+        what = "; ".join(filter(None, (what, self.trouble)))
         return {"for": what, "since": time.time() - (now - since), "children": children, "noted": time.time()}
 
     def gauges(self, now: float) -> dict[str, float]:

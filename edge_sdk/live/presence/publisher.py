@@ -16,8 +16,6 @@ from edge_sdk.wire.frames import Ack, Acks, Chunk, ChunkReports, Frame, Message,
 from edge_sdk.wire.link import Link
 from edge_sdk.wire.topics import MESSAGES
 
-OVERHEAD = 16  # bytes of a packet beside topic and payload, at most
-
 
 class Publisher:
     """Publishes what a session has to send, as fast as the brokers take it.
@@ -45,11 +43,21 @@ class Publisher:
         self.links = tuple(link for link in dict.fromkeys((below, above)) if link is not None)
         self.counters, self.log = counters, log
 
+    @property
+    def trouble(self) -> str:
+        """What is wrong between this node and its brokers, for people; "": nothing."""
+        return "; ".join(dict.fromkeys(link.trouble for link in self.links if link.trouble))
+
+    def list_limits(self) -> list[str]:
+        """Limits of its brokers that stand in this node's way, in words without an address."""
+        return [link.known.trouble for link in self.links if link.known.trouble]
+
     def publish_due(self, session: Session, now: float) -> None:
         """Publish all that is due and that there is room for."""
         for peer in session.outbox.repeat_late(now):
             self.counters.count(f"retries.{peer}")
         while self.has_room() and (found := session.outbox.next_message(now)):
+            self.fit_message(session, found[0], found[1])
             if found[0].is_whole:
                 self.publish_message(session, *found)
             else:
@@ -61,6 +69,13 @@ class Publisher:
         if now >= session.incoming.ack_at:
             for peer in list(session.acks):
                 self.publish_acks(session, peer)
+
+    def fit_message(self, session: Session, out: OutboxMessage, dst: str) -> None:
+        """Cut a message smaller that was cut for packets which the broker does not take."""
+        link, _ = self.find_route(dst, dst == self.parent)
+        if link.connection is not None and link.connection.most_body < min(out.chunk, len(out.body or b"")):
+            session.outgoing.cut_anew(out, link.connection.chunk)
+            self.counters.count(f"cut_smaller.{dst}")
 
     def publish_pieces(self, session: Session, now: float) -> None:
         """Publish offers, chunks and reports of bodies that travel in chunks."""
@@ -144,10 +159,11 @@ class Publisher:
         if not link.up or link.connection is None:
             return
         payload = pack_frame(frame)
-        if len(payload) + len(topic) + OVERHEAD > link.connection.packet:
+        size, limit = link.connection.measure_packet(topic, payload), link.connection.packet
+        if size > limit:
             self.counters.count(f"too_large.{peer}")
-            limit = link.connection.packet
-            self.log.error("%s: %d bytes for %s; the broker takes %d", self.name, len(payload), peer, limit)
+            if link.known.note_unsendable(size, limit):
+                self.log.error("%s: for %s: %s: %s", self.name, peer, link.connection.broker, link.trouble)
             return
         self.counters.count_traffic("out", peer, len(payload))
         link.connection.publish(topic, payload, qos)

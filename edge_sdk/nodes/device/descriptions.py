@@ -14,6 +14,9 @@ class RunRefused:
 
     Attributes:
         why: names the run, and what would have to be otherwise.
+
+    >>> RunRefused("run-1 is for another bundle").why
+    'run-1 is for another bundle'
     """
 
     why: str

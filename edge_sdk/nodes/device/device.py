@@ -81,6 +81,13 @@ class Device(Participant):
 
     Raises:
         UsageError: a name, the bundle, the budget or the broker's URL cannot be used.
+
+    >>> import numpy as np
+    >>> from edge_sdk.replay.bundles import find_shipped_bundle
+    >>> bundle = find_shipped_bundle("wrist.bundle")
+    >>> device = Device("watch-7", hospital="north", broker="mqtt://127.0.0.1", bundle=bundle, directory="watch-7")
+    >>> device.predict(np.zeros((1, 3, 64), np.float32)).model
+    'initial'
     """
 
     def __init__(
@@ -152,12 +159,13 @@ class Device(Participant):
     # -- when it may train
 
     def why(self) -> str:
-        """Why this device does not train now, e.g. "battery 18 % < 30 %", or why it stopped: its round was over.
+        """Why this device does not train now, e.g. "battery 18 % < 30 %", what is wrong with its broker, or why it
+        stopped: its round was over.
 
         "" if it trains, or nothing is in the way.
         """
         unwilling, session = "" if self.pace is None else self.pace.why(), self.runtime.session
-        return unwilling or ("" if session is None else session.calls.gave_up)
+        return unwilling or self.runtime.publisher.trouble or ("" if session is None else session.calls.gave_up)
 
     def allow_training(self, allowed: bool) -> None:
         """Say as its application whether it may train, beside what its budget says.

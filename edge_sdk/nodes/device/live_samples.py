@@ -47,6 +47,10 @@ class Recording:
         tells_labels: its hospital is told how many windows were given a label, in steps of 20, so that runs can begin
             when there are enough new ones. See docs/privacy.md.
         key: 32 bytes, or a file of them, under which windows are encrypted on the disk; None: they are not.
+
+    >>> from edge_sdk import StoreLimits
+    >>> Recording(sensor_hz=100.0, limits=StoreLimits(megabytes=16.0), least=30).sensor_hz
+    100.0
     """
 
     sensor_hz: float | None = None

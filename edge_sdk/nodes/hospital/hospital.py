@@ -63,6 +63,13 @@ class Hospital:
         evaluations: rollouts and evaluations that may go on here beside a training; its devices have the same setting.
         trainings: that may go on here side by side, none of whose devices is in another one.
         kinds: name -> devices that have another bundle than `bundle`, and which one.
+
+    >>> from edge_sdk.replay.bundles import find_shipped_bundle
+    >>> bundle = find_shipped_bundle("wrist.bundle")
+    >>> given = dict(broker="mqtt://127.0.0.1", bundle=bundle, directory="north", devices=["watch-7"])
+    >>> hospital = Hospital("north", aggregator="cloud", **given)
+    >>> hospital.name
+    'north'
     """
 
     def __init__(

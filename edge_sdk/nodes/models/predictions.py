@@ -51,6 +51,11 @@ class Prediction:
         run: id of the run that made the model; "" for the initial one.
         time: seconds since 1970 of the window's last sample; None where nobody has told.
         values: of a model that predicts values, with `probability` nan and no `probabilities`.
+
+    >>> import numpy as np
+    >>> one = Predictions(np.array([[0.3, 0.7]]), ("sit", "walk"), "personal", "run-1")[0]
+    >>> one.label, one.probability
+    ('walk', 0.7)
     """
 
     label: str | None
@@ -81,6 +86,10 @@ class Predictions(Sequence[Prediction]):
         values: of a model that predicts values, float64 (N, K) in their units; None: it predicts classes.
         units: of the K values.
         spread: half the width of their intervals; empty: it is not known.
+
+    >>> import numpy as np
+    >>> Predictions(np.array([[0.3, 0.7], [0.6, 0.4]]), ("sit", "walk"), "personal", "run-1", abstain=0.65).labels
+    ('walk', None)
     """
 
     probabilities: Floats

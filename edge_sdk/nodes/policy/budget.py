@@ -40,6 +40,9 @@ class TrainingBudget:
         battery_margin, celsius_margin: distances from the limits at which training begins again.
         calm: seconds for which all rules must have been kept before training begins again.
         keep_every: seconds of training after which its progress is saved; what a kill costs at most.
+
+    >>> TrainingBudget(charging=True, hours=("22:00-06:30",)).hours
+    ('22:00-06:30',)
     """
 
     charging: bool = False

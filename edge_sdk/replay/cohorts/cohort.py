@@ -43,6 +43,7 @@ class Cohort:
         values: what is to be predicted, where the samples are in no classes: `classes` has the names of the values, and
             ranges are stated, or those of the data. None: they are in classes.
         unit: of these values, as somebody has stated it; "": nobody has.
+        chooses: each device has samples to make choices on, unless the options of the data say that there are none.
         notes: what a person should know of how these devices were chosen, a sentence each.
     """
 
@@ -57,6 +58,7 @@ class Cohort:
     notes: tuple[str, ...] = ()
     values: Values | None = None
     unit: str = ""
+    chooses: bool = True
 
     @property
     def devices(self) -> tuple[str, ...]:

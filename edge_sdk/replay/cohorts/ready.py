@@ -78,6 +78,7 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
         public=public,
         values=values,
         unit=how.unit,
+        chooses=all(samples.validation is not None and len(samples.validation) for samples in found.values()),
     )
 
 

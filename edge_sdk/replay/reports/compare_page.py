@@ -7,12 +7,12 @@ from html import escape
 from typing import Any
 
 from edge_sdk.replay.comparison import FinishedRun, against_of, compare_runs, verdict_lines
+from edge_sdk.replay.over_seeds import device_means, paired
 from edge_sdk.replay.reports import charts, rows, sections, seeds_page
 from edge_sdk.replay.reports.page import KINDS, wrap
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.tables import METRICS, TITLES, interval, with_spread
 from edge_sdk.replay.scores import POOLED, REFERENCES, members
-from edge_sdk.replay.seeds import device_means, paired
 
 COLOUR_COUNT = 6
 SHARED = (*REFERENCES, POOLED)

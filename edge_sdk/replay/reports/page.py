@@ -34,6 +34,7 @@ h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .4rem}p.lead{col
 figure{margin:0}svg{width:100%;height:auto}.rows svg{max-width:640px}.plot svg{max-width:720px}.zero{stroke:var(--soft)}
 svg text{font-size:13px;fill:var(--soft)}.grid{stroke:var(--rule)}
 .legend{margin:.2rem 0;font-size:.85rem;color:var(--soft)}
+.legend span{white-space:nowrap}
 .legend i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 .9em}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.92rem}
 th,td{text-align:right;padding:.28rem .6rem;border-bottom:1px solid var(--rule)}th{color:var(--soft);font-weight:500}

@@ -20,8 +20,10 @@ NONE = "var(--rule)"
 """Colour of what has no label."""
 COLUMNS = 850
 """Pixels of a line of time."""
-STEPS = (1 / 60, 5 / 60, 0.25, 1, 2, 6, 12, 24, 48, 168, 720, 2160, 8760)
-"""Hours between marks."""
+STEPS = (1, 2, 5, 10, 15, 30, 60, 168, 720, 2160, 8760)
+"""Hours, or minutes, between marks."""
+SHORT = 3 * 3600
+"""Seconds below which marks are minutes."""
 
 
 def make_check_page(name: str, found: Checked) -> str:
@@ -51,20 +53,21 @@ def timeline(traces: Sequence[Trace]) -> str:
     rows = [device_row(trace, n, longest, colours) for n, trace in enumerate(traces)]
     height = ROW * len(traces) + 24
     box = f"viewBox='0 0 {WIDTH} {height}' role='img' aria-label='when each device recorded'"
-    keys = [f"<span><i style='background:{colours[name]}'></i>{escape(name)}</span>" for name in classes]
-    keys.append(f"<span><i style='background:{NONE}'></i>no label</span>")
+    keys = [f"<span><i style='background:{colours[name]}'></i>{escape(name)}</span> " for name in classes]
+    keys.append(f"<span><i style='background:{NONE}'></i>no label</span> ")
     again = "; colours repeat, a pointer on a piece tells its label" if len(classes) > len(COLOURS) else ""
-    lead = f"<p class='lead'>Hours from each device's first sample{again}.</p>"
-    marks = hour_marks(longest / 3600, height)
+    unit, seconds = ("Hours", 3600) if longest >= SHORT else ("Minutes", 60)
+    lead = f"<p class='lead'>{unit} from each device's first sample{again}.</p>"
+    marks = time_marks(longest / seconds, height)
     return f"{lead}<figure><p class='legend'>{''.join(keys)}</p><svg {box}>{''.join([*marks, *rows])}</svg></figure>"
 
 
-def hour_marks(hours: float, height: int) -> list[str]:
-    """Lines of the grid, with their hours below."""
-    step = next((step for step in STEPS if hours / step <= 10), STEPS[-1])
+def time_marks(length: float, height: int) -> list[str]:
+    """Lines of the grid, with their hours or minutes below."""
+    step = next((step for step in STEPS if length / step <= 10), STEPS[-1])
     marks = []
-    for n in range(int(hours / step) + 1):
-        at = LEFT + n * step / hours * COLUMNS
+    for n in range(int(length / step) + 1):
+        at = LEFT + n * step / length * COLUMNS
         marks.append(f"<line x1='{at:.1f}' x2='{at:.1f}' y1='0' y2='{height - 20}' class='grid'/>")
         marks.append(f"<text x='{at:.1f}' y='{height - 4}' text-anchor='middle'>{n * step:.3g}</text>")
     return marks

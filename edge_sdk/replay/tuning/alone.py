@@ -14,14 +14,14 @@ from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, look_round
 from edge_sdk.replay.neighbours.told import COMPUTED
 from edge_sdk.replay.reports.verdict import sentence, why_not
 from edge_sdk.replay.scores import ALONE, POOLED, describe_pairs
-from edge_sdk.replay.tuning.memory import Fleet
+from edge_sdk.replay.tuning.memory import TuningFleet
 from edge_sdk.replay.tuning.process import TrialProcess
 from edge_sdk.replay.tuning.tune import Found, Search
 
 WHERE = " on the validation samples by which all was chosen"
 
 
-def look_on_validation(fleet: Fleet, most: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+def look_on_validation(fleet: TuningFleet, most: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
     """The neighbours of a fleet, in the worker: "told", and in "rows" row -> device -> accuracy on validation."""
 
     def parts(name: str) -> Parts:

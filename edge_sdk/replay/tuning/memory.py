@@ -55,7 +55,7 @@ Kernels = Callable[[type], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Fleet:
+class TuningFleet:
     """Everything of a run but its settings, read once for all trials.
 
     Attributes:
@@ -95,7 +95,7 @@ class Judged:
 
 
 # Before all trials ----------------------------------------------------------------------------------------------
-def prepare(job: Replay, kernels: Kernels, say: Say) -> Fleet:
+def prepare(job: Replay, kernels: Kernels, say: Say) -> TuningFleet:
     """Reads the data, and compiles or finds the model.
 
     Args:
@@ -120,7 +120,7 @@ def prepare(job: Replay, kernels: Kernels, say: Say) -> Fleet:
     public = None if files.public is None else read_public(files.public)
     run = with_bundle(replace(run, public="" if public is None else public.sha256), read_bundle(bundles[0]))
     models = {path: load_model(path) for path in bundles}
-    return Fleet(run, tree, files, samples, read_unlabelled(run, files, tree), patients, models, public, kernels)
+    return TuningFleet(run, tree, files, samples, read_unlabelled(run, files, tree), patients, models, public, kernels)
 
 
 def read_unlabelled(run: Run, files: NodeFiles, tree: Mapping[str, tuple[str, ...]]) -> dict[str, Unlabelled]:
@@ -148,7 +148,7 @@ def patients_without_test(table: Mapping[str, Any]) -> Patients:
 
 
 # One trial ------------------------------------------------------------------------------------------------------
-def play(fleet: Fleet, settings: Mapping[str, Any]) -> Judged:
+def play(fleet: TuningFleet, settings: Mapping[str, Any]) -> Judged:
     """Plays a run with these settings, and tells what its devices' models reach on validation samples.
 
     Raises:
@@ -176,7 +176,7 @@ def own_accuracy(found: Mapping[str, float]) -> float:
 class Network(Loopback):
     """All nodes of a run, which forget what has happened; only each device's last scores are kept."""
 
-    def __init__(self, fleet: Fleet, run: Run) -> None:
+    def __init__(self, fleet: TuningFleet, run: Run) -> None:
         envs = make_envs(fleet, run)
         super().__init__(method_of(run), fleet.tree, envs, faults=NetworkFaults(repeat=0.0), root=CLOUD)
         tiers = {CLOUD: "aggregator", **dict.fromkeys(fleet.tree, "hospital")}
@@ -196,14 +196,14 @@ class Network(Loopback):
         self.transcript = type(self.transcript)(time=now)
 
 
-def make_envs(fleet: Fleet, run: Run) -> dict[str, NodeEnv]:
+def make_envs(fleet: TuningFleet, run: Run) -> dict[str, NodeEnv]:
     """Node -> what it is given."""
     found = {CLOUD: aggregator_env(fleet, run)}
     found |= {hospital: hospital_env(fleet, run, hospital) for hospital in fleet.tree}
     return found | {name: device_env(fleet, run, name) for devices in fleet.tree.values() for name in devices}
 
 
-def aggregator_env(fleet: Fleet, run: Run) -> NodeEnv:
+def aggregator_env(fleet: TuningFleet, run: Run) -> NodeEnv:
     path, sizes = fleet.files.bundles[next(iter(fleet.tree))], {h: len(d) for h, d in fleet.tree.items()}
     parts = AggregatorParts(
         run=run,
@@ -216,7 +216,7 @@ def aggregator_env(fleet: Fleet, run: Run) -> NodeEnv:
     return make_env(run, fleet.models[path].layout, fleet.models[path].theta0, sizes=sizes, **given)
 
 
-def hospital_env(fleet: Fleet, run: Run, name: str) -> NodeEnv:
+def hospital_env(fleet: TuningFleet, run: Run, name: str) -> NodeEnv:
     model, own = fleet.models[fleet.files.bundles[name]], tuple(fleet.files.companions.get(name, ()))
     patients = fleet.patients.get(name)
     own_model = None if patients is None else split_model(model)
@@ -225,7 +225,7 @@ def hospital_env(fleet: Fleet, run: Run, name: str) -> NodeEnv:
     return make_env(run, model.layout, model.theta0, sizes=dict.fromkeys(fleet.tree[name], 1), **given)
 
 
-def device_env(fleet: Fleet, run: Run, name: str) -> NodeEnv:
+def device_env(fleet: TuningFleet, run: Run, name: str) -> NodeEnv:
     model, whose = fleet.models[fleet.files.bundles[name]], f"device {name}"
     (train, validation), loose = fleet.samples[name], fleet.unlabelled.get(name)
     parts = DeviceParts(

@@ -22,7 +22,7 @@ from typing import Any
 
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.tuning.memory import Fleet, Kernels, own_accuracy, play, prepare
+from edge_sdk.replay.tuning.memory import Kernels, TuningFleet, own_accuracy, play, prepare
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 LOOK = "--neighbours"
@@ -68,7 +68,7 @@ def reply(**found: Any) -> None:
     print(json.dumps(found), flush=True)
 
 
-def play_trial(fleet: Fleet, settings: Mapping[str, Any]) -> dict[str, Any]:
+def play_trial(fleet: TuningFleet, settings: Mapping[str, Any]) -> dict[str, Any]:
     """One trial. Whatever goes wrong in it is its result: other settings may be better."""
     began = time.monotonic()
     try:

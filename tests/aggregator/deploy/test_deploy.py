@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -146,3 +147,20 @@ def test_each_figure_of_the_dashboard_is_there(browse: Any, service: Any) -> Non
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
     for line in answer.text.splitlines():
         assert re.fullmatch(r'# TYPE \w+ (gauge|counter)|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [-+.\de]+', line), line
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [({}, 1), ({"TORCH_INDEX": "https://index.example/cpu"}, 0), ({"TORCH": "gpu"}, 0)],
+    ids=["nothing", "an index", "gpu"],
+)
+def test_the_image_is_for_cpus_unless_somebody_says_otherwise(given: dict[str, str], answer: int) -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    environment = {"PATH": os.environ["PATH"], "TORCH": "cpu", **given}
+    [check] = re.findall(r"^RUN (\[ .*\|\| \{ .*)$", text, re.MULTILINE)
+    assert subprocess.run(["sh", "-c", check], env=environment, check=False).returncode == answer
+    [install] = re.findall(r"^RUN \S+pip (install .* 'torch.*)$", text, re.MULTILINE)
+    said = subprocess.run(["sh", "-c", f"echo {install}"], env=environment, capture_output=True, text=True, check=True)
+    assert ("--index-url https://index.example/cpu" in said.stdout) == ("TORCH_INDEX" in given)
+    [proof] = re.findall(r'^RUN .*python -c "(.*torch.version.cuda is None.*)"$', text, re.MULTILINE)
+    assert text.index(check) < text.index(install) < text.index(proof) < text.index("COPY pyproject.toml")

@@ -54,7 +54,7 @@ def copy_sources(into: Path) -> None:
 
 def install(sources: Path, place: Path) -> Path:
     """Does the image's steps of installation; returns the folder of programs. Packages of others are this machine's."""
-    [command] = [rest for word, rest in read_steps() if word == "RUN" and "pip install" in rest]
+    [_, command] = [rest for word, rest in read_steps() if word == "RUN" and "pip install" in rest]  # after torch
     words = shlex.split(command)
     assert words[:2] == ["/opt/auscult/bin/pip", "install"] and words[-1].startswith(".[")
     venv.create(place, with_pip=True)
@@ -118,7 +118,7 @@ def test_the_steps_of_the_image_make_a_service_that_is_healthy(tmp_path: Path) -
 def test_everything_that_the_image_installs_is_declared() -> None:
     """Each extra leads to others that there are, and the service's are among them."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    [command] = [rest for word, rest in read_steps() if word == "RUN" and "pip install" in rest]
+    [_, command] = [rest for word, rest in read_steps() if word == "RUN" and "pip install" in rest]  # after torch
     [wanted] = re.findall(r"\.\[([\w,]+)\]", command)
     reached, left = set(), set(wanted.split(","))
     while left:

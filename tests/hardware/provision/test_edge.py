@@ -60,7 +60,7 @@ def test_it_is_what_the_project_says(edge: Installed) -> None:
 
 def test_making_it_leaves_nothing_behind(edge: Installed) -> None:
     """A folder `build` here would be part of the next wheel, and what was removed since then with it."""
-    assert {path.name for path in SOURCE.iterdir()} == {"LICENSE", "pyproject.toml", "setup.py"}
+    assert {path.name for path in SOURCE.iterdir()} == {"LICENSE", "README.md", "pyproject.toml", "setup.py"}
     assert not [*edge.site.glob("edge_sdk/**/provision")]
 
 

@@ -97,7 +97,7 @@ def test_assignments_of_the_command_line() -> None:
         ({"durability": "some"}, "durability = 'some', expected normal or full"),
         ({"keepalive": 0}, "keepalive = 0"),
         ({"largest_chunk": 10}, "largest_chunk = 10"),
-        ({"largest_chunk": 16383}, "at least 16384 bytes"),  # peers refuse smaller ones, so nothing large would arrive
+        ({"largest_chunk": 4095}, "at least 4096 bytes"),  # peers refuse smaller ones, so nothing large would arrive
         ({"certificate": "a.crt"}, "a certificate needs its key"),
         ({"metrics_port": 70000}, "metrics_port = 70000"),
     ],

@@ -13,6 +13,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.device.device import Device
+from tests.delivery.fleet import eventually
 from tests.model.bundle_files import repacked
 
 WRIST = Path(__file__).parents[3] / "models" / "shipped" / "wrist.bundle"
@@ -116,3 +117,10 @@ def test_a_function_reads_them_in_a_run_that_wants_them(device: Device) -> None:
 def test_unlabelled_samples_of_another_shape_are_refused(device: Device) -> None:
     with pytest.raises(UsageError, match=r"unlabelled: samples of shape \(3, 8\), the bundle's input is \(3, 64\)"):
         device.train_on(samples(), unlabelled=Unlabelled(X[:2, :, :8].copy(), np.zeros(2, np.int64)))
+
+
+def test_a_device_says_what_is_wrong_with_its_broker(device: Device) -> None:
+    device.train_on(samples())
+    with device:
+        why = eventually(device.why)
+    assert why.startswith("its broker: ") and "refused" in why

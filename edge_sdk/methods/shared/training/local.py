@@ -210,7 +210,7 @@ def descend(
         Mean of the batches' losses, before their steps; None without any.
     """
     many = getattr(grad_fn, "descend", None)
-    if many is not None and prox is None:  # a simulation's clients: all steps in one call (simulate/training/epochs.py)
+    if many is not None and prox is None:  # clients of a simulation: all steps at once (simulation/training/epochs.py)
         return mean_loss(many(v, list(steps), eta, damp, pull, base))
     spare, at = np.empty_like(v), v if base is None else np.empty_like(v)
     push = None if pull is None else eta * pull

@@ -79,6 +79,10 @@ def list_asked(service: Any, id: str, folder: Path) -> Asked:
     sha256 = add_model(service)
     token = service.desk.make_token("test", "north", "", 1.0, False)
     ask(service, folder, "w-1", token)
+    for name, role in (("ada", "admin"), ("eve", "viewer")):
+        service.people.add(name, role, "correct horse battery", "test")
+    service.people.make_key("token", "leaked", "viewer", 30.0, "test", ["runs"])
+    [leaked] = [row["id"] for row in service.people.list_tokens() if row["name"] == "leaked"]
     return [
         ("get", "/status", "/status", None, 200),
         ("get", "/runs", "/runs", None, 200),
@@ -122,6 +126,14 @@ def list_asked(service: Any, id: str, folder: Path) -> Asked:
         ("post", "/enrolment/{name}/{action}", "/enrolment/w-1/approve", {}, 409),
         ("post", "/enrolment/{name}/{action}", "/enrolment/w-1/replace", {}, 200),
         ("get", "/enrolment", "/enrolment", None, 200),
+        ("get", "/audit", "/audit?limit=20&q=token", None, 200),
+        ("get", "/audit", "/audit?after=-1", None, 422),
+        ("get", "/people", "/people", None, 200),
+        ("post", "/people/{name}/remove", "/people/eve/remove", {}, 200),
+        ("post", "/people/{name}/remove", "/people/eve/remove", {}, 404),
+        ("get", "/tokens", "/tokens", None, 200),
+        ("post", "/tokens/{id}/revoke", f"/tokens/{leaked}/revoke", {}, 200),
+        ("post", "/tokens/{id}/revoke", f"/tokens/{leaked}/revoke", {}, 404),
     ]
 
 
@@ -155,6 +167,18 @@ def test_real_answers_are_as_the_document_says(robot: Any, service: Any, tmp_pat
     asked |= ask_for_all(robot, [("post", "/models/{sha256}/approve", f"/models/{other['sha256']}/approve", {}, 200)])
     every = {(m.lower(), r.path) for r in list_routes(robot.app) for m in r.methods - {"HEAD"}}
     assert every - asked == set()
+
+
+def test_what_a_body_may_be_is_as_it_is_taken(robot: Any) -> None:
+    """No key that the document does not name is taken, and no body where each part has a default."""
+    document = robot.get("/api/openapi.json").json()
+    [asked] = document["paths"]["/api/v1/runs"]["post"]["requestBody"]["content"].values()
+    assert asked["schema"]["additionalProperties"] is False
+    assert document["paths"]["/api/v1/runs"]["post"]["requestBody"]["required"] is False
+    assert document["paths"]["/api/v1/models"]["post"]["requestBody"]["required"] is True
+    assert robot.post("/api/v1/runs", json={"": 1}).status_code == 422 and robot.post("/api/v1/runs").status_code == 201
+    answer = robot.request("TRACE", "/api/v1/runs/a/stop")
+    assert answer.status_code == 405 and answer.headers["allow"] == "POST"
 
 
 def test_faults_are_found() -> None:

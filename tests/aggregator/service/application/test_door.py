@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from argon2.exceptions import VerificationError
 
-from aggregator.service.administration.accounts import ADMIN, TOKEN, TRIES, SignInError
+from aggregator.service.administration.accounts import ADMIN, TOKEN, SignInError
 from aggregator.service.administration.settings_file import FleetFile
+from aggregator.service.administration.wrong_passwords import TRIES, TRIES_OF_ALL
 from aggregator.service.application.guard import HEADERS, LARGEST_FORM
 from aggregator.service.application.password_checks import AT_ONCE, WAITING
 from aggregator.service.database.database import keys
@@ -140,11 +141,61 @@ def test_guesses_under_ever_new_names_fill_no_memory(service: Any, monkeypatch: 
         raise VerificationError
 
     monkeypatch.setattr(type(service.people.hasher), "verify", verify)
-    monkeypatch.setattr("aggregator.service.administration.accounts.MOST_NAMES", 50)
+    monkeypatch.setattr("aggregator.service.administration.wrong_passwords.MOST_COUNTED", 50)
     for name in [*map(str, range(200)), "x" * 200_000, "\0"]:
         with pytest.raises(SignInError):
             service.people.sign_in(name, "guessed")
-    assert len(service.people.wrong) == 50 and max(map(len, service.people.wrong)) < 65
+    kept = service.people.wrong.tries
+    assert len(kept) == 50 and max(len(name) for name, _ in kept) < 65
+
+
+def guess(service: Any, name: str, address: str, count: int) -> None:
+    for _ in range(count):
+        with pytest.raises(SignInError, match="do not go together"):
+            service.people.sign_in(name, "guessed", address)
+
+
+def test_a_stranger_keeps_nobody_out(service: Any) -> None:
+    """Five guesses make the stranger wait; the one who has the name signs in from elsewhere meanwhile."""
+    service.people.add("ada", "admin", PASSWORD, "test")
+    for address, neighbour in (("192.0.2.7", "192.0.2.8"), ("2001:db8::7", "2001:db8:0:1::7")):
+        guess(service, "ada", address, TRIES)
+        with pytest.raises(SignInError, match="too many"):
+            service.people.sign_in("ada", PASSWORD, address)
+        assert service.people.sign_in("ada", PASSWORD, neighbour)
+    with pytest.raises(SignInError, match="too many"):
+        service.people.sign_in("ada", PASSWORD, "2001:db8::8")  # another address of the same machine
+
+
+def test_a_crowd_of_strangers_keeps_nobody_out_who_was_here_before(service: Any) -> None:
+    service.people.add("ada", "admin", PASSWORD, "test")
+    service.people.add("eve", "viewer", PASSWORD, "test")
+    _, proof = service.people.sign_in("ada", PASSWORD, "192.0.2.1")
+    _, other = service.people.sign_in("eve", PASSWORD, "192.0.2.2")
+    for i in range(TRIES_OF_ALL // TRIES):
+        guess(service, "ada", f"198.51.100.{i}", TRIES)
+    for wrong in ("", other, "made up"):
+        with pytest.raises(SignInError, match="too many"):
+            service.people.sign_in("ada", PASSWORD, "203.0.113.1", wrong)
+    assert service.people.sign_in("ada", PASSWORD, "203.0.113.1", proof)[1] == proof
+    for _ in range(TRIES):
+        with pytest.raises(SignInError, match="do not go together"):
+            service.people.sign_in("ada", "guessed", "203.0.113.1", proof)
+    with pytest.raises(SignInError, match="too many"):
+        service.people.sign_in("ada", PASSWORD, "203.0.113.1", proof)  # a stolen proof has five tries, too
+
+
+def test_the_proof_of_a_browser_opens_nothing(browse: Any, service: Any) -> None:
+    service.people.add("ada", "admin", PASSWORD, "test")
+    browser = browse()
+    answer = browser.post("/sign-in", data={"name": "ada", "password": PASSWORD})
+    proof = next(c for c in answer.headers.get_list("set-cookie") if c.startswith("auscult-browser="))
+    value = proof.split(";")[0].partition("=")[2]
+    assert "HttpOnly" in proof and "SameSite=strict" in proof
+    browser.cookies.clear()
+    browser.cookies.set("auscult-session", value)
+    assert browser.get("/").status_code == 303
+    assert browser.get("/api/v1/runs", headers={"authorization": f"Bearer {value}"}).status_code == 401
 
 
 def test_a_session_is_for_this_site_alone_and_ends(browse: Any, service: Any) -> None:

@@ -140,22 +140,23 @@ def test_lists_of_the_api_are_paged(browse: Any, service: Any) -> None:
             assert browser.get(f"/api/v1/{path}?{wrong}").status_code == 422, (path, wrong)
 
 
+ETA = 'name="settings.eta_l" value="0.1"'
+
+
 def test_a_run_is_queued_by_a_form_and_cloned(browse: Any, service: Any) -> None:
     browser = browse("operator")
     form = {
         "csrf": secret_in(browser.get("/runs/new").text),
         "method": "fedavg",
         "rounds": "7",
-        "settings": "eta_l = 0.1",
+        "settings.eta_l": "0.1",
     }
     form |= {"preset": "recommended", "hospitals": "north", "id": "mine"}
     assert browser.post("/runs", data=form).headers["location"] == "/runs/mine"
     again = browser.post("/runs", data=form)
-    assert (
-        again.status_code == 422 and "there is a run of that name already" in again.text and "eta_l = 0.1" in again.text
-    )
+    assert again.status_code == 422 and "there is a run of that name already" in again.text and ETA in again.text
     clone = browser.get("/runs/new?from=mine").text
-    assert "eta_l = 0.1" in clone and 'value="7"' in clone
+    assert ETA in clone and 'value="7"' in clone
 
 
 def test_a_run_that_begins_every_night_is_made_by_the_form_and_removed(browse: Any, service: Any) -> None:

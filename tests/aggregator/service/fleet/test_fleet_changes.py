@@ -32,7 +32,7 @@ class Hospital:
         self.node: Any = SimpleNamespace(
             name="north",
             parent="cloud",
-            publisher=SimpleNamespace(above=SimpleNamespace(connection=connection, up=True)),
+            publisher=SimpleNamespace(above=SimpleNamespace(connection=connection, up=True), list_limits=list),
             counters={},
             waiting_log=SimpleNamespace(what="", gauges=lambda now: {"waiting_seconds": 0.0}),
             dispatcher=SimpleNamespace(roster=None, strangers={}, heard_at=dict.fromkeys(self.here, 5.0)),

@@ -38,7 +38,7 @@ def test_a_service_is_backed_up_while_it_works_and_put_back(service: Any, tmp_pa
     id = fill(service)
     epoch = put_store(service, "mine")
     service.people.add("ada", "operator", PASSWORD, "test")
-    session = service.people.sign_in("ada", PASSWORD)
+    session, _ = service.people.sign_in("ada", PASSWORD)
     token = service.people.make_key(TOKEN, "robot", "viewer", 60.0, "test")
     done = threading.Event()
 

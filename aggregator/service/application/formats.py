@@ -1,0 +1,71 @@
+"""Figures, sizes and times as people read them, in pages and in the answers of commands."""
+
+from __future__ import annotations
+
+import time
+
+DAY = 86400.0  # seconds
+NONE = "\N{EN DASH}"
+"""What stands where there is no figure."""
+
+
+def percent(share: float | None) -> str:
+    return NONE if share is None else f"{100 * share:.1f} %"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    return NONE if value is None else f"{value:.{digits}g}"
+
+
+def count(value: int | None) -> str:
+    """A whole number for people, with thousands apart."""
+    return NONE if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def size(count: float | None) -> str:
+    """Bytes for people, e.g. 1.2 MB."""
+    if count is None:
+        return NONE
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("GB ends the loop")
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds for people, e.g. 4 min."""
+    if seconds is None:
+        return NONE
+    for limit, unit, digits in ((1.0, 1.0, "s"), (100.0, 1.0, "s"), (5400.0, 60.0, "min"), (2 * DAY, 3600.0, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.2f} {digits}" if limit == 1.0 else f"{seconds / unit:.0f} {digits}"
+    return f"{seconds / DAY:.0f} days"
+
+
+def ago(at: float | None) -> str:
+    """The time since a moment, for people; "never" where there was none."""
+    return duration(max(0.0, time.time() - at)) if at else "never"
+
+
+def when(at: float | None) -> str:
+    """A moment, in the time zone of the service, which is named."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at)) if at else NONE
+
+
+def name_zone() -> str:
+    """The time zone of the service, such as "CET, UTC+01:00"."""
+    now = time.localtime()
+    hours, minutes = divmod(abs(now.tm_gmtoff) // 60, 60)
+    return f"{now.tm_zone}, UTC{'-' if now.tm_gmtoff < 0 else '+'}{hours:02}:{minutes:02}"
+
+
+FILTERS = {
+    "percent": percent,
+    "number": number,
+    "count": count,
+    "size": size,
+    "duration": duration,
+    "ago": ago,
+    "when": when,
+}

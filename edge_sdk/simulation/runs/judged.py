@@ -1,0 +1,108 @@
+"""What clients that judge models leave behind: for each an object such as a device in the field writes at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra.classification import confusion
+from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.methods.shared.evaluation.evaluation import Scores
+from edge_sdk.methods.shared.evaluation.reports import Models, sums_on_test, sums_on_validation
+from edge_sdk.model.model import Model
+from edge_sdk.model.split_model import SplitModel
+from edge_sdk.nodes.daemon.device_service import compute_accuracies, measure_density
+from edge_sdk.nodes.kernels.own_windows import features_of
+from edge_sdk.nodes.models.kept_models import KeptModels, save
+from edge_sdk.nodes.models.working_model import ENSEMBLE
+from edge_sdk.simulation.clients.clients import Worked
+from edge_sdk.simulation.clients.population import ClientData, Part
+from edge_sdk.simulation.runs.node_envs import Envs
+
+Written = dict[str, Any]
+
+
+class Judges:
+    """What the judging clients of one rank have said last, by name.
+
+    Args:
+        models: folder for their models; None: these are not kept.
+    """
+
+    def __init__(self, envs: Envs, models: Path | None = None) -> None:
+        self.envs, self.models = envs, models
+        self.written: dict[str, Written] = {}
+
+    def note(self, name: str, hospital: str, worked: Worked) -> None:
+        """Takes what a client has told its application, if that are its last scores and models."""
+        if not worked.told:
+            return
+        scores = next((m for m in worked.told if isinstance(m, Scores)), None)
+        models = next((m for m in worked.told if isinstance(m, Models)), None)
+        if scores is not None and models is not None:
+            self.written[name] = self.describe(name, hospital, scores.sums, models)
+            if self.models is not None:
+                self.keep(self.models / f"{name}.npz", name, models)
+
+    def keep(self, path: Path, name: str, found: Models) -> None:
+        """Writes a client's models as its device would keep them."""
+        bundle = self.envs.model(name, "device").sha256
+        classes = self.envs.prepared.run.classes
+        save(path, KeptModels(found.models, {}, True, found.ensemble, classes, bundle))
+
+    def describe(self, name: str, hospital: str, sums: Mapping[str, float], found: Models) -> Written:
+        """The object that `nodes.device_service` writes, as far as it makes sense here."""
+        data, classes = self.envs.prepared.population.data(name), self.envs.prepared.run.classes
+        apart = data.validation is not None
+        codes, counts = np.unique(data.train[1], return_counts=True)
+        return {
+            "device": name,
+            "hospital": hospital,
+            "samples": len(data.train[1]),
+            "validation": None if data.validation is None else len(data.validation[1]),
+            "held_out": len(data.held_out[1]),
+            "classes": len(codes),
+            "labels": {classes[c]: int(n) for c, n in zip(codes, counts, strict=True)},
+            "accuracy": compute_accuracies(sums_on_test(sums) if apart else sums),
+            "validation_accuracy": compute_accuracies(sums_on_validation(sums)) if apart else {},
+            "confusion": self.confusions(name, data, found),
+            "alone": [],
+            "density": measure_density(found.models),
+        }
+
+    def confusions(self, name: str, data: ClientData, found: Models) -> dict[str, dict[str, Any]]:
+        """Part -> model -> confusion matrix."""
+        model, count = self.envs.model(name, "device"), len(self.envs.prepared.run.classes)
+        if not model.classes or isinstance(model, SplitModel):
+            return {}
+        parts = {"test": data.held_out, "validation": data.validation}
+        return {
+            part: {which: matrix(model, found, which, samples, count) for which in found.models}
+            for part, samples in parts.items()
+            if samples is not None and len(samples[1])
+        }
+
+
+def matrix(model: Model, found: Models, which: str, samples: Part, classes: int) -> list[list[int]]:
+    """Entry [i][j]: samples of class i that a model takes for j."""
+    guessed = predicted(model, found.models, found.ensemble if which in ENSEMBLE else None, which, samples[0], classes)
+    return np.asarray(confusion(samples[1], guessed, classes)).tolist()  # type: ignore[no-any-return]
+
+
+def predicted(
+    model: Model, models: Mapping[str, Vector], ensemble: Ensemble | None, which: str, x: npt.NDArray[Any], classes: int
+) -> npt.NDArray[np.int64]:
+    """Classes (N,) that a device would predict with a model; see `nodes.device.Device.log_probabilities`."""
+    own = model.predict(models[which], x)[:, :classes]
+    if ensemble is not None and which == "local":
+        own = log_probabilities(own, ensemble.classes)
+    elif ensemble is not None:
+        own = combined(
+            ensemble, own, lambda: model.predict(models["local"], x)[:, :classes], lambda: features_of(model.samples(x))
+        )
+    return np.asarray(own.argmax(1), np.int64)

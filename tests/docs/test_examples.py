@@ -1,0 +1,92 @@
+"""The examples of docs/ as they stand there, with fewer rounds, seeds and methods."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_sdk.replay.bundles import find_cache
+
+pytest.importorskip("torch", reason="networks are compiled")
+pytest.importorskip("cloudpickle", reason="a method of one's own goes to a process of its own")
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+SHORTER = {
+    r"rounds=\d+(?!.*neighbours)": "rounds=2, neighbours=0",
+    r"rounds=\d+": "rounds=2",
+    r"simulate\(data\)": "simulate(data, rounds=2, neighbours=0)",
+    r"seeds=\d+": "seeds=2",
+    r"in \(1000, 100, 10\)": "in (10,)",
+    r"devices=6, minutes=6": "devices=3, minutes=3",
+    r"(?s)OTHERS = \[.*?\]": 'OTHERS = ["ditto"]',
+    r'\("fedavg", "ditto", "fedslr"\)': '("fedavg", "ditto")',
+}
+SAYS = {
+    "ten_lines": r"personalised +\d+\.\d%",
+    "own_network": r"my network +fedavg +1 +personalised",
+    "own_method": r"ditto +\+0\.0 points \[\+0\.0, \+0\.0\] against mine",
+    "from_traces": r"report recommended/report\.html",
+    "study": r"\\bottomrule",
+    "epsilon": r"epsilon 10 +[+-]\d+\.\d points",
+    "device_app": r"predicted \w+ 0\.\d+ by the model initial\nlabelled [1-9]\d* windows as \w+",
+}
+"""Example -> what it must print. Ditto written again is Ditto to the bit where the settings are those recommended."""
+LEAVES = {
+    "from_traces": ("comparison.html", "recommended/report.html"),
+    "study": ("table.tex", "figures.html", "study/ditto/result.json"),
+}
+
+
+def shortened(text: str) -> str:
+    for old, new in SHORTER.items():
+        text = re.sub(old, new, text)
+    return text
+
+
+LONG = ("own_network", "from_traces", "epsilon", "study")
+
+
+def marked(path: Path) -> Any:
+    return pytest.param(path, id=path.stem, marks=pytest.mark.long if path.stem in LONG else ())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache without results of before; compiled networks are those of all tests."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "auscult").mkdir()
+    find_cache().mkdir(parents=True, exist_ok=True)
+    (folder / "auscult" / "bundles").symlink_to(find_cache())
+    return folder
+
+
+@pytest.mark.parametrize("example", [marked(path) for path in EXAMPLES])
+def test_an_example_runs(example: Path, tmp_path: Path, home: Path) -> None:
+    script = tmp_path / example.name
+    script.write_text(shortened(example.read_text()))
+    own = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    own |= {"XDG_CACHE_HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", script], cwd=tmp_path, env=own, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(SAYS[example.stem], done.stdout), done.stdout
+    assert all((tmp_path / name).is_file() for name in LEAVES.get(example.stem, ()))
+
+
+def test_ten_lines_are_ten() -> None:
+    """What a user types beside his own data."""
+    lines = (ROOT / "docs" / "examples" / "ten_lines.py").read_text().partition("people = ")[2].splitlines()
+    assert len(lines) <= 10
+
+
+def test_ditto_takes_less_than_thirty_lines() -> None:
+    text = (ROOT / "docs" / "examples" / "own_method.py").read_text()
+    method = text[text.index("def local") : text.index("data = ")]
+    assert len(method.splitlines()) <= 30

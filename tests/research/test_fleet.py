@@ -1,0 +1,120 @@
+"""Fleets of what people have: which samples are held out, labels, tables, recordings, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import edge_sdk as auscult
+from edge_sdk.data.samples import read_samples
+from edge_sdk.replay.cohorts.form import form_cohort
+from edge_sdk.research.parts import split_rows
+
+X, Y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+
+
+def stored(fleet, name):
+    from pathlib import Path
+
+    return read_samples(Path(fleet.data) / f"{name}.npz")
+
+
+def test_the_last_of_each_class_are_held_out_and_those_before_are_for_choices():
+    found = stored(auscult.Fleet.from_arrays({"ann": (X, Y)}), "ann")
+    assert found.train.x.dtype == np.float32
+    assert found.held_out.x[:, 0].tolist() == [32, 34, 36, 38]
+    assert found.validation.x[:, 0].tolist() == [24, 26, 28, 30]
+    assert found.train.x[:, 0].tolist() == list(range(0, 24, 2))
+    assert found.train.labels[:3] == ("0", "1", "0")
+
+
+def test_a_split_of_ones_own_stays():
+    found = stored(auscult.Fleet.from_arrays({"ann": (X[:15], Y[:15], X[15:], Y[15:])}, validation=0), "ann")
+    assert found.held_out.x.tolist() == X[15:].tolist() and found.validation is None and len(found.train) == 15
+
+
+@pytest.mark.parametrize("validation", [0, 0.2])
+def test_a_cohort_knows_whether_there_are_samples_to_choose_by(validation):
+    fleet = auscult.Fleet.from_arrays({"ann": (X, Y)}, validation=validation)
+    assert form_cohort(fleet.data, 3, 0, fleet.options).chooses == (validation > 0)
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+def test_all_parts_have_their_share_of_every_class(count):
+    labels = ["a"] * count + ["b"] * 30
+    train, test, chosen = split_rows(labels, 0.2, 0.2)
+    assert sorted([*train, *test, *chosen]) == list(range(count + 30))
+    sizes = [sum(labels[i] == "a" for i in part) for part in (train, test, chosen)]
+    assert sizes[0] >= 1 and sizes[1] >= (count > 1) and sizes[2] >= (count > 2)
+
+
+def test_numbers_keep_their_order_as_classes():
+    y = np.arange(24) % 12
+    assert {*stored(auscult.Fleet.from_arrays({"ann": (np.ones((24, 3)), y)}), "ann").train.labels} >= {"02", "10"}
+
+
+def test_the_same_arrays_are_the_same_folder():
+    assert auscult.Fleet.from_arrays({"a": (X, Y)}).data == auscult.Fleet.from_arrays({"a": (X.copy(), Y)}).data
+    assert auscult.Fleet.from_arrays({"a": (X, Y)}).data != auscult.Fleet.from_arrays({"a": (X, 1 - Y)}).data
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ({}, "no device; expected"),
+        ({"ann": (X, Y, X)}, r"device ann: expected \(x, y\) or"),
+        ({"ann": (X, Y[:3])}, "device ann: 20 samples and 3 labels"),
+        ({"ann": (X[:0], Y[:0])}, "device ann: no samples; leave it out"),
+        ({"ann": (X.ravel(), Y)}, r"device ann: x is float64 \(40,\), expected numbers \(N, \.\.\.\)"),
+        ({"ann": (X.astype(str), Y)}, "device ann: x is <U"),
+        ({"ann": (X, -Y)}, "device ann: y has -1; a class is a whole number, 0 or more, or a text"),
+        ({"ann": (X, Y + 0.5)}, "device ann: y is float64; a class is"),
+        ({"ann": (X, np.eye(20))}, r"device ann: y is of shape \(20, 20\)"),
+        ({"ann": (X, Y), "bob": (X[:, :1], Y)}, r"device bob: a sample is \(1,\), of ann it is \(2,\)"),
+        ({"ann/bob": (X, Y)}, "device name"),
+        ({"ann": (np.full((20, 2), np.nan), Y)}, "not finite"),
+        ({"ann": (X[:1], Y[:1])}, "device ann: nothing is held out of 1 samples"),
+    ],
+)
+def test_arrays_that_cannot_be_used_are_named(devices, words):
+    with pytest.raises(auscult.UsageError, match=words):
+        auscult.Fleet.from_arrays(devices)
+
+
+def test_a_table_of_samples():
+    table = {"subject": ["a"] * 10 + ["b"] * 10, "activity": ["sit", "walk"] * 10, "p": X[:, 0], "q": X[:, 1]}
+    fleet = auscult.Fleet.from_frame(table)
+    assert "2 devices" in repr(fleet) and "2 classes" in repr(fleet)
+    assert stored(fleet, "b").train.x[0].tolist() == [20.0, 21.0]
+
+
+def test_a_table_of_readings_is_cut_into_windows():
+    n = 2000
+    table = {
+        "who": np.repeat(["a", "b"], n),
+        "t": np.tile(np.arange(n) / 32, 2),
+        "ax": np.random.default_rng(0).normal(size=2 * n).round(3),
+        "what": np.tile(np.repeat(["sit", "walk", "sit", "walk"], n // 4), 2),
+    }
+    fleet = auscult.Fleet.from_frame(table, by="who", label="what", time="t", window=32, stride=32)
+    assert repr(fleet) == "Fleet of 2 devices in 2 hospitals, 2 classes, 32 Hz (from a table of readings)"
+    with pytest.raises(auscult.UsageError, match="window is for recordings"):
+        auscult.Fleet.from_frame(table, by="who", label="what", window=32)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [({"by": "patient"}, "no column 'patient'; there are"), ({"label": "p"}, "column 'activity' is <U")],
+)
+def test_columns_that_cannot_be_used_are_named(more, words):
+    table = {"subject": ["a", "b"], "activity": ["sit", "walk"], "p": [1.0, 2.0]}
+    with pytest.raises(auscult.UsageError, match=words):
+        auscult.Fleet.from_frame(table, **more)
+
+
+def test_generated_people_and_a_folder_of_them():
+    fleet = auscult.Fleet.synthetic(devices=2, minutes=2)
+    assert "2 devices" in fleet.summary
+    assert auscult.Fleet.from_traces(fleet.data, window=32).summary == fleet.summary
+    with pytest.raises(auscult.UsageError, match="nowhere is no folder"):
+        auscult.Fleet.from_traces("nowhere")

@@ -1,0 +1,169 @@
+"""What results show: tables, curves, LaTeX, comparisons, files; and the bar on the way there."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import types
+from html.parser import HTMLParser
+
+import pytest
+
+import edge_sdk as auscult
+from edge_sdk.research import frames
+from edge_sdk.research.latex import escaped
+from edge_sdk.research.progress import TerminalBar, line_of, make_bar
+from edge_sdk.research.results import Results
+
+pytest.importorskip("torch", reason="a network is compiled")
+
+
+class Balanced(HTMLParser):
+    """Whether all elements end where they must."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "br", "line", "circle"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in ("line", "circle"):
+            assert self.open.pop() == tag
+
+
+def check_html(text):
+    reader = Balanced()
+    reader.feed(text)
+    assert not reader.open
+    assert "<script" not in text and "http" not in text
+
+
+def test_a_run_says_what_it_has_reached(ditto):
+    text = repr(ditto)
+    assert text.startswith("ditto: 4 devices, 3 rounds, 2 seeds")
+    assert re.search(r"personalised +\d+\.\d%", text)
+    mean = sum(r["accuracy"]["personalised"] for r in ditto.results) / 2
+    assert ditto.accuracy["personalised"] == pytest.approx(mean)
+
+
+def test_a_notebook_shows_a_table_and_curves(ditto, fedavg):
+    html = ditto._repr_html_()
+    check_html(html)
+    assert html.count("<svg") == 2 and "<table>" in html and "personalised" in html
+    assert "body{" not in html  # no rule is for the page around it
+    compared = auscult.compare(ditto, fedavg)._repr_html_()
+    check_html(compared)
+    assert "Against ditto, paired over devices" in compared
+
+
+def test_tables_are_tidy(ditto, monkeypatch):
+    kept = types.SimpleNamespace(DataFrame=list)
+    monkeypatch.setitem(sys.modules, "pandas", kept)
+    rows = ditto.frame()
+    assert {(row["seed"], row["device"]) for row in rows if row["model"] == "personalised"} == {
+        (seed, device) for seed in (0, 1) for device in ditto.devices
+    }
+    one = next(row for row in rows if row["model"] == "personalised")
+    assert one["accuracy"] == ditto.results[0]["devices"][0]["metrics"]["personalised"]["accuracy"]
+    curves = ditto.curves()
+    assert {row["round"] for row in curves if row["model"] == "global"} == {0, 1, 2, 3}
+    assert all(0 <= row["accuracy"] <= 1 for row in curves)
+
+
+def test_without_a_library_for_tables_it_says_which(monkeypatch):
+    monkeypatch.setattr(frames, "importlib", types.SimpleNamespace(import_module=missing))
+    with pytest.raises(auscult.UsageError, match="pip install pandas"):
+        frames.as_frame([])
+
+
+def missing(name):
+    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_latex(ditto, fedavg):
+    table = ditto.latex()
+    assert table.startswith("\\begin{tabular}{lrrr}") and table.endswith("\\end{tabular}")
+    assert re.search(r"personalised & \d+\.\d( \$\\pm\$ \d+\.\d)? & ", table)
+    both = auscult.compare(a_b=ditto, fedavg=fedavg).latex()
+    assert "against a\\_b, points" in both and "fedavg & personalised & $" in both
+    assert escaped("50 % & x_1") == "50 \\% \\& x\\_1"
+
+
+def test_a_comparison_pairs_devices(ditto, fedavg):
+    found = auscult.compare(ditto, fedavg).differences["fedavg"]["personalised"]
+
+    def mean(run):
+        devices = [d["metrics"]["personalised"]["accuracy"] for r in run.results for d in r["devices"]]
+        return sum(devices) / len(devices)
+
+    assert found["devices"] == 4 and found["mean"] == pytest.approx(mean(fedavg) - mean(ditto))
+    assert auscult.compare(ditto, ditto).differences["ditto (2)"]["personalised"]["mean"] == 0.0
+
+
+def test_what_cannot_be_compared_is_named(ditto):
+    with pytest.raises(auscult.UsageError, match="1 result; two or more"):
+        auscult.compare(ditto)
+    with pytest.raises(auscult.UsageError, match="str is no result"):
+        auscult.compare(ditto, "fedavg")
+    others = [{**r, "devices": [{**d, "device": "x" + d["device"]} for d in r["devices"]]} for r in ditto.results]
+    with pytest.raises(auscult.UsageError, match="no device in common"):
+        auscult.compare(ditto, Results("other", others, ditto.directories))
+
+
+def test_what_is_saved_comes_back(ditto, tmp_path):
+    folder = ditto.save(tmp_path / "study")
+    again = auscult.load(folder)
+    assert again.name == "ditto" and again.results == ditto.results and again.seeds == [0, 1]
+    x = pytest.importorskip("numpy").zeros((2, 30), "float32")
+    for seed in (0, 1):
+        ours, theirs = (run.devices_of(seed)["h1-1"].predict(x).probabilities for run in (ditto, again))
+        assert (ours == theirs).all()
+    assert (folder / "report.html").is_file()
+    with pytest.raises(auscult.UsageError, match="is not empty"):
+        ditto.save(folder)
+    with pytest.raises(auscult.UsageError, match="no result"):
+        auscult.load(tmp_path)
+
+
+def test_devices_by_their_names(ditto):
+    with pytest.raises(KeyError, match="no device h1-3; perhaps h1-"):
+        ditto.devices["h1-3"]
+    with pytest.raises(auscult.UsageError, match="no run with seed 5; there are 0, 1"):
+        ditto.devices_of(5)
+    device = ditto.devices["h1-1"]
+    assert {"personal", "global"} <= {*device.models} and repr(device).startswith("device h1-1: ")
+
+
+def test_the_bar_tells_how_far_all_runs_are():
+    assert line_of([(0, 0), (0, 0)]) == "starting"
+    assert line_of([(10, 10), (5, 10)]) == f"[{'#' * 22}{'.' * 8}] 15 of 20 rounds, 1 of 2 runs are over"
+    assert line_of([(3, 10)]) == f"[{'#' * 9}{'.' * 21}] 3 of 10 rounds"
+
+
+def test_a_bar_on_a_terminal_leaves_nothing_behind():
+    file = io.StringIO()
+    bar = TerminalBar(file)
+    bar.show([(1, 2)])
+    bar.show([(1, 2)])
+    bar.close()
+    assert file.getvalue().count("1 of 2") == 1 and file.getvalue().endswith("\r")
+
+
+def test_a_bar_in_a_notebook(monkeypatch):
+    shown = []
+
+    class Handle:
+        def update(self, data, raw):
+            shown.append(data["text/plain"])
+
+    display = types.SimpleNamespace(display=lambda data, raw, display_id: Handle())
+    shell = types.SimpleNamespace(kernel=1)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell, display=display))
+    bar = make_bar()
+    bar.show([(1, 2)])
+    bar.close()
+    assert shown[0].endswith("1 of 2 rounds") and shown[-1] == ""

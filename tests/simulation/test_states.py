@@ -1,0 +1,45 @@
+"""Records of clients on disk: what a checkpoint knows stays as it was until the next one is on the disk."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from edge_sdk.errors import AuscultError
+from edge_sdk.simulation.clients.states import UNIT, ClientStates
+
+SEGMENT = 32 * UNIT
+
+
+def test_any_order_of_writes_checkpoints_and_kills(tmp_path):
+    """Against a dictionary: after a kill every record is as the last checkpoint had it, and no two share a place."""
+    draw = random.Random(4)
+    states, now, saved, places = ClientStates(tmp_path, segment=SEGMENT), {}, {}, {}
+    for _ in range(600):
+        name, what = f"c{draw.randrange(12)}", draw.random()
+        if what < 0.70:
+            now[name] = draw.randbytes(draw.choice([0, 1, UNIT - 1, UNIT, UNIT + 1, 3 * UNIT]))
+            states.write(name, now[name])
+        elif what < 0.78:
+            states.forget(name)
+            now.pop(name, None)
+        elif what < 0.9:
+            states.flush()
+            saved, places = dict(now), dict(states.places)
+            states.settle()
+        else:  # killed: another process opens what is there
+            states.close()
+            states, now = ClientStates(tmp_path, places, segment=SEGMENT), dict(saved)
+        assert {name: states.read(name) for name in states.places} == now
+        taken = sorted((p.segment, p.offset, p.offset + p.room) for p in states.places.values() if p.room)
+        assert all(a[0] < b[0] or a[2] <= b[1] for a, b in pairwise(taken))
+    assert len(list(tmp_path.iterdir())) < 12, "places of before are used again"
+    states.close()
+
+
+def test_a_record_larger_than_a_file_is_refused(tmp_path):
+    states = ClientStates(tmp_path, segment=UNIT)
+    with pytest.raises(AuscultError, match="the state of client c7 has 513 bytes, at most 512"):
+        states.write("c7", bytes(UNIT + 1))
