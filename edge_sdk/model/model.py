@@ -33,7 +33,6 @@ from edge_sdk.model.theta_tensors import ThetaTensors
 from edge_sdk.model.whole_batches import check_step
 
 Random = np.random.Generator
-
 log = logging.getLogger(__name__)
 
 
