@@ -21,6 +21,8 @@ from edge_sdk.errors import UsageError
 Floats = npt.NDArray[np.floating]
 ABSOLUTE, SQUARED, ERROR, MAE = "absolute", "squared", "error", "mae"
 """Sums of values; MAE is one device's mean of |d|, whose sum over devices is for their unweighted mean."""
+MEAN = "mean"
+"""The model that always says the mean of the training targets: what others must beat."""
 LIMITS = 1.96
 """Standard deviations of the limits of agreement (Bland and Altman, 1986): about 95 % of errors lie within."""
 NINETY = 1.645
@@ -58,6 +60,11 @@ def error_sums(y: Floats, predicted: Floats) -> dict[str, float]:
             f"{ERROR}:{k}": float(own.sum()),
         }
     return sums
+
+
+def sum_of(sums: Mapping[str, float]) -> float:
+    """The absolute errors of all values together."""
+    return sum(value for name, value in sums.items() if name.startswith(ABSOLUTE))
 
 
 def errors_of(sums: Mapping[str, float], samples: float, value: int = 0, half: float = 1.0) -> Errors:

@@ -5,14 +5,14 @@ Sums are of `algebra.regression.error_sums`, with "samples" beside them, in halv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra.regression import ABSOLUTE, error_sums
+from edge_sdk.algebra.regression import MEAN, error_sums, sum_of
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.standardising.equations import by_itself, placed
@@ -23,8 +23,8 @@ from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, trai
 Sums = dict[str, float]
 Told = Callable[[int, int], None]
 """Called with the steps that are done, and how many there are."""
-MEAN, LOCAL = "mean", "local"
-"""The mean of the training targets, whatever the input: what a model must beat; a network trained alone."""
+LOCAL = "local"
+"""A network trained alone."""
 
 
 def judge_values(device: Device, run: Run) -> dict[str, dict[str, Sums]]:
@@ -72,11 +72,6 @@ def judge_values_alone(device: Device, run: Run, told: Told) -> dict[str, Sums]:
 def tell_steps(told: Told, before: int, of_each: int, done: int) -> None:
     """Tells progress. `before`: trainings that are over; `of_each`: steps of one."""
     told(before * of_each + done, len(OPTIMISERS) * of_each)
-
-
-def sum_of(sums: Mapping[str, float]) -> float:
-    """The absolute errors of all values together, in halves of their ranges."""
-    return sum(value for name, value in sums.items() if name.startswith(ABSOLUTE))
 
 
 def counted(task: Values, y: Any, outputs: Any) -> Sums:

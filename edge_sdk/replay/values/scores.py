@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.algebra.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation import reports
 from edge_sdk.model.task import Values, write_task
-from edge_sdk.nodes.evaluation.value_errors import MEAN
 from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_TREES, LOCAL, NAMES, POOLED
 from edge_sdk.replay.statistics import bootstrap
 
