@@ -35,9 +35,14 @@ import numpy.typing as npt
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.contract.method import ME, OUT, UP, Movement, NodeEnv, Role, Send, Step
 from edge_sdk.methods.shared.aggregation.guard import is_measurable
+from edge_sdk.methods.shared.membership.changing import remaining
 
 Distances = Callable[[npt.NDArray[np.floating]], npt.NDArray[np.float64]]
 """Rows (children, n) -> their distances (children,) from what a rule makes of them."""
+
+
+MAJORITY = 3
+"""Uploads of which most may be taken for honest: of two, one that is far off would also widen what is usual."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,8 @@ def choosing(inner: Role, movement: Movement, distances: Distances, keep: float)
         return (after_questions(s, sends) if sender == UP else s), sends
 
     def close(env: NodeEnv, s: ChoosingState) -> Step:
-        state, own, (found, widest) = s.inner, dict(s.own), choose_children(env, s, movement, distances, keep)
+        state, own = s.inner, remaining(env, s.own)
+        found, widest = choose_children(env, s, movement, distances, keep)
         for name, vector in found.items():
             state = inner.receive(env, state, name, s.uploads[name])[0]
             own[name] = (*own_at(s, name), OwnAt(s.asked.round, vector))
@@ -130,11 +136,11 @@ def choose_children(
 ) -> tuple[dict[str, Values], float]:
     """Child -> its own vector (k,) from now on, for those that are counted; and the widest movements so far."""
     names = sorted(s.uploads)
-    if not names:
-        return {}, s.widest
     devices = [env.sizes.get(name, 1) for name in names]
     moves = [movement(env, s.asked, s.uploads[name]) for name in names]
     own = [sum((o.vector for o in own_at(s, name)), move[0]) for name, move in zip(names, moves, strict=True)]
+    if len(names) < MAJORITY:
+        return dict(zip(names, own, strict=True)), s.widest
     moved = distances(np.stack([move[1] / n for move, n in zip(moves, devices, strict=True)]))
     apart = distances(np.stack([vector / n for vector, n in zip(own, devices, strict=True)]))
     widest = max(s.widest, float(np.median(moved)))

@@ -189,6 +189,16 @@ def test_a_device_that_was_left_out_is_counted_again_when_the_others_hardly_move
     assert counted[:2] == [20, 21]
 
 
+def test_one_of_two_who_answer_does_not_widen_what_is_usual() -> None:
+    method = robust(FEDDYN, Robust(rule="median"))
+    env = replace(envs_of(method, FEDDYN.settings(), 1)["h0"], me="h0", here=FIVE, sizes=dict.fromkeys(FIVE, 1))
+    s, _ = method.hospital.receive(env, method.hospital.start(env)[0], UP, CountedModel(0, 5, {}, 0, THETA0))
+    for d, length in (("d0", 1.0), ("d4", 40.0)):
+        s, _ = method.hospital.receive(env, s, d, VectorSum(THETA0 + length * WAY, 1.0))
+    s, _ = method.hospital.close(env, s)
+    assert s.inner.tally.heard == ("d0", "d4") and s.widest == 0
+
+
 # What is refused --------------------------------------------------------------------------------------------------
 def test_what_cannot_be_is_refused_with_the_reason() -> None:
     with pytest.raises(UsageError, match="keep = 0: devices move vectors by their uploads"):
