@@ -20,6 +20,9 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from edge_sdk.atomic import write_text
 from edge_sdk.data.samples import Samples
 from edge_sdk.model.model import Model
@@ -28,6 +31,12 @@ from edge_sdk.nodes.models.versions import mark_right
 from edge_sdk.nodes.models.working_model import BEFORE, WorkingModel, initial_model, load_run, read_before
 
 SURE = 2.0
+
+
+def are_worse(right: npt.NDArray[np.bool_], right_before: npt.NDArray[np.bool_]) -> bool:
+    """True if new models are surely worse than those before: which of the same samples (n,) each gets right."""
+    lost, won = int((right_before & ~right).sum()), int((right & ~right_before).sum())
+    return lost - won > SURE * sqrt(lost + won)
 
 
 @dataclass(frozen=True)
@@ -72,8 +81,7 @@ class LastLine:
         if before is None or samples is None or not len(samples) or isinstance(new.model, SplitModel):
             return new
         old, other = mark_right(before, samples), mark_right(new, samples)
-        lost, won = int((old & ~other).sum()), int((other & ~old).sum())
-        if lost - won <= SURE * sqrt(lost + won):
+        if not are_worse(other, old):
             return new
         declined = ModelsDeclined(new.run, before.run, int(other.sum()), int(old.sum()), len(samples))
         words = "%s: the models of run %s are declined: %d of %d own samples are right, %d with those before (%s)"
