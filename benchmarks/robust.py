@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from benchmarks.attacks import ATTACKS, TARGET, attacked, mark, poison_samples
+from benchmarks.attacks import ALONE, ATTACKS, DOORS, TARGET, attacked, mark, poison_samples
 from edge_sdk.algebra.vectors import Layout, Vector, layout_of
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import Method
@@ -149,7 +149,8 @@ def with_rule(method: Method, rule: str, settings: Mapping[str, Any]) -> Method:
     """The method as a service has it with this rule over devices; "bare": without any bound."""
     if rule == BARE:
         return method
-    return evaluated(method if rule == NONE else robust(method, Robust(**{**settings, "rule": rule})))
+    asked = Robust(**{**settings, "rule": rule})
+    return evaluated(method if asked.rule == asked.hospitals == NONE else robust(method, asked))
 
 
 def train(fleet: Fleet, method: Method, attack: str, bad: frozenset[str], options: Options) -> Vector:
@@ -216,7 +217,7 @@ def make_table(found: Mapping[tuple[str, float], Mapping[str, tuple[float, float
     head = f"| attack | bad devices | {' | '.join(rules)} |\n|{'---|' * (2 + len(rules))}"
     lines = []
     for (attack, share), cells in found.items():
-        texts = [f"{a:.1f} ({b:.0f})" if attack == "backdoor" else f"{a:.1f}" for a, b in cells.values()]
+        texts = [f"{a:.1f} ({b:.0f})" if attack in DOORS else f"{a:.1f}" for a, b in cells.values()]
         lines.append(f"| {attack} | {100 * share:.0f} % | {' | '.join(texts)} |")
     return "\n".join([head, *lines])
 
@@ -251,7 +252,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=EACH, help="of each device, in the mean")
     parser.add_argument("--deal", default="dirichlet=0.5", help="as `auscult replay --deal` has it")
     parser.add_argument("--shares", type=float, nargs="*", default=[0.02, 0.1, 0.2, 0.3])
-    parser.add_argument("--attacks", nargs="*", default=list(ATTACKS), choices=ATTACKS)
+    parser.add_argument("--attacks", nargs="*", default=list(ALONE), choices=ATTACKS)
     parser.add_argument("--rules", nargs="+", default=[BARE, *RULES], choices=[BARE, *RULES])
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the method")
     parser.add_argument("--robust", action="append", default=[], metavar="KEY=VALUE", help="a setting of the rules")

@@ -41,6 +41,8 @@ OUT = "out"  # the application on this node: results and scores
 Scorer = Callable[[Vector], Mapping[str, float]]
 """theta -> sums over some samples."""
 Forward = Callable[[Any, Any, str, bool], Any]
+Movement = Callable[[Any, Any, Any], tuple[Vector, Vector]]
+"""(env, question, upload) -> by how much the sender's own vector (k,) moves if it is counted; all that moves (j,)."""
 
 RESERVED_NAMES = frozenset({UP, DOWN, ME, OUT, "all"})
 
@@ -279,17 +281,17 @@ class Method:
         private_warnings: as `warnings`, with the curvature of the aggregator's private regulariser behind; None: it
             makes no difference.
         rounds_over: aggregator state -> its rounds that are over, where a round takes several closes; None: one each.
-        paper: settings of the paper's experiments, or of its authors' code, where `settings` has other defaults.
-        recommended: settings of a run that says nothing of them, where the defaults do badly on small fleets; see
-            edge_sdk/nodes/configuration/presets.py.
-        search: between which values `auscult tune` looks for settings.
+        paper: settings of the paper's experiments, where `settings` has other defaults.
+        recommended: settings of a run that says nothing of them (nodes/configuration/presets.py).
+        search: between which values `auscult tune` looks.
         predicts: (env, shown model) -> how a device's personal model predicts, where that takes its local model too or
             not all classes; None: as "personal" says.
         adds_up: its hospitals add their devices' `Sum`s up in a `gather.Tally`, and look at no vector in any other way;
             so parts of the sum may be made elsewhere (edge_sdk/simulation).
-        warms_up: its devices begin with `env.earlier` where there is any.
+        warms_up: its devices begin with `env.earlier`, if any.
         plain_sums: (settings, tier, rule) -> why a tier's sums must be the plain ones with that rule in their place, as
             a sentence; "": they need not.
+        mirrored: tier -> what an upload moves, where a mean is kept of vectors of children's own, from zero on.
         shortened: (env, device state before a question, state after it, question, share) -> the state where only that
             share of the upload's movement has left, 0 also where there was no upload: noise needs it of methods whose
             devices keep vectors that move with their uploads; None: nothing does.
@@ -297,15 +299,13 @@ class Method:
         spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
         tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
-        adding: the method as it is in a run in which nobody may look at a single upload (run.uploads.unopened, secret):
-            its hospitals do nothing but add up. None: they never do more, or it cannot be had.
-        fixed: settings -> why devices that come or leave have to wait for the next run, as a sentence; "": they may
-            do so while a run goes on, and `NodeEnv.sizes` says how many there are.
+        adding: the method in a run in which nobody may look at a single upload (run.uploads.unopened, secret): its
+            hospitals only add up. None: they never do more, or it cannot be had.
+        fixed: settings -> why devices that come or leave wait for the next run, as a sentence; "": they need not.
         fixed_hospitals: the same of hospitals; where devices are fixed, so are hospitals.
         late_counts: settings -> a hospital that a round was closed without goes on with it, as what its devices do for
             that counts in a later round; so they must not be told to stop.
-        patient: hospitals begin once all devices are here that they wait for; False: with those that have come, as soon
-            as no further one has come for a while (`delivery/beginning.py`).
+        patient: hospitals begin once all devices are here; False: with those that have come (delivery/beginning.py).
     """
 
     name: str
@@ -328,6 +328,7 @@ class Method:
     private_warnings: Callable[[Any, Mapping[str, int], float], Sequence[str]] | None = None
     plain_sums: Callable[[Any, str, str], str] = any_rule
     traffic: Callable[[Any], VectorTraffic | str] = no_sums
+    mirrored: Mapping[str, Movement] = field(default_factory=dict)
     shortened: Callable[[Any, Any, Any, Any, float], Any] | None = None
     own_noise: OwnNoise | None = None
     spent: Callable[[Any, Any], Any] | None = None

@@ -38,7 +38,6 @@ from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unch
 from edge_sdk.contract.search import Range, SearchSpace
 from edge_sdk.methods.shared.aggregation import gather, uploads
 from edge_sdk.methods.shared.aggregation.gather import Nobody
-from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
 from edge_sdk.methods.shared.aggregation.traffics import summed
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from edge_sdk.methods.shared.evaluation.reports import training_scores
@@ -153,6 +152,12 @@ def shortened(env: Env, before: DeviceState, after: DeviceState, m: CountedModel
     return DeviceState(gradient, tried, replace(account, round=m.round))
 
 
+def movement(env: Env, m: CountedModel, upload: VectorSum) -> tuple[Vector, Vector]:
+    """A `Movement`: by which -g_k / alpha (n,) moves, and theta_k from theta: the same."""
+    moved: Vector = upload.total - upload.count * m.model
+    return moved, moved
+
+
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class AggregatorState:
@@ -211,7 +216,7 @@ FEDDYN = Method(
     env=Env,
     show=show,
     models=models,
-    plain_sums=clipped_at_most,
+    mirrored={"hospital": movement, "aggregator": movement},
     shortened=shortened,
     traffic=summed(CountedModel, "model", upload=VectorSum),
     search=SEARCH,

@@ -58,7 +58,6 @@ from edge_sdk.methods.fedslr import settings as fedslr_settings
 from edge_sdk.methods.fedslr.messages import FedslrModel
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
 from edge_sdk.methods.shared.aggregation.server import ServerTerms, penalty, server_step
 from edge_sdk.methods.shared.aggregation.traffics import always_floats
 from edge_sdk.methods.shared.consensus import consensus, mixing
@@ -240,11 +239,6 @@ def warnings(settings: Settings, sizes: Mapping[str, int]) -> Sequence[str]:
     return said
 
 
-def plain_sums(settings: Settings, tier: str, rule: str) -> str:
-    """The reason why a hospital must not use a rule; models of hospitals may be mixed by any."""
-    return clipped_at_most(settings, tier, rule) if tier == "hospital" else ""
-
-
 # For evaluation -------------------------------------------------------------------------------------------------
 def show(env: Env, s: Coordinator) -> FedslrModel:
     return FedslrModel(s.model, s.round, 0, {})
@@ -263,7 +257,7 @@ FEDSLR_B = Method(
     policies=policies,
     warnings=warnings,
     traffic=always_floats("each hospital has a model of its own, and no reference is common to all"),
-    plain_sums=plain_sums,
+    mirrored={"hospital": FEDSLR.mirrored["hospital"]},
     recommended=fedslr_settings.RECOMMENDED,
     search=SEARCH,
     warms_up=True,

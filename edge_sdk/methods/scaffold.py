@@ -45,7 +45,6 @@ from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.aggregation import gather, uploads
 from edge_sdk.methods.shared.aggregation.gather import Nobody
-from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
 from edge_sdk.methods.shared.aggregation.traffics import summed
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from edge_sdk.methods.shared.evaluation.reports import training_scores
@@ -202,6 +201,12 @@ def shortened(env: Env, before: DeviceState, after: DeviceState, m: ModelAndCont
     return DeviceState(control, tried, replace(account, round=m.round))
 
 
+def movement(env: Env, m: ModelAndControl, upload: VectorSum) -> tuple[Vector, Vector]:
+    """A `Movement`: by which c_i (n,) moves, and y_i from x with it (2 n,)."""
+    y, control_moved = np.split(upload.total, 2)
+    return control_moved, np.concatenate([y - upload.count * m.model, control_moved])
+
+
 # Aggregator -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class AggregatorState:
@@ -273,7 +278,7 @@ SCAFFOLD = Method(
     env=Env,
     show=show,
     models=models,
-    plain_sums=clipped_at_most,
+    mirrored={"hospital": movement, "aggregator": movement},
     shortened=shortened,
     traffic=summed(ModelAndControl, "model", "control", upload=VectorSum, anchor=near_model, first=first_reference),
     search=SEARCH,

@@ -44,12 +44,15 @@ def shuffled(seed, t, name, purpose, samples, batch, epochs):
         yield from (order[k : k + batch] for k in range(0, samples, batch))
 
 
-def fedslr(problems, w, s, S, ran=None, *, layout=LAYOUT, gamma_over="all", gamma_times=None, smooth=lambda w: 0.0):
+def fedslr(
+    problems, w, s, S, ran=None, *, layout=LAYOUT, gamma_over="all", gamma_times=None, smooth=lambda w: 0.0, choose=None
+):
     """Algorithm 2: a gamma per device, mean of w over S_t, mean of gamma over all.
 
     Args:
         s: settings.
         S: round -> devices that were counted; `ran`: round -> devices that trained.
+        choose: (w, device -> w_i, gamma) -> those of S_t that are counted.
         gamma_over, gamma_times: wrong readings, for sentinels ("S"; 1 / eta_g).
 
     Returns:
@@ -74,6 +77,7 @@ def fedslr(problems, w, s, S, ran=None, *, layout=LAYOUT, gamma_over="all", gamm
                     if s.personal_penalty == "l1"
                     else on_layers(lambda x, a=threshold: svt(x, a), step, layout)
                 )
+        S_t = choose(w, local, gamma) if choose else S_t
         if S_t:
             for i in S_t:
                 gamma[i] = gamma[i] + (w - local[i]) / s.eta_g

@@ -31,7 +31,7 @@ from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Upload,
 from edge_sdk.methods.augfl.settings import BOTH, SAMPLES, Env, U
 from edge_sdk.methods.shared.aggregation import draw, gather
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Tally
-from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
+from edge_sdk.methods.shared.aggregation.plain import never_clipped
 from edge_sdk.methods.shared.aggregation.registration import registered
 from edge_sdk.methods.shared.aggregation.server import server_step
 from edge_sdk.methods.shared.evaluation.reports import Progress
@@ -307,5 +307,6 @@ def adding(method: Method) -> Method:
         models=models,
         traffic=lambda settings: TRAFFIC,
         fixed=fixed_after_census,
-        plain_sums=clipped_at_most,
+        plain_sums=never_clipped,
+        mirrored={"hospital": running.movement, "aggregator": running.movement},
     )

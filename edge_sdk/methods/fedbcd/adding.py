@@ -27,7 +27,7 @@ from edge_sdk.methods.fedbcd.settings import Env, OfflineSettings
 from edge_sdk.methods.fedbcd.sums import add_unheard, feasible
 from edge_sdk.methods.shared.aggregation import draw, gather
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally
-from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
+from edge_sdk.methods.shared.aggregation.plain import never_clipped
 from edge_sdk.methods.shared.evaluation.reports import progress
 from edge_sdk.methods.shared.membership import mirror, running
 from edge_sdk.methods.shared.membership.changing import departed
@@ -237,6 +237,7 @@ def adding(method: Method) -> Method:
         messages=(FedbcdRound, Increment, Nobody, Unremembered),
         show=show,
         models=models,
-        plain_sums=clipped_at_most,
+        plain_sums=never_clipped,
+        mirrored={"hospital": running.movement, "aggregator": running.movement},
         traffic=over_sums(INCREMENTS),
     )

@@ -45,8 +45,8 @@ from edge_sdk.methods.fedslr.device import DeviceState, device_receive, device_s
 from edge_sdk.methods.fedslr.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import RECOMMENDED, SEARCH, Env, Settings, warnings
+from edge_sdk.methods.fedslr.uploads import movement
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
-from edge_sdk.methods.shared.aggregation.plain import clipped_at_most
 from edge_sdk.methods.shared.aggregation.traffics import summed
 
 FEDSLR = Method(
@@ -60,7 +60,7 @@ FEDSLR = Method(
     show=show,
     models=models,
     warnings=lambda settings, sizes: warnings(settings),
-    plain_sums=clipped_at_most,
+    mirrored={"hospital": movement, "aggregator": movement},
     shortened=shortened,
     traffic=summed(FedslrModel, "model"),
     recommended=RECOMMENDED,

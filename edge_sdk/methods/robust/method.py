@@ -4,7 +4,8 @@ The method inside adds up, as always; it never notices. While a round is on, an 
 refuse it, and is kept. At the close each of them is replaced: its mean contribution per unit of weight (`Addend`) is
 what the rule makes of all of them, and its weight, scores and counts stay. "clip" shortens each contribution for
 itself; the other rules have one result for all, so every child stands for it. To find who is near, each child has one
-vote, whatever its weight; in the mean of those who are, weights count up to three times the usual one.
+vote, whatever its weight; in the mean of those who are, weights count up to three times the usual one. Where vectors
+are mirrored, rules but "clip" choose who is counted (mirrored.py).
 
 What it costs: the uploads of a round are in the node's record (4 bytes for each parameter and child in place of 16
 for each parameter), which is saved with every answer. What the rule makes depends neither on the order of arrival nor
@@ -20,9 +21,10 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from edge_sdk.contract.method import ME, OUT, UP, Method, NodeEnv, Role, Send, Step
+from edge_sdk.contract.method import ME, UP, Method, NodeEnv, Role, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.robust import rules
+from edge_sdk.methods.robust.mirrored import asks, choosing
 from edge_sdk.methods.robust.settings import CLIP, GEOMETRIC_MEDIAN, NONE, TRIMMED_MEAN, Robust
 from edge_sdk.methods.shared.aggregation.gather import Addend
 
@@ -49,7 +51,7 @@ def state_around(inner: Any) -> type[RobustState]:
 def robust(method: Method, settings: Robust) -> Method:
     """The method with robust sums at its hospitals, at its aggregator, or at both; see `settings.check_method`."""
     if settings.rule != NONE:
-        method = replace(method, hospital=around(method.hospital, settings.rule, settings), adds_up=False)
+        method = replace(method, hospital=surround(method, "hospital", method.hospital, settings), adds_up=False)
     if settings.hospitals == NONE:
         return method
     show, over = method.show, method.rounds_over
@@ -60,10 +62,22 @@ def robust(method: Method, settings: Robust) -> Method:
     shown.__annotations__["return"] = get_type_hints(show)["return"]  # evaluation reads there what a model looks like
     return replace(
         method,
-        aggregator=around(method.aggregator, settings.hospitals, settings),
+        aggregator=surround(method, "aggregator", method.aggregator, settings),
         show=shown,
         rounds_over=None if over is None else lambda s: over(s.inner),
     )
+
+
+def surround(method: Method, tier: str, inner: Role, settings: Robust) -> Role:
+    """The role of a tier with its rule: one that chooses who counts, where children's own vectors are mirrored."""
+    rule = settings.at(tier)
+    if rule == CLIP or tier not in method.mirrored:
+        return around(inner, rule, settings)
+
+    def distances(rows: rules.Rows) -> rules.Row:
+        return rules.distances(rows, find_centre(rows, rule, settings))
+
+    return choosing(inner, method.mirrored[tier], distances, settings.keep)
 
 
 def around(inner: Role, rule: str, settings: Robust) -> Role:
@@ -102,11 +116,6 @@ def is_added(sender: str, message: Any) -> bool:
     return vector is not None
 
 
-def asks(sends: Sequence[Send]) -> bool:
-    """True if a new question goes down, be it to nobody: what has been answered so far was of another round."""
-    return any(send.to not in (UP, OUT, ME) and send.answer for send in sends)
-
-
 def replaced(uploads: Mapping[str, Any], rule: str, settings: Robust) -> dict[str, Any]:
     """The uploads, by name, with contributions as the rule has them."""
     names = sorted(uploads)
@@ -124,11 +133,15 @@ def apply_rule(rows: rules.Rows, weights: rules.Row, rule: str, settings: Robust
     """What each of the children (k, n), of these weights (k,), counts with; None: with what it has sent."""
     if rule == CLIP:
         return rules.clip(rows, settings.factor)
-    mixed = rules.mix_neighbours(rows, settings.share) if settings.neighbours else rows
-    if rule == TRIMMED_MEAN:
-        found = rules.trimmed_mean(mixed, settings.share)
-    else:
-        found = rules.geometric_median(mixed) if rule == GEOMETRIC_MEDIAN else rules.median(mixed)
+    found = find_centre(rows, rule, settings)
     if settings.keep:
         found = rules.mean_of_near(rows, weights, found, settings.keep)
     return [found] * len(rows)
+
+
+def find_centre(rows: rules.Rows, rule: str, settings: Robust) -> rules.Row:
+    """The result (n,) of a rule other than "clip"."""
+    mixed = rules.mix_neighbours(rows, settings.share) if settings.neighbours else rows
+    if rule == TRIMMED_MEAN:
+        return rules.trimmed_mean(mixed, settings.share)
+    return rules.geometric_median(mixed) if rule == GEOMETRIC_MEDIAN else rules.median(mixed)

@@ -24,7 +24,7 @@ class Robust:
         share: of the children that a trimmed mean leaves out at each end of each coordinate.
         neighbours: rules but "clip" are applied to means of neighbours; `share` says how many each mean leaves out.
         keep: times the median distance from such a rule's result up to which uploads count, with their weights; their
-            mean takes the place of the result. At least 1; 0: the result itself counts.
+            mean takes the place of the result. At least 1; 0: the result itself counts, not with mirrored vectors.
         factor: times the median distance to which "clip" shortens.
     """
 
@@ -53,5 +53,7 @@ def check_method(method: Method, method_settings: Any, settings: Robust) -> None
     for tier, key in (("hospital", "rule"), ("aggregator", "hospitals")):
         rule = settings.at(tier)
         why = "" if rule == NONE else method.plain_sums(method_settings, tier, rule)
+        if not why and rule not in (NONE, CLIP) and tier in method.mirrored and settings.keep == 0:
+            why = "keep = 0: devices move vectors by their uploads, a rule only chooses who counts; expected 1 or more"
         if why:
             raise UsageError(f"run.robust: {key} = {rule!r} with method {method.name}: {why}")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from edge_sdk.atomic import write_text
 from edge_sdk.data.samples import Samples
@@ -31,6 +32,12 @@ from edge_sdk.nodes.models.versions import mark_losses
 from edge_sdk.nodes.models.working_model import BEFORE, WorkingModel, initial_model, load_run, read_before
 
 SURE = 2.0
+
+
+def are_worse(right: npt.NDArray[np.bool_], right_before: npt.NDArray[np.bool_]) -> bool:
+    """True if new models are surely worse than those before: which of the same samples (n,) each gets right."""
+    lost, won = int((right_before & ~right).sum()), int((right & ~right_before).sum())
+    return lost - won > SURE * sqrt(lost + won)
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,8 @@ def check_privacy(
 ) -> None:
     """Raises UsageError for a run in which noise does not give what it promises; the sentence says why."""
     why = ""
-    if method.plain_sums(method_settings, "aggregator", "noise") and method.shortened is None:
+    mirrored = method.mirrored or method.plain_sums(method_settings, "aggregator", "noise")
+    if mirrored and method.shortened is None:
         why = "devices keep vectors that move with their uploads, and it does not say how if these are shortened"
     if len(traffic.up) != 1 or any(len(paths) != 1 for paths in traffic.up.values()):
         why = "an upload is of several vectors, whose lengths no one clip bounds"

@@ -142,6 +142,11 @@ def answer(tally: Tally | None, like: npt.NDArray[np.floating]) -> Increment | N
     return Increment(s.total, s.weight, s.count, s.scores)
 
 
+def movement(env: NodeEnv, question: CountedQuestion, upload: Increment) -> tuple[Vector, Vector]:
+    """A `Movement`: by which c_i (k,) moves, which is all that an upload says."""
+    return upload.total, upload.total
+
+
 def add_round(running: Tally | None, tally: Tally | None) -> Tally | None:
     """The running sum with a round's; its count and scores are of no round and stay empty."""
     if tally is None:
