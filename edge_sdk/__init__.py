@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from edge_sdk.nodes.device.device import Device as Device
     from edge_sdk.nodes.device.live_samples import Recording as Recording
     from edge_sdk.nodes.hospital.hospital import Hospital as Hospital
+    from edge_sdk.nodes.models.last_line import ModelsDeclined as ModelsDeclined
     from edge_sdk.nodes.models.predictions import Prediction as Prediction
     from edge_sdk.nodes.models.predictions import Predictions as Predictions
     from edge_sdk.nodes.policy.budget import TrainingBudget as TrainingBudget
@@ -47,6 +48,7 @@ HOMES = {
     "Hospital": "nodes.hospital.hospital",
     "METHODS": "methods",
     "Model": "model.model",
+    "ModelsDeclined": "nodes.models.last_line",
     "Patients": "data.patients",
     "PeerError": "errors",
     "Prediction": "nodes.models.predictions",
@@ -79,6 +81,7 @@ __all__ = [
     "Fleet",
     "Hospital",
     "Model",
+    "ModelsDeclined",
     "Patients",
     "PeerError",
     "Prediction",

@@ -13,7 +13,8 @@ import edge_sdk
 
 NAMES = {
     *("AuscultError", "Adam", "Device", "Hospital", "METHODS", "Model", "Patients", "PeerError", "Run", "SGD"),
-    *("Prediction", "Predictions", "Recording", "RunRefused", "Samples", "SplitModel", "StoreLimits", "UsageError"),
+    *("ModelsDeclined", "Prediction", "Predictions", "Recording", "RunRefused", "Samples", "SplitModel", "StoreLimits"),
+    *("UsageError",),
     *("TrainingBudget", "Unlabelled", "Wire"),
 }
 

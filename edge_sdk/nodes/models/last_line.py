@@ -49,6 +49,9 @@ class ModelsDeclined:
         right, right_before: own samples that the new models, and those before, get right; `samples`: of so many.
         loss, loss_before: mean loss on a sample: the share that is wrong or, of values, which have no right ones, the
             mean absolute error in halves of the range.
+
+    >>> ModelsDeclined("run-2", "run-1", right=10, right_before=30, samples=40).before
+    'run-1'
     """
 
     run: str
