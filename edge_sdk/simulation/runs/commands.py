@@ -41,7 +41,7 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     command.add_argument("--deadline", type=float, metavar="SECONDS", help=late)
     command.add_argument("--quorum", type=int, default=0, help="answers without which it does not (0)")
     target = "accuracies of which it is told when they are reached, with commas between them (0.5,0.6,...,0.95)"
-    command.add_argument("--target", metavar="SHARES", help=target)
+    command.add_argument("--target", dest="reached", metavar="SHARES", help=target)
     sweep = "play a run for each of some values, with commas between them: a setting, deadline, quorum, cohort, shift, "
     sweep += "seed, or behave.KEY; may be repeated, for all combinations"
     command.add_argument("--sweep", action="append", default=[], metavar="KEY=VALUES", help=sweep)
@@ -168,7 +168,7 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
         behaviour=behaviour_of(assigned(options.behave), "--behave"),
         deadline=inf if options.deadline is None else options.deadline,
         quorum=options.quorum,
-        targets=TARGETS if options.target is None else tuple(float(text) for text in options.target.split(",")),
+        targets=TARGETS if options.reached is None else tuple(float(text) for text in options.reached.split(",")),
         save_every=options.save_every,
         calls=options.calls,
         keep_models=options.keep_models,
