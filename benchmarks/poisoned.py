@@ -112,7 +112,7 @@ class Bench:
         return Cell(*(100 * float(np.nanmean(column)) for column in zip(*rows, strict=True)))
 
     def judge(self, theta: Vector, before: Vector, holder: Holder) -> tuple[float, float, float]:
-        declined = are_worse(self.right(theta, holder.judge), self.right(before, holder.judge))
+        declined = are_worse(~self.right(theta, holder.judge), ~self.right(before, holder.judge))
         kept = before if declined else theta
         others = holder.test.some(holder.test.y != TARGET)
         fooled = float((self.classes(kept, mark(others.x)) == TARGET).mean()) if len(others.y) else np.nan

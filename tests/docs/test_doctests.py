@@ -10,19 +10,8 @@ from pathlib import Path
 import pytest
 
 import edge_sdk
-from edge_sdk.replay.bundles import find_cache
 
 pytest.importorskip("torch", reason="an example compiles a network")
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache without results of before; compiled networks are those of all tests."""
-    folder = tmp_path_factory.mktemp("home")
-    (folder / "auscult").mkdir()
-    find_cache().mkdir(parents=True, exist_ok=True)
-    (folder / "auscult" / "bundles").symlink_to(find_cache())
-    return folder
 
 
 @pytest.mark.parametrize("name", edge_sdk.__all__)

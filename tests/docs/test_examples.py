@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.replay.bundles import find_cache
-
 pytest.importorskip("torch", reason="networks are compiled")
 pytest.importorskip("cloudpickle", reason="a method of one's own goes to a process of its own")
 ROOT = Path(__file__).parent.parent.parent
@@ -54,16 +52,6 @@ LONG = ("own_network", "from_traces", "epsilon", "study")
 
 def marked(path: Path) -> Any:
     return pytest.param(path, id=path.stem, marks=pytest.mark.long if path.stem in LONG else ())
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache without results of before; compiled networks are those of all tests."""
-    folder = tmp_path_factory.mktemp("home")
-    (folder / "auscult").mkdir()
-    find_cache().mkdir(parents=True, exist_ok=True)
-    (folder / "auscult" / "bundles").symlink_to(find_cache())
-    return folder
 
 
 @pytest.mark.parametrize("example", [marked(path) for path in EXAMPLES])

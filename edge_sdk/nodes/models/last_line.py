@@ -32,12 +32,25 @@ from edge_sdk.nodes.models.versions import mark_losses
 from edge_sdk.nodes.models.working_model import BEFORE, WorkingModel, initial_model, load_run, read_before
 
 SURE = 2.0
+MOST = 1024
+"""Samples that models are compared on, spread over all there are: the network waits while they are predicted."""
 
 
-def are_worse(right: npt.NDArray[np.bool_], right_before: npt.NDArray[np.bool_]) -> bool:
-    """True if new models are surely worse than those before: which of the same samples (n,) each gets right."""
-    lost, won = int((right_before & ~right).sum()), int((right & ~right_before).sum())
-    return lost - won > SURE * sqrt(lost + won)
+def are_worse(losses: npt.NDArray[Any], before: npt.NDArray[Any]) -> bool:
+    """True if new models are surely worse than those before, by the losses (n,) of both on the same samples.
+
+    The loss of a class is 1 where it is wrong, else 0; then this is McNemar's test.
+    """
+    lost = losses.astype(np.float64) - before.astype(np.float64)
+    return bool(lost.sum() > SURE * sqrt(np.square(lost).sum()))
+
+
+def spread(samples: Samples) -> Samples:
+    """The samples, or MOST of them at equal distances."""
+    if len(samples) <= MOST:
+        return samples
+    rows = np.linspace(0, len(samples) - 1, MOST).astype(np.intp)
+    return Samples(samples.x[rows], tuple(samples.labels[i] for i in rows))
 
 
 @dataclass(frozen=True)
@@ -90,9 +103,9 @@ class LastLine:
             return new
         if what_of(before) != what_of(new):
             return new  # they predict something else
+        samples = spread(samples)
         old, other = mark_losses(before, samples), mark_losses(new, samples)
-        lost = other - old
-        if lost.sum() <= SURE * sqrt(np.square(lost).sum()):
+        if not are_worse(other, old):
             return new
         right, right_before = (len(samples) - round(float(losses.sum())) for losses in (other, old))
         if isinstance(new.model.task, Values):

@@ -11,7 +11,7 @@ from edge_sdk import Device, Samples
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
-from edge_sdk.nodes.models.last_line import ModelsDeclined
+from edge_sdk.nodes.models.last_line import MOST, ModelsDeclined, are_worse, spread
 from tests.nodes.models.test_versions import NAMES, WRIST, X
 
 MANY = Samples(X, tuple(NAMES[0] if i < 30 else NAMES[1] for i in range(40)))
@@ -94,3 +94,19 @@ def test_the_models_before_outlive_what_a_later_run_clears_away(tmp_path: Path) 
     for k in range(4):
         device.hear(f"poisoned-{k}", 1)
     assert Told(tmp_path).says() == {NAMES[0]} and {one.before for one in device.declined} == {"good"}
+
+
+def test_the_rule_is_mcnemars() -> None:
+    """Of the samples that one of two models gets right, so many more by the old one that chance does not explain it."""
+    for lost, won in ((4, 0), (5, 0), (20, 8), (23, 8), (0, 9)):
+        losses = np.array([1] * lost + [0] * won + [1] * 7 + [0] * 11, bool)
+        before = np.array([0] * lost + [1] * won + [1] * 7 + [0] * 11, bool)
+        assert are_worse(losses, before) == (lost - won > 2 * (lost + won) ** 0.5)
+
+
+def test_of_many_samples_some_are_compared_over_all_the_time_that_there_is() -> None:
+    many = Samples(np.arange(5000, dtype=np.float32)[:, None], tuple(map(str, range(5000))))
+    some = spread(many)
+    assert len(some) == MOST and some.labels[0] == "0" and some.labels[-1] == "4999"
+    assert all(label == f"{x:g}" for label, x in zip(some.labels, some.x[:, 0], strict=True))
+    assert spread(some) is some
