@@ -55,11 +55,18 @@ def inputs_of(name: str, values: Any) -> Array:
     """Inputs as float32 or integers (N, ...).
 
     Raises:
-        UsageError: they are neither.
+        UsageError: they are neither, or not all finite as float32.
     """
     found = np.asarray(values)
     if found.dtype.kind == "f" and found.ndim >= 2:
-        return np.ascontiguousarray(found, np.float32)
+        with np.errstate(over="ignore"):  # what is too large is told below
+            found = np.ascontiguousarray(found, np.float32)
+        if not (finite := np.isfinite(found).all(tuple(range(1, found.ndim)))).all():
+            raise UsageError(
+                f"device {name}: x[{int(finite.argmin())}] has a value that is not finite as float32; "
+                "leave such samples out, or fill them"
+            )
+        return found
     if found.dtype.kind in "iu" and found.ndim >= 2:
         return found
     raise UsageError(f"device {name}: x is {found.dtype} {found.shape}, expected numbers (N, ...), one row per sample")

@@ -118,3 +118,11 @@ def test_generated_people_and_a_folder_of_them():
     assert auscult.Fleet.from_traces(fleet.data, window=32).summary == fleet.summary
     with pytest.raises(auscult.UsageError, match="nowhere is no folder"):
         auscult.Fleet.from_traces("nowhere")
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
+def test_a_sample_that_is_not_finite_is_named_with_its_device(wrong):
+    x, y = np.zeros((20, 3)), np.arange(20) % 2
+    x[7, 1] = wrong
+    with pytest.raises(auscult.UsageError, match=r"device bob: x\[7\] has a value that is not finite"):
+        auscult.Fleet.from_arrays({"ann": (np.zeros((20, 3)), y), "bob": (x, y)})

@@ -78,7 +78,7 @@ def open_folder(folder: Path, overwrite: bool) -> Path:
         raise UsageError(f"{folder}: not a directory; traces are written into one")
     folder.mkdir(parents=True, exist_ok=True)
     if not overwrite and any(folder.iterdir()):
-        raise UsageError(f"{folder}: not empty; name an empty or new directory, or allow to overwrite")
+        raise UsageError(f"{folder}: not empty; name an empty or new directory, or say --overwrite (overwrite=True)")
     return folder
 
 
