@@ -3,7 +3,7 @@
 Roles know nothing of it. Each client's call goes its way in a thread of its own until it wants to train; one thread
 goes on at a time, in the order of the clients, so nothing depends on chance. When all have come so far, or are done,
 their steps are made together, and each goes on with its own. What they come to differs from what each would come to by
-itself by rounding alone; the first client of each kind is trained both ways and compared.
+itself by rounding alone; the first steps of the first client of each kind are made both ways and compared.
 """
 
 from __future__ import annotations
