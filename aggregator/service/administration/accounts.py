@@ -171,7 +171,7 @@ class People:
             raise UsageError(f"scope = {min(wrong)!r}, expected some of {', '.join(SCOPES)}")
         if not 0.0 < seconds <= LONGEST_DAYS * 86400:
             raise UsageError(f"days = {seconds / 86400:g}: expected more than 0 and at most {LONGEST_DAYS:g}")
-        key, now = secrets.token_urlsafe(32), time.time()
+        key, now = draw_key(), time.time()
         row = {"hash": hash_key(key), "kind": kind, "name": name, "role": role, "csrf": secrets.token_urlsafe(24)}
         row["scopes"] = ",".join(scopes)
         with self.database.transaction() as t:
@@ -215,6 +215,15 @@ class People:
         """Ends a session."""
         with self.database.transaction() as t:
             t.execute(keys.delete().where(keys.c.hash == hash_key(key)))
+
+
+def draw_key(count: int = 32) -> str:
+    """A random key of `count` bytes, as letters, digits, `-` and `_`. It never begins with `-`: behind `--token` a
+    command would read it as another option.
+    """
+    while (key := secrets.token_urlsafe(count)).startswith("-"):
+        pass
+    return key
 
 
 def hash_key(key: str) -> str:

@@ -15,14 +15,13 @@ hospitals are told (rosters.py).
 from __future__ import annotations
 
 import hmac
-import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
-from aggregator.service.administration.accounts import hash_key
+from aggregator.service.administration.accounts import draw_key, hash_key
 from aggregator.service.database import audit
 from aggregator.service.database.database import Database, Row, tables
 from aggregator.service.runs.runs import NoSuchRunError, NotPossibleError
@@ -119,7 +118,7 @@ class Enrolment:
             self.check_name(name, DEVICE if hospital else HOSPITAL)
         if not 0 < hours <= 24 * 365:
             raise UsageError(f"hours = {hours}: above 0, and at most a year")
-        token, now = secrets.token_urlsafe(24), time.time()
+        token, now = draw_key(24), time.time()
         row = {"kind": DEVICE if hospital else HOSPITAL, "parent": hospital, "name": name, "approved": approved}
         with self.database.transaction() as t:
             t.execute(tokens.delete().where(tokens.c.expires < now - 30 * 86400.0))
