@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from edge_sdk.nodes.device.descriptions import RunRefused as RunRefused
     from edge_sdk.nodes.device.device import Device as Device
     from edge_sdk.nodes.device.live_samples import Recording as Recording
+    from edge_sdk.nodes.device.options import DevicePolicy as DevicePolicy
+    from edge_sdk.nodes.device.options import LocalTraining as LocalTraining
     from edge_sdk.nodes.hospital.hospital import Hospital as Hospital
     from edge_sdk.nodes.models.last_line import ModelsDeclined as ModelsDeclined
     from edge_sdk.nodes.models.predictions import Prediction as Prediction
@@ -44,8 +46,10 @@ HOMES = {
     "Adam": "algebra.optim",
     "AuscultError": "errors",
     "Device": "nodes.device.device",
+    "DevicePolicy": "nodes.device.options",
     "Fleet": "research.fleet",
     "Hospital": "nodes.hospital.hospital",
+    "LocalTraining": "nodes.device.options",
     "METHODS": "methods",
     "Model": "model.model",
     "ModelsDeclined": "nodes.models.last_line",
@@ -78,8 +82,10 @@ __all__ = [
     "Adam",
     "AuscultError",
     "Device",
+    "DevicePolicy",
     "Fleet",
     "Hospital",
+    "LocalTraining",
     "Model",
     "ModelsDeclined",
     "Patients",

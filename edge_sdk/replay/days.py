@@ -121,7 +121,7 @@ def make_fleet(
         for name in members:
             own = make_device(job, name, hospital, files)
             steps = count_steps(own)
-            made[name] = own.assemble(run)
+            made[name] = own.part.assemble(run)
             step = step or measure_step(made[name], run)
             devices[name] = virtual_device(what, own, boards[name], step, steps)
     for hospital, members in cohort.tree.items():
@@ -159,13 +159,13 @@ def make_hospital(job: Replay, name: str, devices: Sequence[str], files: NodeFil
 
 def count_steps(device: Device) -> Callable[[], int]:
     """Counts a device's training steps from now on: before each, it asks whether it must give way."""
-    steps, asked = [0], device.must_give_way
+    steps, asked = [0], device.part.must_give_way
 
     def ask() -> bool:
         steps[0] += 1
         return asked()
 
-    device.must_give_way = ask  # type: ignore[method-assign]
+    device.part.must_give_way = ask  # type: ignore[method-assign]
     return lambda: steps[0]
 
 

@@ -15,7 +15,7 @@ NAMES = {
     *("AuscultError", "Adam", "Device", "Hospital", "METHODS", "Model", "Patients", "PeerError", "Run", "SGD"),
     *("ModelsDeclined", "Prediction", "Predictions", "Recording", "RunRefused", "Samples", "SplitModel", "StoreLimits"),
     *("Fleet", "Results", "ResultsCompared", "UsageError", "compare", "load", "method", "simulate"),
-    *("TrainingBudget", "Unlabelled", "Wire"),
+    *("DevicePolicy", "LocalTraining", "TrainingBudget", "Unlabelled", "Wire"),
 }
 
 

@@ -76,7 +76,7 @@ class Ward:
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / name}
         given |= self.trust | ({"evaluations": 0} if name in self.without else {})
         device = Device(name, hospital="h", **given)
-        held_out = Samples(x, tuple(NAMES[i] for i in device.model.predict(device.model.theta0, x).argmax(1)))
+        held_out = Samples(x, tuple(NAMES[i] for i in device.part.model.predict(device.part.model.theta0, x).argmax(1)))
         device.train_on(held_out, held_out)
         return device
 
@@ -148,7 +148,7 @@ class Ward:
 
     @property
     def versions(self) -> dict[str, str]:
-        return {name: device.working.run for name, device in self.devices.items()}
+        return {name: device.part.working.run for name, device in self.devices.items()}
 
 
 def worse(theta: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.standardising.equations import by_itself, placed
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
 from edge_sdk.nodes.kernels.labels import class_codes
 
@@ -52,7 +52,7 @@ class Judge:
         return int((guessed == self.y).sum())
 
 
-def judge_kept_models(device: Device, run: Run) -> dict[str, dict[str, Matrix]]:
+def judge_kept_models(device: Participant, run: Run) -> dict[str, dict[str, Matrix]]:
     """Confusion matrices of the models that a device has kept of a run, where it has samples to judge them by.
 
     Returns:
@@ -63,12 +63,12 @@ def judge_kept_models(device: Device, run: Run) -> dict[str, dict[str, Matrix]]:
     for part, samples in parts.items():
         if samples is not None and len(samples := device.select_listed(samples, run, part)):
             judge = Judge(samples, run, f"device {device.name}")
-            codes = {name: device.log_probabilities(judge.x, name).argmax(1) for name in device.kept.models}
+            codes = {name: device.working.log_probabilities(judge.x, name).argmax(1) for name in device.kept.models}
             found[part] = {name: judge.matrix(guessed) for name, guessed in codes.items()}
     return found
 
 
-def judge_alone(device: Device, run: Run, told: Told) -> list[dict[str, Any]]:
+def judge_alone(device: Participant, run: Run, told: Told) -> list[dict[str, Any]]:
     """Trains alone in all ways, and judges each; such a model predicts classes that the device has labels of, only.
 
     Returns:

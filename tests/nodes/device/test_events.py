@@ -79,5 +79,5 @@ suspend_after = 5
 def test_a_device_says_that_its_training_diverged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     device = Device("watch-7", hospital="north", directory=tmp_path, **WHERE)
     with caplog.at_level(logging.WARNING):
-        device.receive_event(1, Diverged(4, "the personal component diverged; it begins at zero again"))
+        device.part.receive_event(1, Diverged(4, "the personal component diverged; it begins at zero again"))
     assert caplog.messages == ["watch-7: round 4: the personal component diverged; it begins at zero again"]

@@ -78,7 +78,7 @@ def test_a_kind_has_its_own_bundle(tmp_path: Path) -> None:
 def test_a_device_takes_no_run_for_others(tmp_path: Path) -> None:
     device = Device("a", hospital="h", directory=tmp_path, **WHERE)
     with pytest.raises(UsageError, match="device a: it is for other devices"):
-        device.assemble(replace(RUN, devices=("b", "c")))
+        device.part.assemble(replace(RUN, devices=("b", "c")))
 
 
 def test_a_signature_is_over_the_devices_too(tmp_path: Path) -> None:
