@@ -27,6 +27,7 @@ from edge_sdk.nodes.daemon.device_service import DeviceService
 from edge_sdk.nodes.daemon.settings_files import DeviceFile
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.options import HospitalPolicy
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.replay.bundles import choose_bundles
@@ -153,7 +154,7 @@ def make_device(job: Replay, name: str, hospital: str, files: NodeFiles) -> Devi
 
 def make_hospital(job: Replay, name: str, devices: Sequence[str], files: NodeFiles) -> Hospital:
     given: dict[str, Any] = {"aggregator": "cloud", "broker": NOBODY, "directory": job.out / name}
-    given["allow"] = Allow(**OPEN_SCORES)
+    given["policy"] = HospitalPolicy(allow=Allow(**OPEN_SCORES))
     return Hospital(name, bundle=files.bundles[name], devices=devices, **given)
 
 

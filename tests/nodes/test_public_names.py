@@ -15,7 +15,16 @@ NAMES = {
     *("AuscultError", "Adam", "Device", "Hospital", "METHODS", "Model", "Patients", "PeerError", "Run", "SGD"),
     *("ModelsDeclined", "Prediction", "Predictions", "Recording", "RunRefused", "Samples", "SplitModel", "StoreLimits"),
     *("Fleet", "Results", "ResultsCompared", "UsageError", "compare", "load", "method", "simulate"),
-    *("DevicePolicy", "LocalTraining", "TrainingBudget", "Unlabelled", "Wire"),
+    *(
+        "DevicePolicy",
+        "DeviceList",
+        "HospitalPolicy",
+        "LocalTraining",
+        "TrainingBudget",
+        "Unlabelled",
+        "Upstream",
+        "Wire",
+    ),
 }
 
 

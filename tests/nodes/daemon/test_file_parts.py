@@ -8,21 +8,31 @@ from typing import Any
 import pytest
 
 from edge_sdk.nodes.configuration.settings import part_of
-from edge_sdk.nodes.daemon.settings_files import DeviceFile
+from edge_sdk.nodes.daemon.settings_files import DeviceFile, HospitalFile
 from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
+from edge_sdk.nodes.hospital.options import DeviceList, HospitalPolicy
 
-OF_AN_APPLICATION = {"recording", "trainer"}
-"""Attributes without a key: a service neither records nor has code of its own."""
+WITHOUT_THE_SAME = {"recording", "trainer", "devices"}
+"""Attributes without the same key: a service neither records nor has code of its own; only a file may
+leave devices out, if they are enrolled."""
 
 
 def default_of(field: Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-@pytest.mark.parametrize(("file", "part"), [(DeviceFile, DevicePolicy), (DeviceFile, LocalTraining)])
+@pytest.mark.parametrize(
+    ("file", "part"),
+    [
+        (DeviceFile, DevicePolicy),
+        (DeviceFile, LocalTraining),
+        (HospitalFile, DeviceList),
+        (HospitalFile, HospitalPolicy),
+    ],
+)
 def test_each_attribute_is_a_key_with_the_same_default(file: type, part: type) -> None:
     keys = {field.name: default_of(field) for field in fields(file)}
-    own = {field.name: default_of(field) for field in fields(part) if field.name not in OF_AN_APPLICATION}
+    own = {field.name: default_of(field) for field in fields(part) if field.name not in WITHOUT_THE_SAME}
     assert own == {name: keys[name] for name in own}
 
 

@@ -19,6 +19,7 @@ from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.hospital.bundles import Kind
 from edge_sdk.nodes.hospital.device_assignment import read_left
 from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.options import DeviceList, HospitalPolicy
 from edge_sdk.nodes.policy.lanes import list_trainings
 from edge_sdk.nodes.policy.shared_trust import TAKEN_FILE
 from edge_sdk.nodes.policy.trust import Trust
@@ -32,8 +33,10 @@ CLASSES = tuple(f"c{i}" for i in range(read_bundle(WRIST).manifest["classes"]))
 RUN = Run(id="r", method="fedavg", bundle=read_bundle(WRIST).sha256, classes=CLASSES)
 
 
-def hospital(base: Path, **options: Any) -> Hospital:
-    return Hospital("h", aggregator="cloud", directory=base, devices=("a", "b", "c"), **WHERE | options)
+def hospital(base: Path, bundle: Path = WRIST, kinds: Any = None, **policy: Any) -> Hospital:
+    devices = DeviceList(("a", "b", "c"), kinds=kinds or {})
+    given: dict[str, Any] = {"broker": WHERE["broker"], "bundle": bundle, "policy": HospitalPolicy(**policy)}
+    return Hospital("h", aggregator="cloud", directory=base, devices=devices, **given)
 
 
 def test_a_hospital_with_one_training_has_no_run_for_some_of_its_devices(tmp_path: Path) -> None:

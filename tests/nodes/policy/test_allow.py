@@ -19,6 +19,7 @@ from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.options import HospitalPolicy
 from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.allow import BY_HAND, Allow, RunFacts, find_objections
 from edge_sdk.nodes.policy.approvals import decide, digest_of, list_asked
@@ -151,7 +152,7 @@ class Trial:
             "cloud", children=("north",), directory=base / "c", run=self.run, assemble=order, **common
         )  # type: ignore[arg-type]
         about = {"aggregator": "cloud", "broker": url, "bundle": path, "directory": base / "north"}
-        self.hospital = Hospital("north", devices=("a",), allow=allow, **about)  # type: ignore[arg-type]
+        self.hospital = Hospital("north", devices=("a",), policy=HospitalPolicy(allow=allow), **about)  # type: ignore[arg-type]
         self.device = Runtime("a", parent="north", directory=base / "a", assemble=hear, **common)  # type: ignore[arg-type]
 
     def playing(self):  # type: ignore[no-untyped-def]
