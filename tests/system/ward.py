@@ -111,13 +111,16 @@ class Ward:
         return path
 
     def cloud(self, run: Run, theta: np.ndarray, lane: int = 0) -> Any:
+        from aggregator.options import HospitalList, PreparedRun, Process
         from aggregator.server import Aggregator
 
         model = self.save_model(self.base / f"{run.id}.npz", theta)
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / f"cloud-{run.id}"}
-        given |= {"hospitals": {"h": self.size}, "deadline": "auto", "model": None if "undo" in run.settings else model}
-        given |= {"lane": lane, "client": f"cloud:{lane}" if lane else "", "enrolled": self.enrolled}
-        return Aggregator("cloud", run=run, on_event=self.note, **given)
+        given |= {"hospitals": HospitalList({"h": self.size}, enrolled=self.enrolled)}
+        given |= {"process": Process(lane=lane, client=f"cloud:{lane}" if lane else "")}
+        made = Aggregator("cloud", run=PreparedRun(run, model=None if "undo" in run.settings else model), **given)
+        made.on_event = self.note
+        return made
 
     def training(self, id: str = "train") -> Any:
         """An aggregator whose run goes on as long as somebody looks; `rounds` hears of each."""
@@ -127,7 +130,9 @@ class Ward:
         run = Run(id=id, method="fedavg", bundle=self.devices["a"].part.model.sha256, classes=NAMES, rounds=10**6)
         run = self.sign(replace(run, settings=settings, deadline=60.0))
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / f"cloud-{id}"}
-        return Aggregator("cloud", run=run, hospitals={"h": 2}, deadline="auto", on_event=self.note, **given)
+        made = Aggregator("cloud", run=run, hospitals={"h": 2}, **given)
+        made.on_event = self.note
+        return made
 
     def goes_on(self) -> None:
         done = len(self.rounds)

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from edge_sdk.nodes.configuration.settings import part_of
-from edge_sdk.nodes.daemon.settings_files import DeviceFile, HospitalFile
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile, HospitalFile
 from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
 from edge_sdk.nodes.hospital.options import DeviceList, HospitalPolicy
 
-WITHOUT_THE_SAME = {"recording", "trainer", "devices"}
-"""Attributes without the same key: a service neither records nor has code of its own; only a file may
-leave devices out, if they are enrolled."""
+WITHOUT_THE_SAME = {"recording", "trainer", "ranks", "devices"}
+"""Attributes without the same key: a service neither records nor has code of its own, ranks are found,
+and only a file may leave devices out, if they are enrolled."""
 
 
 def default_of(field: Field[Any]) -> Any:
@@ -34,6 +34,14 @@ def test_each_attribute_is_a_key_with_the_same_default(file: type, part: type) -
     keys = {field.name: default_of(field) for field in fields(file)}
     own = {field.name: default_of(field) for field in fields(part) if field.name not in WITHOUT_THE_SAME}
     assert own == {name: keys[name] for name in own}
+
+
+def test_an_aggregators_attributes_are_keys_with_the_same_defaults() -> None:
+    pytest.importorskip("torch")
+    import aggregator
+
+    for part in (aggregator.HospitalList, aggregator.PreparedRun, aggregator.Process):
+        test_each_attribute_is_a_key_with_the_same_default(AggregatorFile, part)
 
 
 def test_a_part_has_what_the_file_says() -> None:
