@@ -39,7 +39,7 @@ from edge_sdk.contract.node import Node
 from edge_sdk.contract.patience import list_deadlines
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
-from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, LaneSettings, LaneWork, Reporting, Runtime, Transport, TreePlace
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Complaint, Event, Report, mean_accuracies, mean_loss
 from edge_sdk.model.bundle import read_bundle
@@ -147,21 +147,17 @@ class Aggregator:
         """The node that has this one's role, above all its hospitals."""
         return Runtime(
             self.name,
-            parent=None,
-            children=tuple(self.hospitals),
-            sizes=self.hospitals,
-            directory=self.directory,
-            broker=broker,
-            run=self.job,
-            assemble=self.assemble,
-            told=self.receive_event,
-            wait_for=listed.wait_for,
-            flexible=listed.enrolled and not fixes_members(self.job),
-            client=self.process.client,
-            lane=self.process.lane,
-            figures=self.count_figures,
+            LaneWork(directory=self.directory, assemble=self.assemble, told=self.receive_event, run=self.job),
+            place=TreePlace(
+                children=tuple(self.hospitals),
+                sizes=self.hospitals,
+                wait_for=listed.wait_for,
+                flexible=listed.enrolled and not fixes_members(self.job),
+            ),
+            transport=Transport(broker=broker, wire=wire),
+            lanes=LaneSettings(client=self.process.client, lane=self.process.lane),
+            reporting=Reporting(figures=self.count_figures),
             log=self.log,
-            **wire.options(broker),
         )
 
     def run(self, until: Callable[[], bool] | None = None) -> None:

@@ -15,7 +15,7 @@ from edge_sdk.contract.willing import Reason
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
-from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, LaneSettings, LaneWork, Runtime, Transport, TreePlace
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.live.membership.willingness import Willingness
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
@@ -114,21 +114,22 @@ class Participant:
 
     def make_runtime(self, hospital: str, broker: str, wire: Wire) -> Runtime:
         """The node that has this one's role, below its hospital; evaluations have lanes of their own beside it."""
-        return Runtime(
-            self.name,
-            parent=hospital,
-            children=(),
+        work = LaneWork(
             directory=self.directory,
-            broker=broker,
             assemble=self.assemble,
             told=self.receive_event,
             told_refusal=self.receive_refusal,
             check_run=self.check_run,
-            log=self.log,
             willingness=self.make_willingness(),
             permission=Permission(self.gate.owner),
-            beside={lane.number: lane.work for lane in self.lanes},
-            **wire.options(broker),
+        )
+        return Runtime(
+            self.name,
+            work,
+            place=TreePlace(parent=hospital),
+            transport=Transport(broker=broker, wire=wire),
+            lanes=LaneSettings(beside={lane.number: lane.work for lane in self.lanes}),
+            log=self.log,
         )
 
     def tell(self, message: Any) -> None:

@@ -18,7 +18,7 @@ from edge_sdk.delivery.counters import RestOfCounters
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.fleet_report import NOTHING
 from edge_sdk.live.loop.lane import RunLane
-from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, LaneSettings, Reporting, Runtime, Transport, TreePlace
 from edge_sdk.live.presence.labels import LabelSum
 from edge_sdk.methods.shared.evaluation.reports import Complaint
 from edge_sdk.model.bundle import Bundle
@@ -85,25 +85,21 @@ class Hospital:
         self.shelf = make_shelf(bundle, listed.kinds, Path(directory))
         self.model = SplitModel(self.shelf.own) if split.is_split(self.shelf.own) else None
         self.patients: Patients | None = None
-        if above.wire is not None:
-            above.wire.check(above.broker or broker)
         self.make_trainings(Path(directory), policy)
         self.runtime = Runtime(
             name,
-            parent=checked_name(above.name, "aggregator"),
-            children=self.devices,
-            directory=Path(directory),
-            broker=broker,
-            upstream=above.broker,
-            wait_for=listed.wait_for,
+            self.trainings[0].work,
+            place=TreePlace(
+                parent=checked_name(above.name, "aggregator"),
+                children=self.devices,
+                wait_for=listed.wait_for,
+                flexible=listed.enrolled or self.divides,
+            ),
+            transport=Transport(broker=broker, upstream=above.broker, wire=wire, upstream_wire=above.wire),
+            lanes=self.make_lanes(),
             worker=self.model is not None,  # it computes
-            figures=count_suspensions,
+            reporting=Reporting(reports=policy.reports, figures=count_suspensions),
             log=self.log,
-            reports=policy.reports,
-            flexible=listed.enrolled or self.divides,
-            upstream_tls=(above.wire or wire).tls,
-            **self.describe_lanes(),
-            **wire.options(broker, None if above.wire else above.broker),
         )
         self.connect_parts(policy)
 
@@ -118,18 +114,13 @@ class Hospital:
         self.trainings = [HospitalTraining(n, self, directory, key, allow, self.divides) for n in numbers]
         self.lanes = [HospitalLane(n, self, directory, key, allow) for n in list_lanes(evaluations)]
 
-    def describe_lanes(self) -> dict[str, Any]:
-        """What a runtime is told of the lanes."""
-        main, *others = self.trainings
-        return {
-            "assemble": main.assemble,
-            "told": main.receive_event,
-            "check_run": main.check_run,
-            "permission": main.permission,
-            "beside": {lane.number: lane.work for lane in self.lanes},
-            "trainings": {each.number: each.work for each in others},
-            "choose": self.list_devices if self.divides else None,
-        }
+    def make_lanes(self) -> LaneSettings:
+        """What it does beside its main lane."""
+        return LaneSettings(
+            beside={lane.number: lane.work for lane in self.lanes},
+            trainings={each.number: each.work for each in self.trainings[1:]},
+            choose=self.list_devices if self.divides else None,
+        )
 
     def connect_parts(self, policy: HospitalPolicy) -> None:
         """Give gates and reports what only the runtime has."""
