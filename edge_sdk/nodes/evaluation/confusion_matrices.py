@@ -27,6 +27,7 @@ Codes = npt.NDArray[np.int64]
 Matrix = list[list[int]]
 """Entry [i][j]: samples of class i that were taken for j."""
 Told = Callable[[int, int], None]
+PredictOwn = Callable[[npt.NDArray[np.float32], npt.NDArray[np.float32]], Codes]
 """Called with the steps that are done, and how many there are."""
 
 
@@ -81,25 +82,22 @@ def judge_alone(device: Participant, run: Run, told: Told) -> list[dict[str, Any
     train, *rest = (device.select_listed(p, run, "own") for p in (device.train, device.validation, device.held_out))
     validation, test = (Judge(part, run, whose) for part in rest)
     own = np.unique(np.concatenate([class_codes(train.labels, run.classes, whose), validation.y]))
+
+    def predict(theta: npt.NDArray[np.float32], x: npt.NDArray[np.float32]) -> Codes:
+        return predict_own(device.model, theta, x, own)
+
     return [
         trial
-        for number, optimiser in enumerate(OPTIMISERS)
-        for trial in judge_optimiser(env, run, device.model, own, optimiser, number, validation, test, told)
+        for number in range(len(OPTIMISERS))
+        for trial in judge_optimiser(env, run, number, predict, validation, test, told)
     ]
 
 
 def judge_optimiser(
-    env: NodeEnv,
-    run: Run,
-    model: Model,
-    own: Codes,
-    optimiser: str,
-    number: int,
-    validation: Judge,
-    test: Judge,
-    told: Told,
+    env: NodeEnv, run: Run, number: int, predict: PredictOwn, validation: Judge, test: Judge, told: Told
 ) -> list[dict[str, Any]]:
-    """Judges one training alone after each number of steps. `number`: of trainings before it."""
+    """Judges one training alone, with the optimiser of a number, after each number of steps."""
+    optimiser = OPTIMISERS[number]
     env, statistics = by_itself(env)
     steps, found = step_grid(env, run), []
     models = train_in_steps(
@@ -107,8 +105,8 @@ def judge_optimiser(
     )
     for done, trained in zip(steps, models, strict=True):
         theta = placed(env.layout, trained, statistics)
-        right = validation.correct(predict_own(model, theta, validation.x, own))
-        guessed = predict_own(model, theta, test.x, own)
+        right = validation.correct(predict(theta, validation.x))
+        guessed = predict(theta, test.x)
         judged = {"test": test.matrix(guessed), "accuracy": test.correct(guessed) / len(test.y)}
         found.append({"optimiser": optimiser, "steps": done, "validation_correct": right, **judged})
     return found
