@@ -38,7 +38,8 @@ def test_all_names_are_there() -> None:
 
 def test_the_aggregator_is_there_where_torch_is() -> None:
     pytest.importorskip("torch")
-    assert aggregator.Aggregator.__name__ == "Aggregator"
+    for name in aggregator.__all__:
+        assert getattr(aggregator, name).__name__ == name
     with pytest.raises(AttributeError, match="aggregator has no Agregator"):
         _ = aggregator.Agregator
 
