@@ -55,6 +55,9 @@ class PreparedRun:
         private: a pretrained model and what it is for; never sent.
         model: file of the model that a rollout brings; None: the bundle's initial one.
         masks: its keys for runs with secret sums; None: it can have no such run.
+
+    >>> PreparedRun(Run(id="r", method="rollout"), model=Path("better.npz")).run.id
+    'r'
     """
 
     run: Run
@@ -75,6 +78,9 @@ class Process:
         client: its client id at the broker, where other runs of the same aggregator go on; "": its name, and no other
             run goes on.
         lane: of a rollout or an evaluation beside a training at the same hospitals: the number of their lane.
+
+    >>> Process(device="cpu").svt
+    'full'
     """
 
     device: str = "auto"
