@@ -183,7 +183,7 @@ def test_methods_are_tuned_with_the_same_budget(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_finished_search_goes_on_with_a_larger_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = (*shlex.split(TUNE), "--method", "fedavg", "-o", tmp_path / "found.toml", "--json")
+    given = (*shlex.split(TUNE), "--no-neighbours", "--method", "fedavg", "-o", tmp_path / "found.toml", "--json")
     assert auscult(*given, "--budget", 1) == 0
     before = json.loads(capsys.readouterr().out)["fedavg"]["trials"]
     assert auscult(*given, "--budget", 2) == 0
