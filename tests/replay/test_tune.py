@@ -175,6 +175,7 @@ def test_methods_are_tuned_with_the_same_budget(tmp_path: Path, capsys: pytest.C
     found = json.loads(capsys.readouterr().out)
     for method in ("fedavg", "ditto"):
         one = found[method]
+        assert "validation samples" in one["verdict"], "what a device reaches alone stands beside it"
         assert len(one["trials"]) == 2 and not any("batch" in trial["values"] for trial in one["trials"])
         completed = complete(one["file"], SettingsTable())
         assert completed.method == method and completed.rounds == 2
