@@ -9,16 +9,21 @@ import gc
 import importlib.util
 import logging
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from edge_sdk.live.loop.log_guard import LogGuard
 from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
-from tests.exports import list_operators_once
+from tests.exports import quicken_exports
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes start, and need not compile all modules anew
+sys.dont_write_bytecode = False  # nor this one: to rewrite the assertions of all tests takes half of its start
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # networks of tests are small, and other tests run beside them
 os.environ.setdefault("AUSCULT_NATIVE", "0")  # portable products are the truth; tests of native ones turn these on
+
+pytest_plugins = ("tests.costs", "tests.order", "tests.unchanged")
 
 KINDS = {"mosquitto": Mosquitto, "amqtt": EmbeddedBroker}
 
@@ -33,7 +38,7 @@ def missing(kind: str) -> str:
 
 def pytest_collection_finish() -> None:
     """Keep the collector from looking at thousands of tests and all of torch again and again: a sixth of the run."""
-    list_operators_once()
+    quicken_exports()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)

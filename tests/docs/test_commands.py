@@ -38,7 +38,8 @@ SHORTER = {
     r"^auscult replay (?!.*--rounds)": "auscult replay --rounds 2 ",
     r"^auscult traces synth (?!.*--minutes)": "auscult traces synth --minutes 2 ",
     r"--budget \d+": "--rounds 2 --budget 2",
-    r"replay --demo$": "replay --demo --no-local-only --no-neighbours",  # make demo
+    r"replay --demo$": "replay --demo --rounds 3 --no-local-only --no-neighbours",  # make demo
+    r"^(auscult replay traces --hospitals 1 --method fedavg)": r"\1 --no-local-only --no-neighbours",
     r"--devices 4 --seed 7": "--devices 2 --seed 7",
     r"^(auscult replay .*breast-cancer)": r"\1 --hospitals 1 --devices 2",
     r"^(auscult pretrain)": r"\1 --epochs 1",

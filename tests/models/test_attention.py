@@ -6,7 +6,7 @@ from torch import nn
 
 from edge_sdk.models.derive import targets
 from edge_sdk.models.ir.layout import lay_out_parameters
-from tests.models.module_check import export_net, measure_error
+from tests.models.module_check import export_net, measure_exported
 
 
 class Own(nn.Module):
@@ -71,8 +71,9 @@ CASES = {
 def test_gradients(name):
     torch.manual_seed(3)
     make, shape, rank = CASES[name]
-    assert ranks(source(make(), shape).copy_graph()) == {rank}
-    assert measure_error(make(), shape) <= 1e-6
+    net, inputs, forward = export_net(make(), shape)
+    assert ranks(targets.Source(forward, {"theta": lay_out_parameters(net)}).copy_graph()) == {rank}
+    assert measure_exported(net, inputs, forward) <= 1e-6
 
 
 def test_what_somebody_else_reads_stays():

@@ -28,19 +28,19 @@ class Masked(nn.Module):
 
 
 class Encoder(nn.Module):
-    """torch's encoder and decoder with a causal mask, of numbers or of truth values."""
+    """torch's encoder with a causal mask of numbers, and its decoder with one of truth values."""
 
-    def __init__(self, truth: bool):
+    def __init__(self):
         super().__init__()
         self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
         self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), 1)
         self.head = nn.Linear(8, 3)
-        mask = torch.ones(5, 5, dtype=torch.bool).triu(1)
-        self.register_buffer("mask", mask if truth else torch.zeros(5, 5).masked_fill(mask, -1e9))
+        self.register_buffer("hidden", torch.ones(5, 5, dtype=torch.bool).triu(1))
+        self.register_buffer("mask", torch.zeros(5, 5).masked_fill(self.hidden, -1e9))
 
     def forward(self, x):
         h = self.encoder(x, mask=self.mask)
-        return self.head(self.decoder(x, h, tgt_mask=self.mask).mean(1))
+        return self.head(self.decoder(x, h, tgt_mask=self.hidden).mean(1))
 
 
 class Choosing(nn.Module):
@@ -161,8 +161,7 @@ class Overwritten(nn.Module):
 
 HABITS = {
     "a buffer of -inf": Masked,
-    "a mask of numbers": lambda: Encoder(False),
-    "a mask of truth values": lambda: Encoder(True),
+    "masks of numbers and of truth values": Encoder,
     "choices among 17": lambda: Choosing(17),
     "choices among 41": lambda: Choosing(41),
     "nearest neighbours": Neighbours,

@@ -192,7 +192,8 @@ def test_heavy_steps_that_ranks_share_change_no_bit(tmp_path, method):
 
 # On the command line --------------------------------------------------------------------------------------------
 def test_a_sweep_and_its_comparison(tmp_path, capsys):
-    command = "simulate breast-cancer --method fedavg --clients 30 --cohort 6 --rounds 4 --samples 20 --seed 3"
+    command = "simulate breast-cancer --method fedavg --clients 30 --cohort 6 --rounds 4 --samples 20 --seed 3 "
+    command += "--no-neighbours"  # tests/replay/test_neighbours.py has them
     given = [
         *command.split(),
         "--out",

@@ -27,6 +27,7 @@ from edge_sdk.models.zoo.dense import MLP
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.replay.broker import EmbeddedBroker
+from tests.system import refusals
 
 LAMBDA = 0.731058
 
@@ -164,11 +165,13 @@ def test_without_weight_the_files_are_not_opened(files: tuple[Path, Path], tmp_p
     assert "regulariser" not in line["sums"] and line["devices"] == 4
 
 
-def test_mistakes_are_told_before_anything_starts(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_mistakes_are_told_before_anything_starts(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def refused(*arguments: object) -> str:
-        done = auscult("replay", "breast-cancer", "--out", tmp_path / "out", *arguments, code=2)
+        said = refusals.refused(capsys, "replay", "breast-cancer", "--out", tmp_path / "out", *arguments)
         assert not (tmp_path / "out" / "logs").exists()
-        return done.stderr
+        return said
 
     private = ("--private", files[0])
     assert "the aggregator of fedavg has no use for a pretrained model" in refused("--method", "fedavg", *private)

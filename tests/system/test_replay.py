@@ -13,6 +13,7 @@ import pytest
 
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.traces.synth import write_traces
+from tests.system.refusals import refused
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
@@ -200,9 +201,10 @@ def test_fedavg_on_another_layout_of_traces(tmp_path: Path) -> None:
         (("--method", "hsgd"), "data sets that are: breast-cancer, tabular, esr:PATH, mnist:PATH"),
     ],
 )
-def test_mistakes_are_told_before_anything_starts(traces: Path, tmp_path: Path, arguments: Any, said: str) -> None:
-    done = auscult("replay", traces, "--out", tmp_path / "out", *arguments, code=2)
-    assert said in done.stderr
+def test_mistakes_are_told_before_anything_starts(
+    traces: Path, tmp_path: Path, arguments: Any, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refused(capsys, "replay", traces, "--out", tmp_path / "out", *arguments)
     assert not (tmp_path / "out" / "logs").exists()
 
 

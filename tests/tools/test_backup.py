@@ -18,6 +18,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.nodes.models import kept_models
+from edge_sdk.tools import sealed_file
 from edge_sdk.tools.sealed_file import MAGIC, PIECE, SALT, TAG, Opener, Sealer, is_sealed
 
 RUN = Run(id="first", method="fedavg")
@@ -195,7 +196,8 @@ def test_a_backup_with_a_passphrase_is_read_by_nobody_else(
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE])
-def test_a_sealed_file_is_whole_or_refused(tmp_path: Path, phrase: Path, size: int) -> None:
+def test_a_sealed_file_is_whole_or_refused(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sealed_file.SCRYPT, "n", 2)  # nobody guesses here, and dozens of keys are made
     content, said = os.urandom(size), "correct horse battery"
     path = tmp_path / "sealed"
     with path.open("wb") as file:
