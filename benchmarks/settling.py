@@ -53,6 +53,7 @@ from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.model import Model
+from edge_sdk.nodes.configuration import window_runs
 from edge_sdk.nodes.configuration.assembly import augmentation_of, make_env, method_of, settings_of
 from edge_sdk.nodes.configuration.settings import assigned, from_mapping
 from edge_sdk.nodes.kernels import plain
@@ -214,9 +215,9 @@ def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], se
     settings, settle, augment = {**DEFAULTS[options.data], **own}, SETTLE[options.data], AUGMENT[options.data]
     rounds = ROUNDS[options.data]
     if options.recommended:
-        settings = {**recommended.TRAINING, **recommended.BY_METHOD.get(options.method, {})}
-        settle = {**recommended.SETTLE, "statistics": options.network == recommended.NETWORK}
-        augment, rounds = recommended.changes_of(model.input_shape), recommended.ROUNDS
+        settings = {**window_runs.TRAINING, **window_runs.BY_METHOD.get(options.method, {})}
+        settle = {**window_runs.SETTLE, "statistics": options.network == recommended.NETWORK}
+        augment, rounds = window_runs.changes_of(model.input_shape), window_runs.ROUNDS
     return Run(
         id="settling",
         method=options.method,
@@ -279,7 +280,7 @@ def main() -> None:
     words.add_argument("--json", type=Path, help="results are kept there; those that are there are not computed again")
     options = words.parse_args()
     options.network = options.network or (recommended.NETWORK if options.recommended else "wrist")
-    options.method = options.method or (recommended.METHOD if options.recommended else "fedslr")
+    options.method = options.method or (window_runs.METHOD if options.recommended else "fedslr")
     there = options.json is not None and options.json.is_file()
     tables: dict[str, Any] = json.loads(options.json.read_text()) if there else {}
     for title, some in jobs(options).items():
