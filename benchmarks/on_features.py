@@ -34,7 +34,6 @@ from benchmarks.settling import NEW, TUNED, Job, patient
 from edge_sdk.contract.run import Run
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration import window_runs
-from edge_sdk.replay import recommended
 from edge_sdk.replay.bundles import compile_network
 
 Settings = Mapping[str, Any]
@@ -79,7 +78,7 @@ class Bench:
         self.options, self.watch = options, options.data == "watch"
         shape, self.classes = ((6, 64), 7) if self.watch else ((3, 64), 14)
         sizes = ["--input", ",".join(map(str, shape)), "--classes", str(self.classes)]
-        self.model = Model(compile_network(recommended.NETWORK, sizes, 0, lambda text: None))
+        self.model = Model(compile_network(window_runs.NETWORKS[0], sizes, 0, lambda text: None))
         self.settle = {**window_runs.SETTLE, "statistics": True}
         self.augment = window_runs.changes_of(shape)
 

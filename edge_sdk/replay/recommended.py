@@ -18,6 +18,7 @@ from edge_sdk.nodes.configuration.presets import RECOMMENDED, preset_of
 from edge_sdk.nodes.configuration.window_runs import (
     LEAST_CLASSES,
     METHOD,
+    NETWORKS,
     ROUNDS,
     SETTLE,
     WINDOW,
@@ -26,9 +27,6 @@ from edge_sdk.nodes.configuration.window_runs import (
 )
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
-
-NETWORK = "features"
-"""Network of the zoo for windows."""
 
 
 def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
@@ -44,11 +42,11 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
     if not {*job.stated} - {"rounds"}:
         job = replace(job, method=METHOD, settings=preset_of(METHOD, RECOMMENDED))
     shape = cohort.shapes["x"]
-    own = job.bundle in ((), (Path(NETWORK),))
+    own = job.bundle in ((), *((Path(name),) for name in NETWORKS))
     settle = overlaid({**SETTLE, "statistics": own}, job.settle)
     found = replace(
         job,
-        bundle=job.bundle or (Path(NETWORK),),
+        bundle=job.bundle or (Path(NETWORKS[0]),),
         rounds=job.rounds if "rounds" in job.stated else ROUNDS,
         settings=settings_of(job) if own else job.settings,
         settle=settle,

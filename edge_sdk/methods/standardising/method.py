@@ -84,7 +84,11 @@ def state_around(inner: Any) -> type[StandardState]:
 
 
 def noted(env: NodeEnv, s: StandardState, sender: str, message: Any, apart: bool) -> StandardState:
-    """The state after a child's sums, added to the others or, with a robust rule, kept beside them. Raises PeerError for sums of other features, or of more devices than it has."""
+    """The state after a child's sums, added to the others or kept `apart` from them.
+
+    Raises:
+        PeerError: sums of other features, of more devices than it has, or of what no samples have.
+    """
     m, old = expected(sender, message, FeatureSums), s.sums or nothing(env.layout)
     if m.devices > env.sizes.get(sender, 1):
         raise PeerError(f"{sender} counts {m.devices} devices, it has {env.sizes.get(sender, 1)}")
@@ -200,7 +204,9 @@ def hospital(method: Method, robust: bool) -> Role:
         if sender == UP and isinstance(m, AskFeatures):
             return replace(s, sums=nothing(env.layout), apart={}, told=()), [Send(DOWN, m, all=True)]
         if sender == UP:
-            s = replace(s, sums=None, apart={})  # the aggregator goes on: answers that are still to come are the method's
+            s = replace(
+                s, sums=None, apart={}
+            )  # the aggregator goes on: answers that are still to come are the method's
         if sender == UP and isinstance(m, WithStatistics):
             told = s.told if np.array_equal(s.statistics, m.values) else ()
             s, m = replace(s, statistics=checked(env.layout, m.values), told=told), m.message

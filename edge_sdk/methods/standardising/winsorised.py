@@ -1,8 +1,8 @@
 """Winsorised statistics: a robust rule for sums of features, so that one bad device does not move everybody's scale.
 
 Of each feature, a child's mean is moved to at most `REACH` times the median deviation from the median of all means, and
-its standard deviation to between 1 / `RATIO` and `RATIO` times the median one; means of squares follow from both, so what
-comes out are moments of some samples again. Where nobody is far away, nothing is changed, to the bit.
+its standard deviation to between 1 / `RATIO` and `RATIO` times the median one; means of squares follow from both, so
+what comes out are moments of some samples again. Where nobody is far away, nothing is changed, to the bit.
 
 Each child has one vote for the median. With one or two of them there is no majority, and their sums stay as they are.
 

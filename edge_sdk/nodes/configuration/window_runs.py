@@ -18,6 +18,8 @@ from edge_sdk.methods.standardising.equations import slots
 
 METHOD = "fedslr"
 """Method where neither it nor a setting of it is stated: drift correction alone, without low rank (docs/methods.md)."""
+NETWORKS = ("features", "features-conv")
+"""Networks of the zoo for windows, the smallest first: features alone, and with a convolutional branch."""
 ROUNDS = 50
 SETTLE: Mapping[str, Any] = {
     "optimiser": "adam", "rate": 0.003, "weight_decay": 0.003, "batch": 64, "steps": [0, 50, 200],
