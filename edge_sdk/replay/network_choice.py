@@ -1,9 +1,9 @@
 """Network of a replay that names none: each one for windows is tried in a short run, judged on validation samples.
 
-A trial is the run itself with `ROUNDS` rounds and with settling, without labels of devices' own and without forests: in
-memory, in a process for each network, all at the same time. The first network is the smallest. A larger one, which costs
-several times as much, is taken if it is better by a point, and by more than one standard error of the differences between
-devices (L. Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3).
+A trial is the run itself with `ROUNDS` rounds and with settling, without labels of devices' own and without forests:
+in memory, in a process for each network, all at the same time. The first network is the smallest. A larger one, which
+costs several times as much, is taken if it is better by a point, and by more than one standard error of the
+differences between devices (L. Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3).
 What was found is kept in DIR/network.json, so that a replay that goes on has the same network.
 """
 
