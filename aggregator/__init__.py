@@ -1,21 +1,26 @@
 """Auscult in the cloud: the global steps of the methods, with torch.
 
-`Aggregator` is loaded when it is first used, so that a command that only pretrains does not wait for a node.
+`Aggregator` and what it is made with are loaded when they are first used, so that a command that only pretrains does
+not wait for a node.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aggregator.options import HospitalList as HospitalList
+    from aggregator.options import PreparedRun as PreparedRun
+    from aggregator.options import Process as Process
     from aggregator.server import Aggregator as Aggregator
 
-__all__ = ["Aggregator"]
+HOMES = {"Aggregator": "server", "HospitalList": "options", "PreparedRun": "options", "Process": "options"}
+
+__all__ = ["Aggregator", "HospitalList", "PreparedRun", "Process"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Aggregator":
+    if name not in HOMES:
         raise AttributeError(f"aggregator has no {name}; it has {', '.join(__all__)}")
-    from aggregator.server import Aggregator
-
-    return Aggregator
+    return getattr(importlib.import_module(f"aggregator.{HOMES[name]}"), name)

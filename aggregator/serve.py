@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from aggregator.kernels import kernels_on
+from aggregator.options import HospitalList, PreparedRun, Process
 from aggregator.run_files import RESULT_FILE, RUN_FILE
 from aggregator.server import Aggregator
 from aggregator.shared import assist, dismiss
@@ -25,7 +26,7 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import with_bundle
 from edge_sdk.nodes.configuration.deadlines import parse_deadline
 from edge_sdk.nodes.configuration.presets import SettingsTable, complete
-from edge_sdk.nodes.configuration.settings import read_toml, text_without_passwords
+from edge_sdk.nodes.configuration.settings import part_of, read_toml, text_without_passwords
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters, write_json
 from edge_sdk.nodes.daemon.serve import serve
 from edge_sdk.nodes.daemon.settings_files import LEDGER, AggregatorFile
@@ -127,24 +128,10 @@ def aggregator_of(file: AggregatorFile, base: Path = Path(), ranks: Ranks | None
         broker=file.broker,
         bundle=file.bundle,
         directory=file.directory,
-        run=signed_by(run_of(file, base), file.signing_key, file.directory),
-        hospitals=file.hospitals,
-        companions=file.companions,
-        public=file.public,
-        deadline=file.deadline,
-        quorum=file.quorum,
-        wait_for=file.wait_for,
-        device=file.device,
-        svt=file.svt,
-        ranks=ranks,
-        private=file.private,
-        model=file.model,
-        masks=file.masks,
-        limits=file.limits,
-        enrolled=file.enrolled,
-        client=file.client,
-        lane=file.lane,
+        run=part_of(file, PreparedRun, run=signed_by(run_of(file, base), file.signing_key, file.directory)),
+        hospitals=part_of(file, HospitalList),
         wire=file.wire,
+        process=part_of(file, Process, ranks=ranks),
     )
 
 

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from aggregator.accountant import accountant_for
-from aggregator.kernels import FULL, kernels_for, processor
+from aggregator.kernels import kernels_for, processor
 from aggregator.metrics import Metrics
+from aggregator.options import ALONE, HospitalList, PreparedRun, Process
 from aggregator.phases import PhaseClock, round_seconds
 from aggregator.private_model.table import Regulariser, give_regulariser, regulariser_of, warnings_of
 from aggregator.run_files import MODEL_FILE, switch_files
@@ -38,7 +39,7 @@ from edge_sdk.contract.node import Node
 from edge_sdk.contract.patience import list_deadlines
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
-from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, LaneSettings, LaneWork, Reporting, Runtime, Transport, TreePlace
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Complaint, Event, Report, mean_accuracies, mean_loss
 from edge_sdk.model.bundle import read_bundle
@@ -56,8 +57,6 @@ from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.hospital.suspensions import count_suspensions
 from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.secrets import mask_assignment
-from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys
-from edge_sdk.simulation.processes.ranks import Ranks
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -69,26 +68,15 @@ class Aggregator:
         broker: URL of the broker that hospitals reach it by.
         bundle: file with the compiled model.
         directory: where it keeps its state and writes its results.
-        run: the training job.
-        hospitals: name -> number of its devices (M, the number of all devices, is their sum).
-        companions: name -> how many of these take part with outputs only, in a run of the companions family.
-        public: file of the public inputs, for such a run.
-        deadline: seconds after which a round ends with the hospitals that have answered, "auto" or "none" (see
-            `nodes.deadlines`).
-        quorum: hospitals without which a round does not end.
-        wait_for: hospitals that must be ready before the run starts; None: all.
-        device: "cpu", "cuda", or "auto" (a GPU where there is one) for the torch kernels.
-        svt: "full" or "fast" singular value thresholding; see `aggregator.kernels`.
-        ranks: the processes that share the heavy steps; None: this one alone. See `aggregator.shared`.
-        private: a pretrained model and what it is for; never sent.
-        model: file of the model that a rollout brings; None: the bundle's initial one.
-        masks: its keys for runs with secret sums; None: it can have no such run.
-        limits: what its hospitals may claim, and when they are suspended; None: as `Limits` has it.
-        enrolled: hospitals say themselves how many devices they have, and that may change during the run.
-        client: its client id at the broker, where other runs of the same aggregator go on; "": its name, and no other
-            run goes on.
-        lane: of a rollout or an evaluation beside a training at the same hospitals: the number of their lane.
+        run: the training job; a `PreparedRun`, where the aggregator brings keys or files into it.
+        hospitals: name -> number of its devices; a `HospitalList`, where more is to be said of them, or of how long
+            they are waited for.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
+        process: GPU or not, and its place beside other runs of the same aggregator; see `Process`.
+
+    Attributes:
+        on_event: called with what the run tells, on the network's thread; None: nobody wants to hear it. Set it before
+            `run`.
     """
 
     def __init__(
@@ -98,56 +86,55 @@ class Aggregator:
         broker: str,
         bundle: str | Path,
         directory: str | Path,
-        run: Run,
-        hospitals: Mapping[str, int],
-        companions: Mapping[str, int] | None = None,
-        public: Path | None = None,
-        deadline: float | str,
-        quorum: int = 1,
-        wait_for: int | None = None,
-        device: str = "auto",
-        svt: str = FULL,
-        ranks: Ranks | None = None,
-        private: Private | None = None,
-        model: Path | None = None,
-        masks: AggregatorKeys | None = None,
-        limits: Limits | None = None,
-        enrolled: bool = False,
-        client: str = "",
-        lane: int = 0,
+        run: Run | PreparedRun,
+        hospitals: Mapping[str, int] | HospitalList,
         wire: Wire = DEFAULTS,
-        on_event: Callable[[Any], None] | None = None,
-        log: logging.Logger | None = None,
+        process: Process = ALONE,
     ):
-        self.name, self.on_event = checked_name(name, "aggregator name"), on_event
-        self.bundle, self.job, self.device = read_bundle(bundle), run, device
-        self.svt, self.ranks = svt, ranks
-        self.hospitals = checked_hospitals(hospitals)
-        self.deadline, self.quorum = deadline_above(deadline, deadline_of(run)), quorum
-        self.limits = limits or Limits()
+        prepared = run if isinstance(run, PreparedRun) else PreparedRun(run)
+        listed = hospitals if isinstance(hospitals, HospitalList) else HospitalList(hospitals)
+        self.name, self.job = checked_name(name, "aggregator name"), prepared.run
+        self.on_event: Callable[[Any], None] | None = None
+        self.bundle, self.process = read_bundle(bundle), process
+        self.hospitals = checked_hospitals(listed.hospitals)
+        self.deadline, self.quorum = deadline_above(listed.deadline, deadline_of(self.job)), listed.quorum
+        self.limits = listed.limits
         self.limits.check_children(self.hospitals)
         self.directory = Path(directory)
         make_private_directory(self.directory)
-        self.log = log or logging.getLogger(f"auscult.{name}")
-        regulariser = None if private is None else regulariser_of(private, self.bundle, run.seed, processor(device))
-        check_bundle(run, self.bundle, "aggregator")
-        parts = AggregatorParts(
-            run=run,
-            bundle=self.bundle,
-            hospitals=self.hospitals,
-            companions=companions or {},
-            public=public,
-            model=model,
-        )
-        self.own = {**give_regulariser(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
-        self.own |= mask_assignment.for_aggregator(run, masks, self.hospitals)
+        self.log = logging.getLogger(f"auscult.{name}")
+        regulariser = self.find_regulariser(prepared.private)
+        check_bundle(self.job, self.bundle, "aggregator")
+        self.own = self.bring(prepared, listed.companions, regulariser)
         self.check_settings(regulariser)
-        self.metrics = Metrics(self.directory / "metrics.jsonl", run.id)
+        self.metrics = Metrics(self.directory / "metrics.jsonl", self.job.id)
         self.finished, self.files_are_own = threading.Event(), False
         self.latest: dict[str, float] = {}
         self.phases = PhaseClock()
         self.deadlines: dict[str, float] = {}
-        self.runtime = self.make_runtime(broker, wait_for, enrolled, client, lane, wire)
+        self.runtime = self.make_runtime(broker, listed, wire)
+
+    def find_regulariser(self, private: Private | None) -> Regulariser | None:
+        """What a pretrained model adds to the objective; None: nothing. UsageError: its files cannot be used."""
+        if private is None:
+            return None
+        return regulariser_of(private, self.bundle, self.job.seed, processor(self.process.device))
+
+    def bring(
+        self, given: PreparedRun, companions: Mapping[str, int], regulariser: Regulariser | None
+    ) -> dict[str, Any]:
+        """The fields of the method's env that only this aggregator has."""
+        run = given.run
+        parts = AggregatorParts(
+            run=run,
+            bundle=self.bundle,
+            hospitals=self.hospitals,
+            companions=companions,
+            public=given.public,
+            model=given.model,
+        )
+        own = {**give_regulariser(method_of(run).env, regulariser), **family_of(run).for_aggregator(parts)}
+        return own | mask_assignment.for_aggregator(run, given.masks, self.hospitals)
 
     def check_settings(self, regulariser: Regulariser | None) -> None:
         """Say now what the method finds wrong with the settings (starting it is pure), and what to be careful with."""
@@ -156,27 +143,21 @@ class Aggregator:
         for warning in warnings_of(self.job, self.hospitals, regulariser, self.bundle.theta0):
             self.log.warning("%s: %s", self.name, warning)
 
-    def make_runtime(
-        self, broker: str, wait_for: int | None, enrolled: bool, client: str, lane: int, wire: Wire
-    ) -> Runtime:
+    def make_runtime(self, broker: str, listed: HospitalList, wire: Wire) -> Runtime:
         """The node that has this one's role, above all its hospitals."""
         return Runtime(
             self.name,
-            parent=None,
-            children=tuple(self.hospitals),
-            sizes=self.hospitals,
-            directory=self.directory,
-            broker=broker,
-            run=self.job,
-            assemble=self.assemble,
-            told=self.receive_event,
-            wait_for=wait_for,
-            flexible=enrolled and not fixes_members(self.job),
-            client=client,
-            lane=lane,
-            figures=self.count_figures,
+            LaneWork(directory=self.directory, assemble=self.assemble, told=self.receive_event, run=self.job),
+            place=TreePlace(
+                children=tuple(self.hospitals),
+                sizes=self.hospitals,
+                wait_for=listed.wait_for,
+                flexible=listed.enrolled and not fixes_members(self.job),
+            ),
+            transport=Transport(broker=broker, wire=wire),
+            lanes=LaneSettings(client=self.process.client, lane=self.process.lane),
+            reporting=Reporting(figures=self.count_figures),
             log=self.log,
-            **wire.options(broker),
         )
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
@@ -189,7 +170,7 @@ class Aggregator:
     def assemble(self, run: Run) -> Assembly:
         """This aggregator's part in a run: role, env and codecs."""
         check_bundle(run, self.bundle, "aggregator")
-        kernels = led(kernels_for(method_of(run).env, self.device, self.svt), self.ranks)
+        kernels = led(kernels_for(method_of(run).env, self.process.device, self.process.svt), self.process.ranks)
         parts = {**kernels, **self.own}
         known = {"sizes": self.hospitals, "limits": self.limits, **accountant_for(run)}
         self.own_env: NodeEnv = make_env(run, self.bundle.layout, self.bundle.theta0, **known, **parts)

@@ -34,7 +34,7 @@ def peak():
 directory, bundle, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 began = time.perf_counter()
 import numpy as np
-from edge_sdk import Device, Recording, StoreLimits
+from edge_sdk import Device, LocalTraining, Recording, StoreLimits
 def make(**more):
     return Device("d", hospital="h", broker="mqtt://127.0.0.1:1", bundle=bundle, directory=directory, **more)
 """
@@ -42,7 +42,7 @@ def make(**more):
 PREDICT = """
 import onnxruntime as ort
 device = make()
-model = device.model
+model = device.part.model
 x = np.random.default_rng(0).normal(size=(1, *model.input_shape)).astype(np.float32)
 session = model.session("predict")._session
 feeds = {"theta": model.theta0, "x": x}
@@ -79,7 +79,7 @@ print(json.dumps(memory() - before))
 """
 
 OBSERVE = """
-device = make(recording=Recording(limits=StoreLimits(megabytes=64, days=1e5)))
+device = make(training=LocalTraining(recording=Recording(limits=StoreLimits(megabytes=64, days=1e5))))
 size, at, rate = int(sys.argv[4]), 0, 32.0
 block = np.random.default_rng(0).normal(size=(size, 3)).astype(np.float32)
 block = block[0] if size == 1 else block
@@ -123,7 +123,7 @@ print(json.dumps(found))
 OVERHEAD = """
 imported = time.perf_counter() - began
 after_import = memory()
-device = make(recording=Recording(limits=StoreLimits(megabytes=64, days=1e5, held_out=0.0)))
+device = make(training=LocalTraining(recording=Recording(limits=StoreLimits(megabytes=64, days=1e5, held_out=0.0))))
 made = memory()
 from edge_sdk import Run
 rng = np.random.default_rng(0)
@@ -136,7 +136,7 @@ with device:
             next(stream)
     device.label("a", 1.7e9, 1.7e9 + 1000)
     device.label("b", 1.7e9 + 1000, 1.7e9 + 2000)
-    env = device.env(Run(id="r", method="fedavg", bundle=device.model.sha256, classes=("a", "b")))
+    env = device.part.env(Run(id="r", method="fedavg", bundle=device.part.model.sha256, classes=("a", "b")))
     theta = env.theta0
     for step in range(50):
         theta = theta - 0.01 * env.grad_fn(theta, rng.integers(0, env.samples, 20))[1]

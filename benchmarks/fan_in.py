@@ -94,9 +94,12 @@ def serve(args: argparse.Namespace, name: str, place: str) -> None:
     sizes, run = hospitals_of(args), run_of(args)
     given: dict[str, Any] = {"broker": url, "bundle": args.bundle, "directory": Path(directory) / name}
     if name == "cloud":
+        from aggregator.options import HospitalList, Process
         from aggregator.server import Aggregator
 
-        cloud = Aggregator("cloud", run=run, hospitals=sizes, deadline="none", on_event=tell, device="cpu", **given)
+        hospitals, process = HospitalList(sizes, deadline="none"), Process(device="cpu")
+        cloud = Aggregator("cloud", run=run, hospitals=hospitals, process=process, **given)
+        cloud.on_event = tell
         cloud.run(until=cloud.finished.is_set)
     elif name not in sizes:
         serve_device(args, name, given)

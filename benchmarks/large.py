@@ -27,7 +27,7 @@ from edge_sdk.contract.method import DOWN, UP, NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
-from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, LaneWork, Runtime, Transport, TreePlace
 from edge_sdk.replay.broker import Mosquitto
 from edge_sdk.wire.codec.codec import Codec
 
@@ -97,11 +97,12 @@ def transfer(base: Path, url: str, megabytes: int) -> dict[str, Any]:
     child = Role(lambda env: (Nothing(), []), lambda e, s, sender, m: (s, [Send(UP, m)]), unchanged, Nothing)
     run, records = Run(id="large", method="none"), Codec((Record, Nothing))
     parts = {n: Assembly(r, NodeEnv(), Policy(), Through(), records) for n, r in (("parent", parent), ("child", child))}
-    down = {"children": ["child"], "run": run, "assemble": lambda r: parts["parent"]}
-    up = {"parent": "parent", "assemble": lambda r: parts["child"]}
+    down = LaneWork(directory=base / "p", assemble=lambda r: parts["parent"], run=run)
+    up = LaneWork(directory=base / "c", assemble=lambda r: parts["child"])
+    transport = Transport(broker=url)
     nodes = [
-        Runtime("parent", directory=base / "p", broker=url, **down),
-        Runtime("child", directory=base / "c", broker=url, **up),
+        Runtime("parent", down, place=TreePlace(children=["child"]), transport=transport),
+        Runtime("child", up, place=TreePlace(parent="parent"), transport=transport),
     ]
     threads = [threading.Thread(target=node.run) for node in nodes]
     before, peak, began = anonymous(), 0.0, time.monotonic()

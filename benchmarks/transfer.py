@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.wire import CHILD, PARENT, assembly
 from edge_sdk.contract.run import Run
 from edge_sdk.hardware.bad_link import Proxy
-from edge_sdk.live.loop.runtime import Runtime
+from edge_sdk.live.loop.runtime import LaneWork, Runtime, Transport, TreePlace
 from edge_sdk.replay.broker import Mosquitto
 from edge_sdk.wire.link import Backoff
 
@@ -33,28 +33,27 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     floats = int(args.megabytes * 250_000)
-    done, how = threading.Event(), {"backoff": Backoff(0.1, 2.0)}
+    done, backoff = threading.Event(), Backoff(0.1, 2.0)
     with Mosquitto() as broker, tempfile.TemporaryDirectory() as base:
         weather = {"rate": args.rate, "latency": args.latency, "cut": args.cut, "seed": args.seed}
         with Proxy("127.0.0.1", broker.port, **weather) as link:
             parts = {"parent": assembly(PARENT, floats), "child": assembly(CHILD, floats)}
             parent = Runtime(
                 "parent",
-                children=["child"],
-                directory=Path(base) / "parent",
-                broker=broker.url,
-                run=Run(id="transfer", method="none"),
-                assemble=lambda run: parts["parent"],
-                told=lambda number, message: done.set(),
-                **how,
+                LaneWork(
+                    directory=Path(base) / "parent",
+                    assemble=lambda run: parts["parent"],
+                    told=lambda number, message: done.set(),
+                    run=Run(id="transfer", method="none"),
+                ),
+                place=TreePlace(children=["child"]),
+                transport=Transport(broker=broker.url, backoff=backoff),
             )
             child = Runtime(
                 "child",
-                parent="parent",
-                directory=Path(base) / "child",
-                broker=f"mqtt://127.0.0.1:{link.port}",
-                assemble=lambda run: parts["child"],
-                **how,
+                LaneWork(directory=Path(base) / "child", assemble=lambda run: parts["child"]),
+                place=TreePlace(parent="parent"),
+                transport=Transport(broker=f"mqtt://127.0.0.1:{link.port}", backoff=backoff),
             )
             threads = [threading.Thread(target=node.run) for node in (parent, child)]
             began = time.monotonic()

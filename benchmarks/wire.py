@@ -40,10 +40,11 @@ from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, unchang
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
-from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, LaneWork, Runtime, Transport, TreePlace
 from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.codec.codec import Codec
+from edge_sdk.wire.options import Wire
 
 WARM_UP = 20  # rounds that are not counted
 LAST = 10**9
@@ -101,7 +102,9 @@ def assembly(role: Role, floats: int) -> Assembly:
 
 def ours_child(name: str, base: Path, url: str, floats: int, how: dict[str, Any]) -> None:
     role = assembly(CHILD, floats)
-    Runtime(name, parent="parent", directory=base / name, broker=url, assemble=lambda run: role, **how).run()
+    work = LaneWork(directory=base / name, assemble=lambda run: role)
+    transport = Transport(broker=url, wire=Wire(durability=how["durability"]))
+    Runtime(name, work, place=TreePlace(parent="parent"), transport=transport, worker=how["worker"]).run()
 
 
 def ours(url: str, children: int, floats: int, seconds: float, how: dict[str, Any]) -> dict[str, Any]:
@@ -115,13 +118,15 @@ def ours(url: str, children: int, floats: int, seconds: float, how: dict[str, An
     role = assembly(PARENT, floats)
     node = Runtime(
         "parent",
-        children=names,
-        directory=base / "parent",
-        broker=url,
-        run=Run(id="bench", method="none", rounds=LAST),
-        assemble=lambda run: role,
-        told=lambda number, message: times.append(time.perf_counter()),
-        **how,
+        LaneWork(
+            directory=base / "parent",
+            assemble=lambda run: role,
+            told=lambda number, message: times.append(time.perf_counter()),
+            run=Run(id="bench", method="none", rounds=LAST),
+        ),
+        place=TreePlace(children=names),
+        transport=Transport(broker=url, wire=Wire(durability=how["durability"])),
+        worker=how["worker"],
     )
     try:
         node.run(until=lambda: len(times) > WARM_UP and times[-1] - times[WARM_UP] >= seconds)

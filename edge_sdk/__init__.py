@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from edge_sdk.nodes.device.descriptions import RunRefused as RunRefused
     from edge_sdk.nodes.device.device import Device as Device
     from edge_sdk.nodes.device.live_samples import Recording as Recording
+    from edge_sdk.nodes.device.options import DevicePolicy as DevicePolicy
+    from edge_sdk.nodes.device.options import LocalTraining as LocalTraining
     from edge_sdk.nodes.hospital.hospital import Hospital as Hospital
+    from edge_sdk.nodes.hospital.options import DeviceList as DeviceList
+    from edge_sdk.nodes.hospital.options import HospitalPolicy as HospitalPolicy
+    from edge_sdk.nodes.hospital.options import Upstream as Upstream
     from edge_sdk.nodes.models.last_line import ModelsDeclined as ModelsDeclined
     from edge_sdk.nodes.models.predictions import Prediction as Prediction
     from edge_sdk.nodes.models.predictions import Predictions as Predictions
@@ -44,8 +49,12 @@ HOMES = {
     "Adam": "algebra.optim",
     "AuscultError": "errors",
     "Device": "nodes.device.device",
+    "DeviceList": "nodes.hospital.options",
+    "DevicePolicy": "nodes.device.options",
     "Fleet": "research.fleet",
     "Hospital": "nodes.hospital.hospital",
+    "HospitalPolicy": "nodes.hospital.options",
+    "LocalTraining": "nodes.device.options",
     "METHODS": "methods",
     "Model": "model.model",
     "ModelsDeclined": "nodes.models.last_line",
@@ -64,6 +73,7 @@ HOMES = {
     "SplitModel": "model.split_model",
     "TrainingBudget": "nodes.policy.budget",
     "Unlabelled": "data.samples",
+    "Upstream": "nodes.hospital.options",
     "UsageError": "errors",
     "Wire": "wire.options",
     "compare": "research.comparison",
@@ -78,8 +88,12 @@ __all__ = [
     "Adam",
     "AuscultError",
     "Device",
+    "DeviceList",
+    "DevicePolicy",
     "Fleet",
     "Hospital",
+    "HospitalPolicy",
+    "LocalTraining",
     "Model",
     "ModelsDeclined",
     "Patients",
@@ -96,6 +110,7 @@ __all__ = [
     "StoreLimits",
     "TrainingBudget",
     "Unlabelled",
+    "Upstream",
     "UsageError",
     "Wire",
     "compare",

@@ -3,7 +3,7 @@
     python -m tests.health [--mutants N]
 
 Lines are of Python files, with comments; parameters are those of `__init__`, without self. Rooms and their floors are
-held by tests/test_architecture.py.
+held by tests/test_architecture.py, parameters by tests/test_parameters.py.
 --mutants N also changes N places of the product, one after the other, and counts how many the tests of their room find:
 it takes half a minute for each.
 """
@@ -41,15 +41,36 @@ def rooms_of(files: list[Path]) -> Counter[str]:
 
 
 def constructors_of(files: list[Path]) -> Iterator[tuple[int, str]]:
-    """Parameters of each class's own `__init__`, and its name."""
+    """Parameters of each class's own `__init__`, and its name. Dataclasses are records, and have none."""
     for path in files:
         for item in ast.walk(ast.parse(path.read_text())):
             if isinstance(item, ast.ClassDef):
                 for inner in item.body:
                     if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
-                        taken = inner.args
-                        count = len(taken.posonlyargs + taken.args + taken.kwonlyargs) - 1
-                        yield count, f"{path.relative_to(ROOT.resolve())}: {item.name}"
+                        yield count_parameters(inner), f"{path.relative_to(ROOT.resolve())}: {item.name}"
+
+
+def functions_of(files: list[Path]) -> Iterator[tuple[int, str]]:
+    """Parameters of each function and method whose name is public, and its name."""
+    for path in files:
+        for item in ast.walk(ast.parse(path.read_text())):
+            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and not item.name.startswith("_"):
+                yield count_parameters(item), f"{path.relative_to(ROOT.resolve())}: {item.name}"
+
+
+def count_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Parameters of a function, without self and without those that have no name of their own (*args, **options)."""
+    taken = function.args
+    names = [one.arg for one in taken.posonlyargs + taken.args + taken.kwonlyargs]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def calls_by_position(files: list[Path]) -> Iterator[tuple[int, str]]:
+    """Arguments that each call of a class, by its bare name, hands on by position; one with a star is one."""
+    for path in files:
+        for item in ast.walk(ast.parse(path.read_text())):
+            if isinstance(item, ast.Call) and isinstance(item.func, ast.Name) and item.func.id[0].isupper():
+                yield len(item.args), f"{path.relative_to(ROOT.resolve())}: {item.func.id}"
 
 
 def words_of_pages() -> int:

@@ -99,6 +99,20 @@ def kd(options: KdOptions) -> Loss:
     return Stateless(of)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Batching:
+    """The batches in which the data is gone through.
+
+    Attributes:
+        batch: samples of one.
+        every: "pass": the mean over all batches, whose order is drawn once; "batch": one batch, drawn in each round.
+    """
+
+    batch: int = 128
+    every: str = "pass"
+    seed: int = 0
+
+
 # The mean over the data ----------------------------------------------------------------------------------------
 class Distilled:
     """lambda R_h for a loss on batches: (theta, round, memory) -> Pull. The same for the same arguments.
@@ -106,7 +120,7 @@ class Distilled:
     Args:
         student: the devices' model. teacher: outputs of the pretrained one for all of x.
         x: (N, *input). y: (N,) or None.
-        every: "pass": the mean over all batches, whose order is drawn once; "batch": one batch, drawn in each round.
+        weight: lambda.
     """
 
     def __init__(
@@ -118,13 +132,11 @@ class Distilled:
         y: Tensor | None,
         *,
         weight: float,
-        batch: int = 128,
-        every: str = "pass",
-        seed: int = 0,
+        batching: Batching,
     ) -> None:
         self.student, self.teacher, self.loss, self.x, self.y = student, teacher, loss, x, y
-        self.weight, self.batch, self.every, self.seed = weight, batch, every, seed
-        self.order = np.random.default_rng([seed, ORDER]).permutation(len(x))
+        self.weight, self.batch, self.every, self.seed = weight, batching.batch, batching.every, batching.seed
+        self.order = np.random.default_rng([self.seed, ORDER]).permutation(len(x))
         self.latest: tuple[bytes, int, Pull] | None = None
 
     def first(self) -> Vector:

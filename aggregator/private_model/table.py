@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aggregator.private_model.checkpoint import ModelOutputs, compute_outputs, load_module, load_named, read_vector
 from aggregator.private_model.crd import Crd, CrdOptions
-from aggregator.private_model.regulariser import Distilled, KdOptions, Loss, SquaredDistance, Stateless, kd
+from aggregator.private_model.regulariser import Batching, Distilled, KdOptions, Loss, SquaredDistance, Stateless, kd
 from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.run import Run
@@ -48,9 +48,8 @@ def regulariser_of(private: Private, bundle: Bundle, seed: int, device: str) -> 
     with torch.no_grad():
         features = student(student.constant(bundle.theta0), x[: private.batch])[0]
     loss = loss_of(private, teacher, y, features, seed)
-    return Distilled(
-        student, teacher, loss, x, y, weight=private.weight, batch=private.batch, every=private.every, seed=seed
-    )
+    batching = Batching(batch=private.batch, every=private.every, seed=seed)
+    return Distilled(student, teacher, loss, x, y, weight=private.weight, batching=batching)
 
 
 def loss_of(private: Private, teacher: ModelOutputs, y: Tensor | None, student: Tensor, seed: int) -> Loss:

@@ -10,7 +10,8 @@ import edge_sdk
 EXAMPLES = Path(__file__).parents[1] / "examples"
 GROUPS = {
     "On a workstation": "Fleet simulate Results compare ResultsCompared load method METHODS",
-    "Devices and hospitals": "Device Hospital ModelsDeclined Run RunRefused Wire",
+    "Devices and hospitals": "Device Hospital ModelsDeclined Run RunRefused",
+    "Settings of devices and hospitals": "Wire DevicePolicy LocalTraining HospitalPolicy DeviceList Upstream",
     "What a device records and predicts": "Recording Prediction Predictions TrainingBudget StoreLimits",
     "Data and models": "Samples Unlabelled Patients Model SplitModel SGD Adam",
     "Errors": "AuscultError UsageError PeerError",

@@ -27,6 +27,7 @@ from edge_sdk.nodes.daemon.device_service import DeviceService
 from edge_sdk.nodes.daemon.settings_files import DeviceFile
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.options import HospitalPolicy
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.replay.bundles import choose_bundles
@@ -121,7 +122,7 @@ def make_fleet(
         for name in members:
             own = make_device(job, name, hospital, files)
             steps = count_steps(own)
-            made[name] = own.assemble(run)
+            made[name] = own.part.assemble(run)
             step = step or measure_step(made[name], run)
             devices[name] = virtual_device(what, own, boards[name], step, steps)
     for hospital, members in cohort.tree.items():
@@ -153,19 +154,19 @@ def make_device(job: Replay, name: str, hospital: str, files: NodeFiles) -> Devi
 
 def make_hospital(job: Replay, name: str, devices: Sequence[str], files: NodeFiles) -> Hospital:
     given: dict[str, Any] = {"aggregator": "cloud", "broker": NOBODY, "directory": job.out / name}
-    given["allow"] = Allow(**OPEN_SCORES)
+    given["policy"] = HospitalPolicy(allow=Allow(**OPEN_SCORES))
     return Hospital(name, bundle=files.bundles[name], devices=devices, **given)
 
 
 def count_steps(device: Device) -> Callable[[], int]:
     """Counts a device's training steps from now on: before each, it asks whether it must give way."""
-    steps, asked = [0], device.must_give_way
+    steps, asked = [0], device.part.must_give_way
 
     def ask() -> bool:
         steps[0] += 1
         return asked()
 
-    device.must_give_way = ask  # type: ignore[method-assign]
+    device.part.must_give_way = ask  # type: ignore[method-assign]
     return lambda: steps[0]
 
 

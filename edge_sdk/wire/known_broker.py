@@ -39,6 +39,25 @@ def fit_acks(packet: int) -> int:
     return ACKS_PER_FRAME if packet >= ROOMY else ACKS_OF_SMALL
 
 
+@dataclass(frozen=True)
+class SendLimits:
+    """What may be sent over a connection.
+
+    Attributes:
+        packet: bytes of the largest packet, unless the broker says less.
+        taken: bytes of the largest packet that the broker is known to take; it is to acknowledge larger ones.
+        per_second: messages that may be published in a second; None: any number.
+    """
+
+    packet: int = PACKET
+    taken: int = LEAST_PACKET
+    per_second: float | None = None
+
+
+UNKNOWN = SendLimits()
+"""Of a broker of which nothing has been learned."""
+
+
 @dataclass
 class KnownBroker:
     """What is known of one broker.

@@ -12,7 +12,7 @@ from pathlib import Path
 from edge_sdk.errors import UsageError
 from edge_sdk.wire import topics
 from edge_sdk.wire.addresses import Tls, broker_at, conceal, is_this_machine
-from edge_sdk.wire.known_broker import KnownBrokers
+from edge_sdk.wire.known_broker import KnownBrokers, SendLimits
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection, Will
 
@@ -108,9 +108,16 @@ class LinkMaker:
         def connect() -> Connection:
             will, files = self.will(link), self.contexts.get(url)
             tls = None if files is None else files.read_anew(self.log)
-            about = heard(), will, self.keepalive, known.next_version(), tls
-            limits = known.next_packet(), known.taken, self.per_second
-            return Connection(broker, self.client or self.name, *about, *limits)
+            return Connection(
+                broker,
+                self.client or self.name,
+                heard(),
+                will=will,
+                keepalive=self.keepalive,
+                version=known.next_version(),
+                tls=tls,
+                limits=SendLimits(known.next_packet(), known.taken, self.per_second),
+            )
 
         backoff = self.backoff
         if is_this_machine(broker.host):  # no network to be spared, and no fleet that comes back all at once

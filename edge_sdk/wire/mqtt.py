@@ -25,7 +25,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.addresses import Broker
 from edge_sdk.wire.known_broker import HEADROOM as HEADROOM
-from edge_sdk.wire.known_broker import LEAST_PACKET, PACKET
+from edge_sdk.wire.known_broker import LEAST_PACKET, PACKET, UNKNOWN, SendLimits
 from edge_sdk.wire.link_speed import LARGEST as LARGEST
 from edge_sdk.wire.link_speed import Quota, fit_chunk, update_rate
 from edge_sdk.wire.stream import Stream
@@ -85,9 +85,7 @@ class Connection:
         keepalive: seconds of silence after which the broker is pinged.
         version: version of MQTT, 4 (3.1.1) or 5.
         tls: context for a broker that wants TLS.
-        packet: bytes of the largest packet that may be sent, unless the broker says less.
-        taken: bytes of the largest packet that it is known to take; it is to acknowledge larger ones.
-        per_second: messages that may be published in a second; None: any number.
+        limits: what may be sent.
 
     Attributes:
         up: subscribed, and ready for use.
@@ -117,9 +115,7 @@ class Connection:
         keepalive: int = 60,
         version: int = 4,
         tls: ssl.SSLContext | None = None,
-        packet: int = PACKET,
-        taken: int = LEAST_PACKET,
-        per_second: float | None = None,
+        limits: SendLimits = UNKNOWN,
     ):
         if broker.tls and tls is None:
             raise UsageError(f"{broker} wants TLS, and no certificates are given: plain text is not sent there")
@@ -128,9 +124,9 @@ class Connection:
         self.received: list[tuple[str, bytes]] = []
         self.up, self.lost, self.flying = False, "", dict[int, tuple[float, int]]()
         self.rate = self.trip = 0.0
-        self.window, self.packet, self.version = WINDOW, packet, version
-        self.quota = Quota(per_second)
-        self.taken, self.acknowledged, self.reason, self.was_cut = taken, 0, 0, False
+        self.window, self.packet, self.version = WINDOW, limits.packet, version
+        self.quota = Quota(limits.per_second)
+        self.taken, self.acknowledged, self.reason, self.was_cut = limits.taken, 0, 0, False
         self.chunk = min(fit_chunk(self.rate), self.most_body)
         self.since, self.looked = time.monotonic(), 0.0
         self.vouched, self.retained = 0.0, 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.addresses import Tls, broker_at, conceal, is_this_machine
@@ -64,27 +63,12 @@ class Wire:
         if self.metrics_port is not None and not 0 <= self.metrics_port < 65536:
             raise UsageError(f"metrics_port = {self.metrics_port}, a port is between 0 and 65535")
 
-    def options(self, *urls: str | None) -> dict[str, Any]:
-        """Arguments of `Runtime`, for these brokers.
-
-        Raises:
-            UsageError: a URL is none, or would carry plain text over a network without leave.
-        """
-        for url in urls:
-            if url is not None:
-                self.check(url)
-        found: dict[str, Any] = {"version": self.version, "durability": self.durability, "keepalive": self.keepalive}
-        if self.largest_chunk is not None:
-            found["largest_chunk"] = self.largest_chunk
-        if self.outbox_bytes is not None:
-            found["outbox_bytes"] = self.outbox_bytes
-        return {**found, "messages_per_second": self.messages_per_second, "tls": self.tls}
-
     @property
     def tls(self) -> Tls:
         return Tls(self.ca, self.certificate, self.key)
 
     def check(self, url: str) -> None:
+        """Raises UsageError: a URL is none, or would carry plain text over a network without leave."""
         broker = broker_at(url)
         if not (broker.tls or self.insecure or is_this_machine(broker.host)):
             raise UsageError(

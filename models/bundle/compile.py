@@ -17,7 +17,7 @@ from edge_sdk.models.bundle import container
 from edge_sdk.models.bundle.front_graphs import build_front_graphs
 from edge_sdk.models.bundle.graphs import make_blocked_graphs, make_graphs, write_loss_grad
 from edge_sdk.models.bundle.native_graphs import build_native_graphs
-from edge_sdk.models.bundle.pack import pack_bundle
+from edge_sdk.models.bundle.pack import BundleChecks, BundleFacts, BundleGraphs, BundleState, pack_bundle
 from edge_sdk.models.bundle.tensor_graphs import build_tensor_graphs
 from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.export import TRACE_BATCH, Forward, export_forward
@@ -124,10 +124,18 @@ def compile_module(
     vector, tolerance = make_golden(lambda feeds: run_batch(runs, fixed, feeds), truth, state.slots, y_shape)
     least = find_least_batch(exported.trained.copy_graph()) if state.momenta else 1
     data = pack_bundle(
-        spec, spec.list_inputs(), state.slots, state.buffers, graphs, models, fixed, vector, errors,
-        as_numbers(shape[1:]), tolerance, sites=exported.sites, least=least, tensors=tensors, native=native,
-        front=fronts.values,
-    )  # fmt: skip
+        spec,
+        BundleState(slots=state.slots, buffers=state.buffers, fixed=fixed),
+        BundleGraphs(graphs=graphs, models=models, tensors=tensors, native=native),
+        BundleChecks(golden=vector, tolerance=tolerance, errors=errors),
+        BundleFacts(
+            inputs=spec.list_inputs(),
+            output=as_numbers(shape[1:]),
+            sites=exported.sites,
+            least=least,
+            front=fronts.values,
+        ),
+    )
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(spec, data, state.size, nodes, errors, truth)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from math import ceil, log10
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,83 +37,123 @@ RUNTIME = {
 Arrays = Mapping[str, np.ndarray]
 
 
-def pack_bundle(
-    spec: Spec,
-    inputs: Sequence[DataInput],
-    slots: Sequence[Slot],
-    buffers: Sequence[Slot],
-    graphs: Mapping[str, Target],
-    models: Mapping[str, onnx.ModelProto],
-    fixed: Arrays,
-    golden: Arrays,
-    errors: Mapping[str, float],
-    output: Sequence[int],
-    tolerance: Mapping[str, float],
-    split: Mapping[str, Any] | None = None,
-    sites: Sequence[DropSite] = (),
-    least: int = 1,
-    tensors: Mapping[str, TensorGraph] = MappingProxyType({}),
-    native: Mapping[str, Target] = MappingProxyType({}),
-    front: Sequence[Mapping[str, Any]] = (),
-) -> bytes:
-    """The bytes of a bundle file.
+@dataclass(frozen=True, kw_only=True)
+class BundleState:
+    """The tensors of a bundle, and the values that the model starts from.
 
-    Args:
-        fixed: theta (and buffers) that the model starts from. output: shape of the output for one sample.
-        tolerance: errors that a device is allowed with the golden vectors.
+    Attributes:
+        slots, buffers: where each tensor of theta, and of the buffers, lies.
+        fixed: "theta" (and "buffers").
+    """
+
+    slots: Sequence[Slot]
+    buffers: Sequence[Slot] = ()
+    fixed: Arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleGraphs:
+    """The graphs of a bundle, by name.
+
+    Attributes:
+        graphs: as they were derived. models: as they are written.
+        tensors: second forms of graphs, that take the tensors of theta one by one.
+        native: forms with operators of auscult-native, made of the second forms where there are such.
+    """
+
+    graphs: Mapping[str, Target]
+    models: Mapping[str, onnx.ModelProto]
+    tensors: Mapping[str, TensorGraph] = field(default_factory=dict)
+    native: Mapping[str, Target] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleChecks:
+    """What a device checks a bundle by, and what the gate has measured.
+
+    Attributes:
+        golden: inputs, and what must come out.
+        tolerance: errors that a device is allowed with them.
+        errors: measured by the gate.
+    """
+
+    golden: Arrays
+    tolerance: Mapping[str, float]
+    errors: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleFacts:
+    """What a device has to know of a model beside its graphs.
+
+    Attributes:
+        inputs: its data inputs.
+        output: shape of the output for one sample.
         split: towers and parties, for split models.
         sites: places that drop values at random.
         least: samples that a training step needs at least.
-        tensors: second forms of graphs, that take the tensors of theta one by one.
-        native: forms with operators of auscult-native, made of the second forms where there are such.
         front: what a device keeps of a sample where it computes the front once.
     """
-    index, golden_bytes = pack_arrays(dict(golden))
-    parts = {"layout.json": write_layout(slots), "theta0": to_little_endian(fixed["theta"])}
-    if buffers:
-        parts |= {"buffers.json": write_layout(buffers), "buffers0": to_little_endian(fixed["buffers"])}
-    parts |= {f"{name}.onnx": model.SerializeToString(deterministic=True) for name, model in models.items()}
-    for name, graph in tensors.items():
+
+    inputs: Sequence[DataInput]
+    output: Sequence[int]
+    split: Mapping[str, Any] | None = None
+    sites: Sequence[DropSite] = ()
+    least: int = 1
+    front: Sequence[Mapping[str, Any]] = ()
+
+
+def pack_bundle(
+    spec: Spec, state: BundleState, graphs: BundleGraphs, checks: BundleChecks, facts: BundleFacts
+) -> bytes:
+    """The bytes of a bundle file."""
+    index, golden_bytes = pack_arrays(dict(checks.golden))
+    parts = {"layout.json": write_layout(state.slots), "theta0": to_little_endian(state.fixed["theta"])}
+    if state.buffers:
+        parts |= {"buffers.json": write_layout(state.buffers), "buffers0": to_little_endian(state.fixed["buffers"])}
+    parts |= {f"{name}.onnx": model.SerializeToString(deterministic=True) for name, model in graphs.models.items()}
+    for name, graph in graphs.tensors.items():
         parts[tensor_part(name)] = graph.target.model().SerializeToString(deterministic=True)
-    for name, target in native.items():
+    for name, target in graphs.native.items():
         parts[native_part(name)] = target.model().SerializeToString(deterministic=True)
-    parts |= {"golden": golden_bytes, "report.json": container.write_json(write_report(errors, models))}
+    report = write_report(checks.errors, graphs.models)
+    parts |= {"golden": golden_bytes, "report.json": container.write_json(report)}
     manifest = {
         "name": spec.name,
-        "parameters": sum(s.size for s in slots),
-        "buffers": sum(s.size for s in buffers),
-        "inputs": [describe_input(i) for i in inputs],
-        "output": [int(d) for d in output],
+        "parameters": sum(s.size for s in state.slots),
+        "buffers": sum(s.size for s in state.buffers),
+        "inputs": [describe_input(i) for i in facts.inputs],
+        "output": [int(d) for d in facts.output],
         "classes": spec.classes,
         "loss": spec.loss,
         "norm": spec.norm,
         "max_batch": spec.max_batch,
-        "split": split,
+        "split": facts.split,
         "graphs": {
-            k: describe_graph(graphs[k]) | describe_tensors(tensors.get(k)) | ({NATIVE: True} if k in native else {})
-            for k in graphs
+            k: describe_graph(graph)
+            | describe_tensors(graphs.tensors.get(k))
+            | ({NATIVE: True} if k in graphs.native else {})
+            for k, graph in graphs.graphs.items()
         },
-        "golden": {"arrays": index, "tolerance": dict(tolerance)},
+        "golden": {"arrays": index, "tolerance": dict(checks.tolerance)},
         "runtime": RUNTIME,
     }
-    return container.join_bundle(manifest | describe_extras(spec, least, sites, front), parts)
+    return container.join_bundle(manifest | describe_extras(spec, facts), parts)
 
 
-def describe_extras(
-    spec: Spec, least: int, sites: Sequence[DropSite], front: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def describe_extras(spec: Spec, facts: BundleFacts) -> dict[str, Any]:
     """Entries of the manifest that only some bundles have: those without them stay the same to the byte."""
     found: dict[str, Any] = {}
     if spec.smoothing:
         found["smoothing"] = spec.smoothing
     if spec.augment.changes:
         found["augment"] = {name: amount for name, amount in asdict(spec.augment).items() if amount}
-    if least > 1:
-        found["min_batch"] = least
-    if sites:
-        found["dropout"] = write_sites(sites)
-    if front:
-        found[FRONT] = [*front]
+    if facts.least > 1:
+        found["min_batch"] = facts.least
+    if facts.sites:
+        found["dropout"] = write_sites(facts.sites)
+    if facts.front:
+        found[FRONT] = [*facts.front]
     if spec.class_names:
         found["class_names"] = list(spec.class_names)
     if spec.values is not None:

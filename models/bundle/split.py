@@ -24,7 +24,7 @@ from torch import nn
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.models.bundle.compile import Compiled, ShowProgress, make_example, read_vectors, run_batch
-from edge_sdk.models.bundle.pack import pack_bundle
+from edge_sdk.models.bundle.pack import BundleChecks, BundleFacts, BundleGraphs, BundleState, pack_bundle
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.export import Forward, export_forward
@@ -154,8 +154,13 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: ShowProgress = lambd
         "towers": {t: {"embedding": widths[t]} for t in net.towers},
         "parties": {k: list(v) for k, v in spec.parties.items()},
     }
-    output = as_numbers(whole.output_shape[1:])
-    data = pack_bundle(base, inputs, slots, [], graphs, models, fixed, vector, errors, output, tolerance, split)
+    data = pack_bundle(
+        base,
+        BundleState(slots=slots, fixed=fixed),
+        BundleGraphs(graphs=graphs, models=models),
+        BundleChecks(golden=vector, tolerance=tolerance, errors=errors),
+        BundleFacts(inputs=inputs, output=as_numbers(whole.output_shape[1:]), split=split),
+    )
     progress(f"bundle: {len(data):,} bytes")
     return Compiled(base, data, sum(s.size for s in slots), {k: len(m.graph.node) for k, m in models.items()}, errors)
 

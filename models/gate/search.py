@@ -70,7 +70,17 @@ class Recipe:
         return ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in asdict(self).items())
 
 
-ORDINARY = Recipe(SEED, 3, 1.0, 0.0, "different", 0.0, "uneven", "drawn", "drawn")
+ORDINARY = Recipe(
+    seed=SEED,
+    batch=3,
+    scale=1.0,
+    offset=0.0,
+    rows="different",
+    outlier=0.0,
+    weights="uneven",
+    targets="drawn",
+    indices="drawn",
+)
 ENLARGED = 100
 """Where parameters are large, so are adjoints between layers: 1e13 times the gradient in BIOT, whose softmax takes the
 difference of two. What float64 rounds off there is seen in tensors that are next to nothing beside the whole gradient

@@ -77,9 +77,20 @@ def read_direction(g: OnnxGraph, n: OnnxNode, d: int, backwards: bool) -> Direct
     h0 = pick_direction(g, n.inputs[5], 0, d, (batch, hidden)) if has_input(n, 5) else write_still(g, n, hidden)
     previous = list_previous(g, h, h0, backwards)
     return Direction(
-        n.inputs[0], w, r, g.slice(b, 0, 0, wide), g.slice(b, 0, wide, 2 * wide), h, previous, h0, steps, batch, inputs,
-        hidden, backwards,
-    )  # fmt: skip
+        x=n.inputs[0],
+        w=w,
+        r=r,
+        bx=g.slice(b, 0, 0, wide),
+        bh=g.slice(b, 0, wide, 2 * wide),
+        h=h,
+        previous=previous,
+        h0=h0,
+        steps=steps,
+        batch=batch,
+        inputs=inputs,
+        hidden=hidden,
+        backwards=backwards,
+    )
 
 
 def write_still(g: OnnxGraph, n: OnnxNode, hidden: int) -> str:

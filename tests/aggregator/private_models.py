@@ -11,7 +11,7 @@ from torch import nn
 
 from aggregator.private_model.checkpoint import compute_outputs
 from aggregator.private_model.crd import Crd, CrdOptions, heads_in
-from aggregator.private_model.regulariser import ComparedBatch, Distilled, KdOptions, Stateless, kd
+from aggregator.private_model.regulariser import Batching, ComparedBatch, Distilled, KdOptions, Stateless, kd
 from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.nodes.configuration.private_table import Private
 
@@ -46,7 +46,7 @@ def distil(bundle, teacher, loss, every="pass", weight=0.7, batch=8):
     said = compute_outputs(teacher.double(), "", x, 8)
     first = student(student.constant(bundle.theta0), x[:8])[0]
     made = loss(said, y, first) if callable(loss) else loss
-    return Distilled(student, said, made, x, y, weight=weight, batch=batch, every=every, seed=3)
+    return Distilled(student, said, made, x, y, weight=weight, batching=Batching(batch=batch, every=every, seed=3))
 
 
 def make_crd(**options):

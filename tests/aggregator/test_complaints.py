@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aggregator.options import HospitalList
 from aggregator.serve import run_of
 from aggregator.server import Aggregator
 from edge_sdk.contract.limits import Limits
@@ -29,7 +30,8 @@ CLASSES = tuple(f"c{i}" for i in range(BUNDLE.manifest["classes"]))
 def aggregator(directory: Path, limits: Limits | None = None) -> Aggregator:
     run = Run(id="r", method="fedavg", bundle=BUNDLE.sha256, classes=CLASSES)
     where = {"broker": "mqtt://127.0.0.1:1", "bundle": WRIST, "directory": directory}
-    return Aggregator("cloud", run=run, hospitals={"north": 3, "south": 2}, deadline=inf, limits=limits, **where)
+    hospitals = HospitalList({"north": 3, "south": 2}, deadline=inf, limits=limits or Limits())
+    return Aggregator("cloud", run=run, hospitals=hospitals, **where)
 
 
 def test_complaints_are_in_the_metrics_and_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

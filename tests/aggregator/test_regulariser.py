@@ -9,7 +9,7 @@ import torch
 from aggregator.private_model import table as private
 from aggregator.private_model.checkpoint import compute_outputs, load_module
 from aggregator.private_model.crd import Crd, CrdOptions
-from aggregator.private_model.regulariser import Distilled, SquaredDistance
+from aggregator.private_model.regulariser import Batching, Distilled, SquaredDistance
 from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.private_table import Private
@@ -79,7 +79,8 @@ def test_float32_agrees_with_float64(bundle, teacher, tmp_path):
     x, student = torch.tensor(X, dtype=torch.float64), TorchGraph(bundle, dtype=torch.float64)
     first = student(student.constant(bundle.theta0), x[:8])[0]
     loss = Crd(CrdOptions(**options), teacher64, None, first, 3 + private.HEADS)
-    double = Distilled(TorchGraph(bundle, dtype=torch.float64), teacher64, loss, x, None, weight=0.7, batch=8, seed=3)
+    student = TorchGraph(bundle, dtype=torch.float64)
+    double = Distilled(student, teacher64, loss, x, None, weight=0.7, batching=Batching(batch=8, seed=3))
     one, two = single(bundle.theta0, 0, single.first()), double(bundle.theta0.astype(np.float64), 0, double.first())
     assert abs(one.value - two.value) < 1e-5 and np.abs(one.gradient - two.gradient).max() < 1e-5
 

@@ -13,10 +13,9 @@ from edge_sdk.contract.method import Role
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import MessageCodec
 from edge_sdk.live.loop.runtime import Assembly, Runtime
-from edge_sdk.wire.link import Backoff
 from tests.delivery import roles
-
-QUICK = {"backoff": Backoff(0.02, 0.2), "rto": 0.3, "settle": 1.0}
+from tests.delivery.nodes import QUICK as QUICK
+from tests.delivery.nodes import make_runtime
 
 
 class Live:
@@ -59,7 +58,7 @@ class Net:
             return roles.assembly(role, run, policy, **given)
 
         settings = {"directory": self.base / name, "broker": self.url, "assemble": assemble} | self.common | options
-        return Runtime(name, parent=parent, children=children, **settings)
+        return make_runtime(name, parent=parent, children=children, **settings)
 
     def aggregator(self, *children: str, rounds: int = 10**6, size: int = 4, **options: Any) -> Runtime:
         run = Run(id="count", method="count", rounds=rounds)

@@ -20,6 +20,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.live.loop.runtime import Assembly, Runtime
 from edge_sdk.nodes.configuration.assembly import is_secret, make_assembly, method_of, settings_of
 from edge_sdk.wire.link import Backoff
+from tests.delivery.nodes import make_runtime
 from tests.methods.problems import TREE, envs_of
 
 SMALL = {"eta_l": 0.05, "eta_x": 0.05, "eta": 0.05, "batch": 16, "local_epochs": 1, "local_steps": 2}
@@ -79,7 +80,7 @@ def node_of(
     assemble: Callable[[Run], Assembly] | None = None,
 ) -> Runtime:
     """One of them, with a directory of its own below `base`."""
-    return Runtime(
+    return make_runtime(
         name,
         parent=PARENTS.get(name),
         children=({"agg": tuple(TREE)} | TREE).get(name, ()),

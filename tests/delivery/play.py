@@ -11,10 +11,10 @@ from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
-from edge_sdk.live.loop.lane import LaneWork
-from edge_sdk.live.loop.runtime import Runtime
+from edge_sdk.live.loop.runtime import LaneWork
 from edge_sdk.wire.link import Backoff
 from tests.delivery import roles
+from tests.delivery.nodes import make_runtime
 
 ROLES = {"device": roles.DEVICE, "hospital": roles.HOSPITAL, "aggregator": roles.AGGREGATOR}
 
@@ -33,7 +33,7 @@ def main(settings: dict[str, Any]) -> None:
     def assemble(run: Run) -> Assembly:
         return roles.assembly(role, run, size=settings.get("size", 4), sizes=sizes)
 
-    node = Runtime(
+    node = make_runtime(
         settings["name"],
         parent=settings.get("parent"),
         children=settings.get("children", ()),
@@ -53,7 +53,9 @@ def main(settings: dict[str, Any]) -> None:
         largest_chunk=settings.get("largest_chunk", 2**20),
         lane=lane,
         client=f"{settings['name']}:{lane}" if lane else "",
-        beside={1: LaneWork(directory / "lane-1", assemble)} if settings.get("beside") and run is None else {},
+        beside={1: LaneWork(directory=directory / "lane-1", assemble=assemble)}
+        if settings.get("beside") and run is None
+        else {},
     )
     signal.signal(signal.SIGTERM, lambda *_: node.stop())
     node.run()

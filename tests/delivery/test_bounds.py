@@ -23,6 +23,7 @@ from edge_sdk.replay.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import QUICK, Live
+from tests.delivery.nodes import make_runtime
 from tests.delivery.roles import Answer, Ask, Floats
 
 SIZE = 2500  # floats: 10 KB
@@ -80,7 +81,9 @@ def node(base: Path, url: str, name: str, lasts: float = inf, **options: Any) ->
         return replace(found, env=Env(lasts=lasts), records=records)
 
     who = {"children": ("a", "b"), "run": run, "wait_for": 1} if parent else {"parent": "p"}
-    return Runtime(name, directory=base / name, broker=url, assemble=assemble, worker=False, **who, **QUICK, **options)
+    return make_runtime(
+        name, directory=base / name, broker=url, assemble=assemble, worker=False, **who, **QUICK, **options
+    )
 
 
 def rounds(parent: Runtime) -> int:

@@ -25,6 +25,7 @@ from edge_sdk.wire.frames import SMALLEST_CHUNK, unpack_frame
 from edge_sdk.wire.topics import ALL
 from tests.delivery import roles
 from tests.delivery.flips import flip_record
+from tests.delivery.nodes import make_runtime
 from tests.delivery.play import ROLES
 from tests.delivery.system import Clock, Killed, Points
 from tests.delivery.witness import Witness
@@ -138,7 +139,9 @@ class World:
 
         options: dict[str, Any] = {"run": RUN, "told": self.hear} if name == "agg" else {}
         options |= {"parent": PARENTS.get(name), "children": TREE.get(name, ()), "assemble": assemble, "settle": 5.0}
-        node = Runtime(name, directory=self.base / name, broker="mqtt://127.0.0.1", worker=False, rto=1.0, **options)
+        node = make_runtime(
+            name, directory=self.base / name, broker="mqtt://127.0.0.1", worker=False, rto=1.0, **options
+        )
         node.membership.directory = NodeDirectory(self.base / name, "normal")
         place.node, place.starts = node, place.starts + 1
         node.membership.begin_run(node.run_given)

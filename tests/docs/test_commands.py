@@ -75,7 +75,7 @@ x, labels, x_held, labels_held = train.x, train.labels, held_out.x, held_out.lab
 AFTERWARDS = {
     "model = Model(": "assert accuracy > 0.9\n",
     "device.stop()": """
-assert {*device.predict(x_held[:5]).labels} <= {*device.current.classes}
+assert {*device.predict(x_held[:5]).labels} <= {*device.part.current.classes}
 assert (Path("state/watch-7") / "first.npz").exists()
 """,
     "replay(job": 'assert {"global", "local", "personalised"} <= {*result["accuracy"]}\n',

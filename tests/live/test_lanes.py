@@ -8,8 +8,7 @@ from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
-from edge_sdk.live.loop.lane import LaneWork
-from edge_sdk.live.loop.runtime import Runtime
+from edge_sdk.live.loop.runtime import LaneWork, Runtime
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Birth, pack_frame
@@ -46,7 +45,7 @@ def lane_of(net: Net, name: str, role: Any, children: tuple[str, ...] = (), **gi
     def assemble(run: Run) -> Assembly:
         return roles.assembly(role, run, None, sizes=dict.fromkeys(children, 1), **given)
 
-    return {1: LaneWork(net.base / name / "lane-1", assemble)}
+    return {1: LaneWork(directory=net.base / name / "lane-1", assemble=assemble)}
 
 
 def hospital(net: Net, **options: Any) -> Runtime:

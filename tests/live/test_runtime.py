@@ -10,15 +10,15 @@ import pytest
 from edge_sdk.contract.round import LEAP, Policy
 from edge_sdk.delivery.store import Store
 from edge_sdk.errors import Cancelled, UsageError
-from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire import topics
-from edge_sdk.wire.addresses import Tls, broker_at
+from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.frames import Message, pack_frame
 from edge_sdk.wire.mqtt import Connection
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
+from tests.delivery.nodes import make_runtime
 
 
 def test_training_does_not_stop_the_network(tmp_path: Path, quick: LocalBroker) -> None:
@@ -205,7 +205,7 @@ def test_stop_leaves_nothing_owed(tmp_path: Path, quick: LocalBroker) -> None:
     "wrong",
     [
         {"broker": "http://x"},
-        {"broker": "mqtts://x", "tls": Tls(Path("no such file"))},
+        {"broker": "mqtts://x", "ca": Path("no such file")},
         {"broker": "mqtt://x:y"},
         {"parent": "all"},
         {"parent": "a/b"},
@@ -217,4 +217,4 @@ def test_stop_leaves_nothing_owed(tmp_path: Path, quick: LocalBroker) -> None:
 def test_mistakes_are_told_before_anything_starts(tmp_path: Path, wrong: dict[str, object]) -> None:
     right = {"parent": "h", "broker": "mqtt://localhost", "directory": tmp_path, "assemble": lambda run: None}
     with pytest.raises(UsageError):
-        Runtime("a", **(right | wrong))
+        make_runtime("a", **(right | wrong))

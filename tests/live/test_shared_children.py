@@ -11,8 +11,7 @@ import pytest
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
-from edge_sdk.live.loop.lane import LaneWork
-from edge_sdk.live.loop.runtime import Runtime
+from edge_sdk.live.loop.runtime import LaneWork, Runtime
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
@@ -58,7 +57,7 @@ def hospital(net: Net, **options: Any) -> Runtime:
     def choose(run: Run) -> tuple[str, ...]:
         return tuple(name for name in node.children if name in run.devices)
 
-    lanes = {LANE: LaneWork(net.base / "h" / f"lane-{LANE}", lambda run: assemble(LANE, run))}
+    lanes = {LANE: LaneWork(directory=net.base / "h" / f"lane-{LANE}", assemble=lambda run: assemble(LANE, run))}
     options |= {"assemble": lambda run: assemble(0, run), "trainings": lanes, "choose": choose}
     node = net.node("h", roles.HOSPITAL, "agg", CHILDREN, flexible=True, **options)
     return node

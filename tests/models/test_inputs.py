@@ -171,8 +171,8 @@ def test_an_application_trains_and_predicts_with_it(bundle, tmp_path):
     x, y = draw()
     samples = Samples.of_inputs(dict(reversed(x.items())), [str(c) for c in y])
     device.train_on(samples, held_out=samples)
-    assert device.train.x.dtype.names == tuple(INPUTS), "in the order of the bundle"
-    loss, grad = model.grad_fn(device.train.x, y)(model.theta0)
+    assert device.part.train.x.dtype.names == tuple(INPUTS), "in the order of the bundle"
+    loss, grad = model.grad_fn(device.part.train.x, y)(model.theta0)
     same = model.grad_fn(x, y)(model.theta0)
     assert loss == same[0] and np.array_equal(grad, same[1])
     for whole in (x, samples.x, tuple(x[k] for k in INPUTS)):

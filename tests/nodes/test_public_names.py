@@ -15,7 +15,16 @@ NAMES = {
     *("AuscultError", "Adam", "Device", "Hospital", "METHODS", "Model", "Patients", "PeerError", "Run", "SGD"),
     *("ModelsDeclined", "Prediction", "Predictions", "Recording", "RunRefused", "Samples", "SplitModel", "StoreLimits"),
     *("Fleet", "Results", "ResultsCompared", "UsageError", "compare", "load", "method", "simulate"),
-    *("TrainingBudget", "Unlabelled", "Wire"),
+    *(
+        "DevicePolicy",
+        "DeviceList",
+        "HospitalPolicy",
+        "LocalTraining",
+        "TrainingBudget",
+        "Unlabelled",
+        "Upstream",
+        "Wire",
+    ),
 }
 
 
@@ -29,7 +38,8 @@ def test_all_names_are_there() -> None:
 
 def test_the_aggregator_is_there_where_torch_is() -> None:
     pytest.importorskip("torch")
-    assert aggregator.Aggregator.__name__ == "Aggregator"
+    for name in aggregator.__all__:
+        assert getattr(aggregator, name).__name__ == name
     with pytest.raises(AttributeError, match="aggregator has no Agregator"):
         _ = aggregator.Agregator
 

@@ -147,6 +147,7 @@ class App:
 @contextmanager
 def run_of(id: str, bundle: Path, directory: Path, url: str) -> Iterator[tuple[threading.Event, Hospital]]:
     """A hospital and an aggregator that offer one run; yields what is set at its end, and the hospital."""
+    from aggregator.options import HospitalList, Process
     from aggregator.server import Aggregator
 
     job = Run(
@@ -154,8 +155,8 @@ def run_of(id: str, bundle: Path, directory: Path, url: str) -> Iterator[tuple[t
         settings={"local_epochs": 2, "personal_epochs": 2, "eta_l": 0.05},
     )  # fmt: skip
     cloud = Aggregator(
-        "cloud", broker=url, bundle=bundle, directory=directory / f"cloud-{id}", run=job, hospitals={"north": 1},
-        deadline=inf, device="cpu",
+        "cloud", broker=url, bundle=bundle, directory=directory / f"cloud-{id}", run=job,
+        hospitals=HospitalList({"north": 1}, deadline=inf), process=Process(device="cpu"),
     )  # fmt: skip
     north = Hospital(
         "north", aggregator="cloud", broker=url, bundle=bundle, directory=directory / f"north-{id}", devices=["watch-7"]

@@ -86,6 +86,7 @@ class Top:
     """
 
     def __init__(self, house: House, id: str, method: str, who: tuple[str, ...], lane: int = 0, **run: Any) -> None:
+        from aggregator.options import HospitalList, Process
         from aggregator.server import Aggregator
 
         bundle = house.bundles[who[0]]
@@ -93,9 +94,11 @@ class Top:
         job: dict[str, Any] = {"id": id, "method": method, "rounds": ROUNDS, "settings": settings[method], "seed": 3}
         job |= {"classes": CLASSES, "bundle": read_bundle(bundle).sha256} | run
         self.directory, self.counts = house.directory / f"cloud-{id}", list[int]()
-        given: dict[str, Any] = {"broker": house.url, "bundle": bundle, "directory": self.directory, "lane": lane}
-        given |= {"client": f"cloud:{id}", "enrolled": True, "deadline": float("inf"), "on_event": self.note}
-        self.node = Aggregator("cloud", run=Run(**job), hospitals={"h": len(who)}, **given)
+        given: dict[str, Any] = {"broker": house.url, "bundle": bundle, "directory": self.directory}
+        given |= {"process": Process(client=f"cloud:{id}", lane=lane)}
+        hospitals = HospitalList({"h": len(who)}, deadline=float("inf"), enrolled=True)
+        self.node = Aggregator("cloud", run=Run(**job), hospitals=hospitals, **given)
+        self.node.on_event = self.note
 
     def note(self, message: Any) -> None:
         if isinstance(message, Progress):

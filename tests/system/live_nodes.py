@@ -90,6 +90,7 @@ class Cloud:
     def __init__(
         self, nodes: Nodes, broker: str, patience: float, note: Callable[[Any, Any, Any], Any], **run: Any
     ) -> None:
+        from aggregator.options import HospitalList
         from aggregator.server import Aggregator
 
         class Recorded(Aggregator):
@@ -111,7 +112,8 @@ class Cloud:
         sizes = {name: len(devices) for name, devices in nodes.tree.items()}
         given: dict[str, Any] = {"broker": broker, "bundle": nodes.bundle, "directory": nodes.directory / "cloud"}
         self.nodes = nodes
-        self.node = Recorded("cloud", run=job, hospitals=sizes, deadline=patience, on_event=self.noted, **given)
+        self.node = Recorded("cloud", run=job, hospitals=HospitalList(sizes, deadline=patience), **given)
+        self.node.on_event = self.noted
         self.thread = threading.Thread(target=self.node.run, daemon=True)
         self.thread.start()
 

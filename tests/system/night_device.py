@@ -14,6 +14,7 @@ import numpy as np
 from edge_sdk.data.samples import Samples
 from edge_sdk.nodes.device import pace
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.options import DevicePolicy
 from edge_sdk.nodes.policy.budget import TrainingBudget
 from tests.nodes.device.test_pace import lay_battery
 
@@ -30,7 +31,12 @@ def samples() -> Samples:
 
 def make_device(directory: Path, broker: str, budget: TrainingBudget | None = None) -> Device:
     device = Device(
-        "watch", hospital="north", broker=broker, bundle=BUNDLE, directory=directory / "watch", budget=budget
+        "watch",
+        hospital="north",
+        broker=broker,
+        bundle=BUNDLE,
+        directory=directory / "watch",
+        policy=DevicePolicy(budget=budget),
     )
     device.train_on(samples(), held_out=samples())
     return device
@@ -40,9 +46,9 @@ def main(directory: str, broker: str, root: str, steps: str) -> None:
     logging.basicConfig(level=logging.INFO)
     pace.LOOK, pace.NAP = 0.0, 0.02
     device, made = make_device(Path(directory), broker, BUDGET), 0
-    assert device.pace is not None
-    device.pace.root = Path(root)
-    asked = device.must_give_way
+    assert device.part.pace is not None
+    device.part.pace.root = Path(root)
+    asked = device.part.must_give_way
 
     def count() -> bool:
         nonlocal made
@@ -55,7 +61,7 @@ def main(directory: str, broker: str, root: str, steps: str) -> None:
             lay_battery(Path(root), 18)
         return False
 
-    device.must_give_way = count  # type: ignore[method-assign]
+    device.part.must_give_way = count  # type: ignore[method-assign]
     device.run(until=lambda: device.finished.is_set() and device.runtime.delivered)
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.contract.run import Run
-from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.nodes.device.pace import PROGRESS
@@ -23,6 +22,7 @@ from edge_sdk.nodes.hospital.hospital import Hospital
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.delivery.live import QUICK, Live
+from tests.delivery.nodes import make_runtime
 from tests.nodes.device.test_pace import lay_battery
 from tests.system.night_device import BUNDLE, CLASSES, make_device
 
@@ -44,7 +44,7 @@ class Cloud:
             id="r", method="fedavg", rounds=ROUNDS, seed=3, settings=SETTINGS, classes=CLASSES, bundle=self.model.sha256
         )
         given: dict[str, Any] = {"directory": directory / "cloud", "broker": broker, "run": run} | QUICK
-        self.top = Runtime("cloud", children=("north",), assemble=self.assemble, **given)
+        self.top = make_runtime("cloud", children=("north",), assemble=self.assemble, **given)
         self.hospital = Hospital(
             "north", aggregator="cloud", broker=broker, bundle=BUNDLE, directory=directory / "north", devices=("watch",)
         )

@@ -22,6 +22,7 @@ import pytest
 from edge_sdk.cli import main
 from edge_sdk.nodes.device.custom_training import Arrays
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.bundles import compile_network
 from tests.delivery.fleet import eventually
@@ -254,7 +255,7 @@ def test_a_device_that_sends_garbage_is_suspended_until_somebody_lifts_it(
         trainer = Trainer()
         bad = Device(
             "d3", hospital="north", broker=broker.url, bundle=services.bundle, directory=services.base / "d3",
-            trainer=trainer,
+            training=LocalTraining(trainer=trainer),
         )  # fmt: skip
         with bad:
             for name in ("cloud", "north", "d1", "d2"):

@@ -56,8 +56,8 @@ def test_a_version_from_beside_a_training_outlives_a_restart_of_everybody(tmp_pa
 
 def test_nothing_is_trained_beside_a_training(tmp_path: Path, quick: LocalBroker) -> None:
     ward = Ward(tmp_path, quick.url, evaluations=2)
-    training = Run(id="other", method="fedavg", bundle=ward.devices["a"].model.sha256, classes=NAMES)
-    first, second = ward.devices["a"].lanes
+    training = Run(id="other", method="fedavg", bundle=ward.devices["a"].part.model.sha256, classes=NAMES)
+    first, second = ward.devices["a"].part.lanes
     with pytest.raises(UsageError, match="nothing is trained in two runs at once"):
         first.assemble(training)
     with pytest.raises(UsageError, match="rollouts are for lane 1"):  # an old one, played again beside a newer one

@@ -26,7 +26,7 @@ def test_a_device_that_is_enrolled_while_a_rollout_starts_takes_part(tmp_path: P
         ward.hospital.change_devices(("a", "b", "c"))
         verdict = ward.roll(ward.theta0 * np.float32(1.001))
         assert verdict.kept and verdict.counts["installed"] == 3
-        eventually(lambda: third.working.run == "roll-1")
+        eventually(lambda: third.part.working.run == "roll-1")
 
 
 def test_a_device_that_has_never_come_is_not_waited_for(
@@ -65,4 +65,4 @@ def test_a_device_that_is_enrolled_during_a_rollout_takes_the_version_in_its_nex
             goes_on.set()
             eventually(cloud.finished.is_set)
         assert ward.verdicts[-1].kept and ward.verdicts[-1].counts["installed"] == 3
-        eventually(lambda: third.working.run == "roll-1")
+        eventually(lambda: third.part.working.run == "roll-1")

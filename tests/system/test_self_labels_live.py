@@ -68,6 +68,7 @@ def write(nodes: Nodes, traces: Path, url: str) -> None:
 
 def play(nodes: Nodes, traces: Path, url: str, deaths: Mapping[str, list[str]]) -> tuple[list[Any], dict[str, Any]]:
     """What the fleet chose, and what each device has kept."""
+    from aggregator.options import HospitalList
     from aggregator.server import Aggregator
 
     write(nodes, traces, url)
@@ -79,7 +80,8 @@ def play(nodes: Nodes, traces: Path, url: str, deaths: Mapping[str, list[str]]) 
     )  # fmt: skip
     sizes = {name: len(devices) for name, devices in nodes.tree.items()}
     given: dict[str, Any] = {"broker": url, "bundle": nodes.bundle, "directory": nodes.directory / "cloud"}
-    cloud = Aggregator("cloud", run=run, hospitals=sizes, deadline=inf, on_event=told.append, **given)
+    cloud = Aggregator("cloud", run=run, hospitals=HospitalList(sizes, deadline=inf), **given)
+    cloud.on_event = told.append
     thread, left = threading.Thread(target=cloud.run, daemon=True), {name: list(some) for name, some in deaths.items()}
     thread.start()
     try:

@@ -16,7 +16,9 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.methods.rollout.messages import RolloutVerdict
 from edge_sdk.methods.shared.evaluation.reports import Progress
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.options import DevicePolicy
 from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.options import DeviceList, HospitalPolicy
 from edge_sdk.nodes.kernels.rollout import hash_model
 from edge_sdk.wire.signatures import Signer, make_private_key, sign_run
 from tests.delivery.fleet import eventually
@@ -67,23 +69,25 @@ class Ward:
         self.trust |= {"evaluations": evaluations}
         self.without = without
         self.devices = {name: self.make_device(name) for name in ("a", "b")}
-        self.theta0 = self.devices["a"].model.theta0
+        self.theta0 = self.devices["a"].part.model.theta0
         self.verdicts: list[RolloutVerdict] = []
         self.rounds: list[int] = []
 
     def make_device(self, name: str) -> Device:
         x = np.random.default_rng(len(name)).normal(size=(60, 3, 64)).astype(np.float32)
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / name}
-        given |= self.trust | ({"evaluations": 0} if name in self.without else {})
-        device = Device(name, hospital="h", **given)
-        held_out = Samples(x, tuple(NAMES[i] for i in device.model.predict(device.model.theta0, x).argmax(1)))
+        policy = DevicePolicy(**self.trust | ({"evaluations": 0} if name in self.without else {}))
+        device = Device(name, hospital="h", policy=policy, **given)
+        model = device.part.model
+        held_out = Samples(x, tuple(NAMES[i] for i in model.predict(model.theta0, x).argmax(1)))
         device.train_on(held_out, held_out)
         return device
 
     def __enter__(self) -> Ward:
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / "h"}
-        given |= {"enrolled": self.enrolled}
-        self.hospital = Hospital("h", aggregator="cloud", devices=("a", "b"), **given, **self.trust)
+        devices = DeviceList(("a", "b"), enrolled=self.enrolled)
+        policy = HospitalPolicy(**self.trust)
+        self.hospital = Hospital("h", aggregator="cloud", devices=devices, policy=policy, **given)
         self.stack.enter_context(running(self.hospital))
         for device in self.devices.values():
             self.stack.enter_context(running(device))
@@ -95,35 +99,40 @@ class Ward:
     def run_of(self, theta: np.ndarray, **settings: Any) -> Run:
         self.number += 1
         wanted = {"theta": hash_model(theta), **settings} if "undo" not in settings else settings
-        run = Run(id=f"roll-{self.number}", method="rollout", bundle=self.devices["a"].model.sha256, classes=NAMES)
+        run = Run(id=f"roll-{self.number}", method="rollout", bundle=self.devices["a"].part.model.sha256, classes=NAMES)
         return replace(run, settings=wanted, deadline=60.0)
 
     def sign(self, run: Run) -> Run:
         return sign_run(run, self.signer, 1000 + self.number)
 
     def save_model(self, path: Path, theta: np.ndarray) -> Path:
-        layout = self.devices["a"].own_model.layout
+        layout = self.devices["a"].part.own_model.layout
         np.savez(path, **{slot.name: layout.view(theta, slot) for slot in layout.slots})
         return path
 
     def cloud(self, run: Run, theta: np.ndarray, lane: int = 0) -> Any:
+        from aggregator.options import HospitalList, PreparedRun, Process
         from aggregator.server import Aggregator
 
         model = self.save_model(self.base / f"{run.id}.npz", theta)
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / f"cloud-{run.id}"}
-        given |= {"hospitals": {"h": self.size}, "deadline": "auto", "model": None if "undo" in run.settings else model}
-        given |= {"lane": lane, "client": f"cloud:{lane}" if lane else "", "enrolled": self.enrolled}
-        return Aggregator("cloud", run=run, on_event=self.note, **given)
+        given |= {"hospitals": HospitalList({"h": self.size}, enrolled=self.enrolled)}
+        given |= {"process": Process(lane=lane, client=f"cloud:{lane}" if lane else "")}
+        made = Aggregator("cloud", run=PreparedRun(run, model=None if "undo" in run.settings else model), **given)
+        made.on_event = self.note
+        return made
 
     def training(self, id: str = "train") -> Any:
         """An aggregator whose run goes on as long as somebody looks; `rounds` hears of each."""
         from aggregator.server import Aggregator
 
         settings = {"eta_l": 1e-4, "batch": 8}
-        run = Run(id=id, method="fedavg", bundle=self.devices["a"].model.sha256, classes=NAMES, rounds=10**6)
+        run = Run(id=id, method="fedavg", bundle=self.devices["a"].part.model.sha256, classes=NAMES, rounds=10**6)
         run = self.sign(replace(run, settings=settings, deadline=60.0))
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / f"cloud-{id}"}
-        return Aggregator("cloud", run=run, hospitals={"h": 2}, deadline="auto", on_event=self.note, **given)
+        made = Aggregator("cloud", run=run, hospitals={"h": 2}, **given)
+        made.on_event = self.note
+        return made
 
     def goes_on(self) -> None:
         done = len(self.rounds)
@@ -141,14 +150,14 @@ class Ward:
         run = self.sign(self.run_of(theta, **settings))
         with running(self.cloud(run, theta, lane)) as cloud:
             eventually(lambda: len(self.verdicts) > before and cloud.finished.is_set() and cloud.runtime.delivered, 60)
-        there = [d for d in self.devices.values() if d.lanes or not lane]
-        ends = [(d.lanes[lane - 1] if lane else d).finished for d in there]
+        there = [d for d in self.devices.values() if d.part.lanes or not lane]
+        ends = [(d.part.lanes[lane - 1] if lane else d).finished for d in there]
         eventually(lambda: all(end.is_set() for end in ends), 60)
         return self.verdicts[-1]
 
     @property
     def versions(self) -> dict[str, str]:
-        return {name: device.working.run for name, device in self.devices.items()}
+        return {name: device.part.working.run for name, device in self.devices.items()}
 
 
 def worse(theta: np.ndarray) -> np.ndarray:

@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract.run import Run
-from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly
 from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from edge_sdk.methods.shared.evaluation.spent import PrivateProgress
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of
 from edge_sdk.nodes.secrets.masks import RunMasks
 from edge_sdk.wire.link import Backoff
 from tests.delivery.fleet import Fleet
+from tests.delivery.nodes import make_runtime
 from tests.methods.problems import PROBLEMS, envs_of
 from tests.methods.secret.parties import masks_of, masks_of_hospital
 
@@ -177,7 +178,7 @@ def play(place: dict[str, Any], run: Run, assemble: Callable[[Run], Assembly]) -
             with (directory / "told").open("a") as file:
                 file.write(json.dumps([number, message.round, message.devices, epsilon]) + "\n")
 
-    node = Runtime(
+    node = make_runtime(
         name,
         parent=place["parent"],
         children=tuple(place["children"]),

@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Papers]:
 
 def test_a_hospital_and_its_devices_over_tls(tmp_path: Path, site: Papers) -> None:
     net = Net(tmp_path, site.url)
-    devices = [net.device(n, "h", tls=site.tls(n)) for n in ("a", "b")]
+    devices = [net.device(n, "h", **asdict(site.tls(n))) for n in ("a", "b")]
     run = Run(id="count", method="count", rounds=2)  # the hospital is the root of it
     told = {"run": run, "told": lambda n, m: net.told.append((n, m))}
-    root = net.node("h", roles.AGGREGATOR, None, ("a", "b"), given={"size": 200_000}, tls=site.tls("h"), **told)
+    root = net.node("h", roles.AGGREGATOR, None, ("a", "b"), given={"size": 200_000}, **asdict(site.tls("h")), **told)
     with playing(root, *devices):
         eventually(lambda: net.rounds == 2)
 

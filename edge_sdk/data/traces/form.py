@@ -140,7 +140,19 @@ def find_form(file: Path, lines: Sequence[str], said: Stated) -> Form:
         if not channels:
             raise UsageError(f"{file} line {at + 1}: no column of numbers beside the time among {', '.join(header)}")
         notes += [f"column {header[n] or n + 1} left out, it has no numbers" for n in left]
-    return Form(header, at + 2, delimiter, decimal, time, date, label, by, channels, said.unit or unit, tuple(notes))
+    return Form(
+        header=header,
+        first=at + 2,
+        delimiter=delimiter,
+        decimal=decimal,
+        time=time,
+        date=date,
+        label=label,
+        by=by,
+        channels=channels,
+        unit=said.unit or unit,
+        notes=tuple(notes),
+    )
 
 
 def split_line(line: str, delimiter: str) -> list[str]:

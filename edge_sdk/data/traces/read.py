@@ -304,8 +304,19 @@ def make_trace(
         )
     if rate < SLOW:
         repairs.note(f"{rate:.3g} samples per second (times are taken as seconds)")
-    repaired = tuple(repairs.found.values())
-    return Trace(name, time, values, channels, codes, found, rate, start, began, repaired, tuple(repairs.notes))
+    return Trace(
+        name=name,
+        time=time,
+        values=values,
+        channels=channels,
+        codes=codes,
+        classes=found,
+        rate_hz=rate,
+        start=start,
+        began=began,
+        repairs=tuple(repairs.found.values()),
+        notes=tuple(repairs.notes),
+    )
 
 
 def measure_rate(time: npt.NDArray[np.float64]) -> float:

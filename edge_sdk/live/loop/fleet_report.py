@@ -14,10 +14,12 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
 
 from edge_sdk.contract.device_facts import DeviceFacts, clean
+from edge_sdk.contract.node import Node
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.loop.node_lanes import NodeLanes
@@ -44,6 +46,22 @@ HERE, TRAINING, JOINING, CONNECTED, REFUSES, AWAY = "here", "training", "joining
 STATES = (TRAINING, HERE, JOINING, CONNECTED, REFUSES, AWAY)
 """States of a child: it owes an answer; it is here and has nothing to do; it starts its role; it is in no run of ours;
 it cannot take part; it is not connected."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reporting:
+    """What a node says of itself and of its children.
+
+    Attributes:
+        reports: what it reports of its children to a console, see above.
+        figures: the node as it was last saved -> further gauges, by name.
+    """
+
+    reports: str = NOTHING
+    figures: Callable[[Node], dict[str, float]] = lambda node: {}
+
+
+NO_REPORTS = Reporting()
 
 
 class Reported(Protocol):

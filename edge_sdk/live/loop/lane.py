@@ -9,18 +9,16 @@ thread; only calls of roles have threads of their own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from logging import Logger
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.counters import Counters, LaneCounters
+from edge_sdk.delivery.counters import LaneCounters
 from edge_sdk.delivery.engine import Assembly
-from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.store import Store
 from edge_sdk.live.membership.changes import RequestedChanges
@@ -28,6 +26,7 @@ from edge_sdk.live.membership.dispatcher import Dispatcher
 from edge_sdk.live.membership.membership import GRACE, Membership
 from edge_sdk.live.membership.neighbours import Neighbours
 from edge_sdk.live.membership.permission import Permission
+from edge_sdk.live.membership.surroundings import RunWork, Surroundings
 from edge_sdk.live.membership.waiting_log import WaitingLog
 from edge_sdk.live.membership.willingness import Willingness
 from edge_sdk.live.presence.announcer import Announcer
@@ -35,54 +34,29 @@ from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.live.presence.presence import Presence
 from edge_sdk.live.presence.publisher import Publisher
 from edge_sdk.wire.known_broker import fit_acks
-from edge_sdk.wire.link import Link
 
 
 def nothing_told(number: int, message: Any) -> None:
     """Takes what a role tells where no application wants to hear it."""
 
 
-@dataclass(frozen=True)
-class LaneWork:
+@dataclass(frozen=True, kw_only=True)
+class LaneWork(RunWork):
     """What a node does in one lane.
 
     Attributes:
         directory: holds all that it remembers of that.
-        assemble, told, told_refusal, check_run: as of `Runtime`.
-        willingness, permission: as of `Runtime`.
+        told: called with (increasing number, event) after the commit, at least once for each event of the role.
+        willingness: does this node want to train?
+        permission: does its owner let the run go on?
+        run: the training job; only the root has it from the start.
     """
 
     directory: Path
-    assemble: Callable[[Run], Assembly]
     told: Callable[[int, Any], None] = nothing_told
-    told_refusal: Callable[[str], None] = lambda why: None
-    check_run: Callable[[Run], None] = lambda run: None
     willingness: Willingness = field(default_factory=Willingness)
     permission: Permission = field(default_factory=Permission)
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What all lanes of a node have in common; see `Runtime` for what the attributes mean.
-
-    Attributes:
-        below, above: links to the children's and the parent's broker, perhaps the same one.
-        wake: called from another thread when the loop should look.
-    """
-
-    name: str
-    parent: str | None
-    children: tuple[str, ...]
-    below: Link | None
-    above: Link | None
-    sizes: Mapping[str, int]
-    flexible: bool
-    habits: Habits
-    durability: str
-    largest_chunk: int
-    counters: Counters
-    wake: Callable[[], None]
-    log: Logger
+    run: Run | None = None
 
 
 class RunLane:
@@ -104,8 +78,7 @@ class RunLane:
         a, name = around, around.name
         self.publisher = Publisher(name, a.parent, a.below, a.above, self.counters, a.log, number, below)
         self.announcer = Announcer(self.publisher)
-        seams = (self.new_session, self.announcer, self.counters, a.log, work.told_refusal, work.check_run, a.flexible)
-        self.membership = Membership(name, a.children, work.assemble, *seams)
+        self.membership = Membership(work, a, self.new_session, self.announcer, self.counters)
         self.neighbours = Neighbours(self.membership, self.announcer, a.sizes, self.habits, a.flexible, a.log)
         parts = (self.membership, self.neighbours, self.counters, a.log, number, below)
         self.dispatcher = Dispatcher(name, a.parent, *parts)
@@ -113,8 +86,19 @@ class RunLane:
 
     def new_session(self, run: Run, assembly: Assembly, store: Store) -> Session:
         a, membership = self.around, self.membership
-        args = (self.habits, self.counters, self.work.told, a.wake, a.log)
-        return Session(a.name, a.parent, run, assembly, store, *args, frozenset(membership.children))
+        return Session(
+            name=a.name,
+            parent=a.parent,
+            run=run,
+            assembly=assembly,
+            store=store,
+            habits=self.habits,
+            counters=self.counters,
+            tell=self.work.told,
+            wake=a.wake,
+            log=a.log,
+            children=frozenset(membership.children),
+        )
 
     @property
     def session(self) -> Session | None:

@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
-from edge_sdk.live.loop.lane import LaneWork, RunLane, Surroundings
+from edge_sdk.live.loop.lane import LaneWork, RunLane
 from edge_sdk.live.loop.shared_children import share_children
 from edge_sdk.live.membership.dispatcher import Dispatcher
+from edge_sdk.live.membership.surroundings import Surroundings
 from edge_sdk.wire import topics
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneSettings:
+    """Runs beside each other at one node.
+
+    Attributes:
+        client: its client id, where other nodes of its name lead other children; "": the name, and it leads all.
+        lane: number of the lane that it works in: above 0, beside other nodes of its name at the same children.
+        beside: number of a lane -> what it does there, beside the main one; only where `lane` is 0.
+        trainings: number of a lane -> a further training in it, for other children than those of the main lane.
+        choose: run -> the children that it is for; with it trainings share the children, see shared_children.py.
+    """
+
+    client: str = ""
+    lane: int = 0
+    beside: Mapping[int, LaneWork] = field(default_factory=dict)
+    trainings: Mapping[int, LaneWork] = field(default_factory=dict)
+    choose: Callable[[Run], Sequence[str]] | None = None
+
+
+ONE_LANE = LaneSettings()
 
 
 class NodeLanes:
     """The lanes of one node.
 
     Args:
-        number, work: of the main lane.
-        beside, trainings, choose: as of `Runtime`.
+        work: of the main lane.
+        settings: number of that, and what is done in the others.
         least: children that must be here before a role starts; None: all.
 
     Attributes:
@@ -28,14 +52,12 @@ class NodeLanes:
 
     def __init__(
         self,
-        number: int,
         work: LaneWork,
         around: Surroundings,
-        beside: Mapping[int, LaneWork],
-        trainings: Mapping[int, LaneWork],
+        settings: LaneSettings,
         least: int | None,
-        choose: Callable[[Run], Sequence[str]] | None,
     ):
+        number, beside, trainings, choose = settings.lane, settings.beside, settings.trainings, settings.choose
         self.name, self.waits_for_all = around.name, least is None
         self.rooms = {"evaluations": len(beside), "trainings": 1 + len(trainings)}
         self.shared = None if choose is None else share_children(work, trainings, around, least, choose)

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.limits import Limits
@@ -26,18 +25,20 @@ from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly as Assembly
 from edge_sdk.delivery.habits import Habits
 from edge_sdk.delivery.session import Session
-from edge_sdk.live.loop.fleet_report import NOTHING, FleetReporter
+from edge_sdk.live.loop.fleet_report import NO_REPORTS, FleetReporter
+from edge_sdk.live.loop.fleet_report import Reporting as Reporting
 from edge_sdk.live.loop.gauges import CounterLog, name_peers, read_gauges
-from edge_sdk.live.loop.lane import LaneWork, Surroundings, nothing_told
+from edge_sdk.live.loop.lane import LaneWork as LaneWork
 from edge_sdk.live.loop.log_guard import guard_log
-from edge_sdk.live.loop.node_lanes import NodeLanes
-from edge_sdk.live.membership.permission import Permission
-from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.loop.node_lanes import ONE_LANE, NodeLanes
+from edge_sdk.live.loop.node_lanes import LaneSettings as LaneSettings
+from edge_sdk.live.loop.node_settings import Transport as Transport
+from edge_sdk.live.loop.node_settings import TreePlace as TreePlace
+from edge_sdk.live.membership.surroundings import Surroundings
 from edge_sdk.live.presence.node_names import check_names
 from edge_sdk.live.presence.presence import Presence
-from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.known_broker import KnownBrokers
-from edge_sdk.wire.link import Backoff, Link
+from edge_sdk.wire.link import Link
 from edge_sdk.wire.links import LinkMaker, close_links, make_tls_contexts
 from edge_sdk.wire.mqtt import LARGEST, Will
 from edge_sdk.wire.waiter import Waiter
@@ -52,103 +53,89 @@ class Runtime:
 
     Args:
         name: name of this node: its client id, and part of every topic.
-        parent: name of the parent; None: this is the root.
-        children: names of the nodes that may take part below.
-        directory: holds all that this node remembers.
-        broker: URL of the children's broker (for a device: of its hospital's).
-        upstream: URL of the parent's broker, if it is another one.
-        run: the training job; only the root has it from the start.
-        assemble: run -> what to play in it. UsageError: the run cannot be used here.
-        told: called with (increasing number, event) after the commit, at least once for each event of the role.
-        told_refusal: called with the reason why this node cannot take part in the run that it is offered.
-        check_run: called with each run that the parent offers. UsageError: it is not to be trusted.
-        sizes: child -> how many devices the run counts on behind it; it is refused if its own settings differ.
-        wait_for: children that must be here before the role starts; None: all.
+        work: what it does in its main lane.
+        place: its parent and its children.
+        transport: its brokers.
+        lanes: what it does beside that, and whether others of its name go on beside it.
         worker: calls of the role are made on a thread, so that the network never waits for them.
-        durability, keepalive, version, messages_per_second, largest_chunk: see wire/options.py.
-        settle, rto, outbox_bytes, backoff: see delivery/habits.py and wire/link.py.
-        figures: the node as it was last saved -> further gauges, by name.
-        tls, upstream_tls: certificates for brokers at mqtts:// or wss://, the parent's where it has another authority.
-        reports: what it reports of its children to a console, see fleet_report.py.
-        willingness, permission: does this node want to train, and does its owner let the run go on? None: always.
-        flexible: the number of devices may change while a run goes on: a child tells it, and a parent believes it.
-        client: its client id, where other nodes of its name lead other children; "": the name, and it leads all.
-        lane: number of the lane that it works in: above 0, beside other nodes of its name at the same children.
-        beside: number of a lane -> what it does there, beside the main one; only where `lane` is 0.
-        trainings: number of a lane -> a further training in it, for other children than those of the main lane.
-        choose: run -> the children that it is for; with it trainings share the children, see shared_children.py.
+        reporting: what it says of itself and of its children.
     """
 
     def __init__(
         self,
         name: str,
+        work: LaneWork,
         *,
-        parent: str | None = None,
-        children: Sequence[str] = (),
-        directory: Path,
-        broker: str,
-        upstream: str | None = None,
-        run: Run | None = None,
-        assemble: Callable[[Run], Assembly],
-        told: Callable[[int, Any], None] = nothing_told,
-        told_refusal: Callable[[str], None] = lambda why: None,
-        check_run: Callable[[Run], None] = lambda run: None,
-        sizes: Mapping[str, int] | None = None,
-        wait_for: int | None = None,
+        place: TreePlace,
+        transport: Transport,
+        lanes: LaneSettings = ONE_LANE,
         worker: bool = True,
-        durability: str = "normal",
-        keepalive: int = 30,
-        version: int | None = None,
-        messages_per_second: float | None = None,
-        settle: float = 10.0,
-        backoff: Backoff | None = None,
-        rto: float = 2.0,
-        outbox_bytes: float = OUTBOX,
-        largest_chunk: int = LARGEST,
-        figures: Callable[[Node], dict[str, float]] = lambda node: {},
-        tls: Tls | None = None,
-        upstream_tls: Tls | None = None,
-        reports: str = NOTHING,
-        willingness: Willingness | None = None,
-        permission: Permission | None = None,
-        flexible: bool = False,
-        client: str = "",
-        lane: int = 0,
-        beside: Mapping[int, LaneWork] | None = None,
-        trainings: Mapping[int, LaneWork] | None = None,
-        choose: Callable[[Run], Sequence[str]] | None = None,
+        reporting: Reporting = NO_REPORTS,
         log: logging.Logger | None = None,
     ):
-        check_names(name, parent, children, wait_for)
-        self.name, self.parent, self.flexible = name, parent, flexible
-        self.run_given, self.figures = run, figures
-        least = len(children) if wait_for is None else wait_for
-        self.habits = Habits(worker, least, settle, rto, outbox_bytes, addresses_each=bool(client))
+        parent, children, wire = place.parent, tuple(place.children), transport.wire
+        check_names(name, parent, children, place.wait_for)
+        self.name, self.parent, self.flexible = name, parent, place.flexible
+        self.run_given, self.figures = work.run, reporting.figures
+        self.habits = Habits(
+            worker=worker,
+            wait_for=len(children) if place.wait_for is None else place.wait_for,
+            settle=transport.settle,
+            rto=transport.rto,
+            outbox_bytes=OUTBOX if wire.outbox_bytes is None else wire.outbox_bytes,
+            addresses_each=bool(lanes.client),
+        )
         self.log, self.counters = guard_log(log or logging.getLogger("auscult.node")), Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
-        self.reporter = FleetReporter(reports)
-        self.directory, self.keepalive, self.stopping = Path(directory), keepalive, False
+        self.reporter = FleetReporter(reporting.reports)
+        self.directory, self.keepalive, self.stopping = work.directory, wire.keepalive, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.turned = inf  # the loop has not gone round yet
-        self.waiter, backoff = Waiter(), backoff or Backoff()
-        contexts = make_tls_contexts(broker, upstream := upstream or broker, tls, upstream_tls)
-        seams = (self.waiter.wake, self.make_will, self.log, client, lambda: self.children, lane)
-        brokers = KnownBrokers(self.directory, version, self.log)
-        maker = LinkMaker(name, contexts, keepalive, brokers, backoff, *seams, messages_per_second)
-        self.below, self.above = maker.make_links(parent, bool(children) or flexible, broker, upstream)
-        own = (willingness or Willingness(), permission or Permission())
-        work = LaneWork(self.directory, assemble, told, told_refusal, check_run, *own)
+        self.waiter = Waiter()
+        self.below, self.above = self.make_links(place, transport, lanes)
         around = Surroundings(
-            name, parent, tuple(children), self.below, self.above, sizes or {}, flexible, self.habits, durability,
-            largest_chunk, self.counters, self.waiter.wake, self.log,
-        )  # fmt: skip
-        self.of_lanes = NodeLanes(lane, work, around, beside or {}, trainings or {}, wait_for, choose)
+            name=name,
+            parent=parent,
+            children=children,
+            below=self.below,
+            above=self.above,
+            sizes=place.sizes,
+            flexible=place.flexible,
+            habits=self.habits,
+            durability=wire.durability,
+            largest_chunk=LARGEST if wire.largest_chunk is None else wire.largest_chunk,
+            counters=self.counters,
+            wake=self.waiter.wake,
+            log=self.log,
+        )
+        self.of_lanes = NodeLanes(work, around, lanes, place.wait_for)
         self.main, self.lanes = self.of_lanes.main, self.of_lanes.all
         main = self.main
         self.publisher, self.announcer, self.membership = main.publisher, main.announcer, main.membership
         self.neighbours, self.dispatcher, self.changes = main.neighbours, main.dispatcher, main.changes
         self.willingness, self.permission, self.waiting_log = main.willingness, main.permission, main.waiting_log
         self.all_links = self.publisher.links
+
+    def make_links(
+        self, place: TreePlace, transport: Transport, lanes: LaneSettings
+    ) -> tuple[Link | None, Link | None]:
+        """The links to the children and to the parent; see `LinkMaker.make_links`."""
+        broker, upstream = transport.broker, transport.upstream or transport.broker
+        maker = LinkMaker(
+            name=self.name,
+            contexts=make_tls_contexts(broker, upstream, transport.wire.tls, transport.above.tls),
+            keepalive=self.keepalive,
+            brokers=KnownBrokers(self.directory, transport.wire.version, self.log),
+            backoff=transport.backoff,
+            wake=self.waiter.wake,
+            will=self.make_will,
+            log=self.log,
+            client=lanes.client,
+            children=lambda: self.children,
+            lane=lanes.lane,
+            per_second=transport.wire.messages_per_second,
+        )
+        return maker.make_links(place.parent, bool(place.children) or place.flexible, broker, upstream)
 
     def make_will(self, link: Link) -> Will:
         """The will of a new connection: that of the main lane, which says it for all."""

@@ -14,7 +14,8 @@ from dataclasses import replace
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
-from edge_sdk.live.loop.lane import LaneWork, RunLane, Surroundings
+from edge_sdk.live.loop.lane import LaneWork, RunLane
+from edge_sdk.live.membership.surroundings import Surroundings
 
 MAIN, UNNUMBERED = 0, -1
 """Numbers of the main lane and of one that nobody above speaks in."""
@@ -91,7 +92,8 @@ def share_children(
     least: int | None,
     choose: Callable[[Run], Sequence[str]],
 ) -> SharedChildren:
-    """Make the lanes of trainings that share a node's children; all are idle so far. Arguments as of `Runtime`.
+    """Make the lanes of trainings that share a node's children; all are idle so far. Arguments as of `Runtime`
+    and `LaneSettings`.
 
     What is for all children of a lane is addressed to each: the topic for all is heard by those of other lanes too.
     """
@@ -100,7 +102,7 @@ def share_children(
         own = replace(around, children=(), habits=replace(around.habits, addresses_each=True))
         return RunLane(number, work, own, beside=number != MAIN, below=MAIN)
 
-    idle_work = LaneWork(work.directory / IDLE, refuse_all)
+    idle_work = LaneWork(directory=work.directory / IDLE, assemble=refuse_all)
     lanes = [make_lane(number, each) for number, each in ((MAIN, work), *sorted(trainings.items()))]
     idle = RunLane(UNNUMBERED, idle_work, replace(around, parent=None, above=None), beside=True, below=MAIN)
     return SharedChildren(lanes, idle, around.children, least, choose)

@@ -8,9 +8,8 @@ leaves; peers repeat what they do not see acknowledged.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from logging import Logger
 from math import inf
 
 from edge_sdk.contract.device_facts import DeviceFacts
@@ -23,6 +22,7 @@ from edge_sdk.delivery.store import DiskError, Store, StoreDamaged, finding_dama
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.membership.offers import assemble_offered
 from edge_sdk.live.membership.rival_parents import Turns
+from edge_sdk.live.membership.surroundings import RunWork, Surroundings
 from edge_sdk.live.presence.announcer import Announcer, Standing
 from edge_sdk.live.presence.directory import NodeDirectory, decode_run, encode_run, is_same_training
 from edge_sdk.live.presence.presence import Presence
@@ -36,12 +36,11 @@ class Membership:
     """A node's part in one run at a time, and who else is here for it.
 
     Args:
-        assemble: run -> what to play in it. UsageError: the run cannot be used here.
+        work: what the node does in runs, and which runs it takes.
+        around: what its lanes have in common; where it is flexible, the parent is told how many children there are.
         make_session: makes the session of a run.
         announcer: tells parent and children what has changed with this node.
-        told_refusal: called with each new reason why the node cannot take part.
-        check_run: called with each run that comes from the parent. UsageError: it is not to be trusted.
-        flexible: it tells its parent how many children it has.
+        counters: of this lane.
 
     Attributes:
         directory: the node's directory, while the loop runs.
@@ -66,23 +65,18 @@ class Membership:
 
     def __init__(
         self,
-        name: str,
-        children: Sequence[str],
-        assemble: Callable[[Run], Assembly],
+        work: RunWork,
+        around: Surroundings,
         make_session: Callable[[Run, Assembly, Store], Session],
         announcer: Announcer,
         counters: Counters,
-        log: Logger,
-        told_refusal: Callable[[str], None] = lambda why: None,
-        check_run: Callable[[Run], None] = lambda run: None,
-        flexible: bool = False,
     ):
-        self.told_refusal, self.reconsider, self.check_run, self.flexible = told_refusal, False, check_run, flexible
-        self.name, self.children, self.assemble, self.make_session = name, tuple(children), assemble, make_session
-        self.announcer, self.counters, self.log = announcer, counters, log
+        self.assemble, self.check_run, self.told_refusal = work.assemble, work.check_run, work.told_refusal
+        self.name, self.children, self.flexible, self.log = around.name, around.children, around.flexible, around.log
+        self.make_session, self.announcer, self.counters, self.reconsider = make_session, announcer, counters, False
         self.session: Session | None = None
         self.given: Run | None = None
-        self.presence = Presence(children)
+        self.presence = Presence(self.children)
         self.refusal, self.refusal_below, self.refused = "", "", b""
         self.next_run: Run | None = None
         self.counted_above = False

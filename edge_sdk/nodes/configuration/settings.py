@@ -81,6 +81,14 @@ def from_mapping(kind: type[T], values: Mapping[str, Any], what: str) -> T:
     return made
 
 
+def part_of(file: Any, kind: type[T], **more: Any) -> T:
+    """The keys of a settings file that a `kind` is about, as one; `more`: what stands in no file, or otherwise there.
+    What the file has no key for is as by default."""
+    known = {field.name for field in dataclasses.fields(file)}
+    found = {field.name: getattr(file, field.name) for field in fields_of(kind) if field.name in known}
+    return kind(**found | more)
+
+
 def build(kind: type[T], table: Mapping[str, Any], prefix: str, base: Path, faults: list[str]) -> T | None:
     """A `kind` from a table, or None with what is wrong added to `faults`."""
     fields = {f.name: f for f in fields_of(kind)}

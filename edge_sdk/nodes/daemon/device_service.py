@@ -21,9 +21,11 @@ from edge_sdk.methods.standardising.equations import by_itself
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.model.task import Values
 from edge_sdk.nodes.configuration.assembly import method_of
+from edge_sdk.nodes.configuration.settings import part_of
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters, write_json
 from edge_sdk.nodes.daemon.settings_files import LEDGER, DeviceFile
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
 from edge_sdk.nodes.evaluation.confusion_matrices import count_labels, judge_alone, judge_kept_models
 from edge_sdk.nodes.evaluation.local_baseline import choose_trial
 from edge_sdk.nodes.evaluation.local_training import train_alone
@@ -53,21 +55,14 @@ class DeviceService:
             broker=self.file.broker,
             bundle=self.file.bundle,
             directory=self.file.directory,
-            threads=self.file.threads,
-            public=self.file.public,
-            budget=self.file.budget,
-            trusted_key=self.file.trusted_key,
-            allow=self.file.allow,
-            warm_start=self.file.warm_start,
-            masks=self.file.masks,
-            evaluations=self.file.evaluations,
-            tells=self.file.tells,
             wire=self.file.wire,
+            policy=part_of(self.file, DevicePolicy),
+            training=part_of(self.file, LocalTraining),
         )
         self.device.train_on(samples.train, samples.held_out, samples.validation, self.read_unlabelled)
         if self.file.local_only and self.is_split:
             raise UsageError(
-                f"local_only = true: {self.device.model.name} is a split model, which no device runs alone"
+                f"local_only = true: {self.device.part.model.name} is a split model, which no device runs alone"
             )
         self.finished, self.runtime = self.device.finished, self.device.runtime
 
@@ -78,7 +73,7 @@ class DeviceService:
     def run(self, until: Callable[[], bool] | None = None) -> None:
         self.device.run(until)
         over = self.device.finished.is_set() and not self.device.refusal
-        if over and self.device.current is not None:  # of a rollout there is nothing to tell
+        if over and self.device.part.current is not None:  # of a rollout there is nothing to tell
             write_json(self.file.directory / "result.json", self.result())
 
     def stop(self) -> None:
@@ -86,7 +81,7 @@ class DeviceService:
 
     def result(self) -> dict[str, Any]:
         """The content of result.json: figures that only this device has."""
-        device, run, apart = self.device, self.device.current, self.device.validation is not None
+        device, run, apart = self.device.part, self.device.part.current, self.device.part.validation is not None
         assert device.train is not None and device.held_out is not None and run is not None
         scores, in_values = device.kept.scores, isinstance(device.model.task, Values)
         alone = self.judge_local_only(run) if self.file.local_only and len(device.held_out) else {}
@@ -114,15 +109,15 @@ class DeviceService:
 
     def judge_errors(self, run: Run, alone: Mapping[str, Any]) -> dict[str, Any]:
         """What result.json has of a model that predicts values: "errors", see `evaluation.value_errors`."""
-        if not isinstance(self.device.model.task, Values):
+        if not isinstance(self.device.part.model.task, Values):
             return {}
-        found, local = judge_values(self.device, run), alone.get("errors", {})
+        found, local = judge_values(self.device.part, run), alone.get("errors", {})
         return {"errors": {p: own | ({LOCAL: local[p]} if p in local else {}) for p, own in found.items()}}
 
     @property
     def is_split(self) -> bool:
         """Is the model divided between device and hospital?"""
-        return isinstance(self.device.model, SplitModel)
+        return isinstance(self.device.part.model, SplitModel)
 
     def judge_local_only(self, run: Run) -> dict[str, Any]:
         """What this device reaches alone.
@@ -131,7 +126,7 @@ class DeviceService:
             "trials", as `judge_alone` describes them, where there is a validation part. "accuracy": without one, that
             of a training as the run has it; with one, that of the trial which the device chooses, if it can.
         """
-        note, device = ProgressNote(self.file.directory / ALONE), self.device
+        note, device = ProgressNote(self.file.directory / ALONE), self.device.part
         if device.validation is not None and device.model.classes:
             trials = judge_alone(device, run, note)
             chosen = choose_trial([trial["validation_correct"] for trial in trials])

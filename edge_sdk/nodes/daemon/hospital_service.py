@@ -18,11 +18,12 @@ from edge_sdk.data.patients import patients_of
 from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.live.membership.roster import Roster
-from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.configuration.settings import part_of, read_toml
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters
 from edge_sdk.nodes.daemon.settings_files import HospitalFile
 from edge_sdk.nodes.daemon.settings_reload import check_changes, find_changes
 from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.options import DeviceList, HospitalPolicy, Upstream
 from edge_sdk.wire.topics import ALL
 
 log = logging.getLogger("auscult.serve")
@@ -140,26 +141,13 @@ def hospital_of(file: HospitalFile) -> Hospital:
     """The hospital of a settings file."""
     hospital = Hospital(
         file.name,
-        aggregator=file.aggregator,
+        aggregator=Upstream(file.aggregator, file.upstream, file.upstream_wire),
         broker=file.broker,
-        upstream=file.upstream,
         bundle=file.bundle,
         directory=file.directory,
-        devices=file.devices,
-        companions=file.companions,
-        wait_for=file.wait_for,
+        devices=part_of(file, DeviceList),
         wire=file.wire,
-        upstream_wire=file.upstream_wire,
-        limits=file.limits,
-        reports=file.reports,
-        trusted_key=file.trusted_key,
-        allow=file.allow,
-        enrolled=file.enrolled,
-        masks=file.masks,
-        label_cohort=file.label_cohort,
-        evaluations=file.evaluations,
-        trainings=file.trainings,
-        kinds=file.kinds,
+        policy=part_of(file, HospitalPolicy),
     )
     if file.data is not None:
         hospital.train_on(patients_of(file.data.samples))

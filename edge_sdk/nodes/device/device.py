@@ -10,9 +10,8 @@ An application that has its samples ready calls `train_on` in place of `observe`
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any, Self
@@ -20,31 +19,24 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.contract.device_facts import BATTERY, TOLD, check_told
+from edge_sdk.contract.device_facts import BATTERY
 from edge_sdk.data.samples import Label, Samples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.model.inputs import Data
-from edge_sdk.nodes.configuration.settings import read_toml
-from edge_sdk.nodes.device.custom_training import TrainingCode
-from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
+from edge_sdk.nodes.device.options import DEFAULT_POLICY, DEFAULT_TRAINING, DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.device.questions import LabelQuestion, find_questions
 from edge_sdk.nodes.device.unlabelled_windows import Source
 from edge_sdk.nodes.kernels.model_inputs import fit_samples, fit_unlabelled
 from edge_sdk.nodes.models.prediction_stream import PredictionStream
 from edge_sdk.nodes.models.predictions import Predictions
-from edge_sdk.nodes.policy.allow import Allow
-from edge_sdk.nodes.policy.budget import BudgetFile, TrainingBudget
-from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 LABELS_LOOK = 60.0  # seconds between two looks at how many windows have a label
-RECORDING = Recording()
-"""The bundle's rate, and the default bounds."""
 
 
-class Device(Participant):
+class Device:
     """One wearable or board.
 
     Args:
@@ -53,31 +45,13 @@ class Device(Participant):
         broker: URL of the hospital's broker, `mqtts://host[:port]`, or `mqtt://` on this machine.
         bundle: file with the compiled model; must be the one that the run names, unless the method's models differ.
         directory: where it keeps its state; the personal component is nowhere else.
-        public: file of the public inputs that the run names, if it names any; see `edge_sdk.data.public_inputs`.
-        threads: number of threads of onnxruntime.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
-        recording: the sensor's rate, and the bounds and key of what `observe` keeps on the disk.
-        trainer: training code of the application in place of the bundle's gradients, see
-            `edge_sdk.nodes.device.custom_training`; None: there is none. The bundle still says what the parameters
-            are, and predicts.
-        masks: its keys for runs with secret sums, see `edge_sdk.nodes.secrets.mask_keys`; None: it takes part in no
-            such run.
-        trusted_key: PEM file with the public key of its operator: it takes no run and no model that is not signed with
-            that; None: it takes what its hospital offers.
-        allow: which runs it takes part in, see `edge_sdk.nodes.policy.allow`; None: in all.
-        budget: when it may train, see `edge_sdk.nodes.policy.budget`; or a file with a table [budget]; None: whenever
-            its hospital asks.
-        warm_start: a new run begins with the personal model that an earlier one has made here, where the method has one
-            and parameters and classes are the same; False: as on a device that was never in a run. See
-            `edge_sdk.nodes.models.warm_start`.
-        evaluations: rollouts and evaluations that it takes part in beside a training, as its hospital has it.
-        tells: facts of this machine that its hospital is told, and whoever that reports to: "version" of Auscult,
-            "board" and charge of its "battery".
-        on_event: called with what the run tells this device (scores, models, the end, `RunRefused`,
-            `ModelsDeclined`), on the network's thread.
+        policy: what its owner permits: when it trains, in which runs it takes part, what it tells; see `DevicePolicy`.
+        training: what it trains with: recordings, threads, code of its own; see `LocalTraining`.
 
     Attributes:
         finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
+        part: its part in runs: samples, models, the node on the network.
 
     Raises:
         UsageError: a name, the bundle, the budget or the broker's URL cannot be used.
@@ -98,37 +72,44 @@ class Device(Participant):
         broker: str,
         bundle: str | Path,
         directory: str | Path,
-        threads: int = 1,
-        public: str | Path | None = None,
         wire: Wire = DEFAULTS,
-        recording: Recording = RECORDING,
-        trainer: TrainingCode | None = None,
-        on_event: Callable[[Any], None] | None = None,
-        budget: TrainingBudget | str | Path | None = None,
-        trusted_key: str | Path | None = None,
-        allow: Allow | None = None,
-        warm_start: bool = True,
-        masks: DeviceKeys | None = None,
-        evaluations: int = 0,
-        tells: Collection[str] = TOLD,
-        log: logging.Logger | None = None,
+        policy: DevicePolicy = DEFAULT_POLICY,
+        training: LocalTraining = DEFAULT_TRAINING,
     ):
-        if isinstance(budget, str | Path):
-            budget = read_toml(budget, BudgetFile).budget
-        super().__init__(
-            name, hospital, broker, bundle, Path(directory), threads, public, wire, recording, trainer, on_event, log,
-            budget, trusted_key, allow, warm_start, masks, evaluations,
-        )  # fmt: skip
-        if recording.tells_labels:
-            willingness = self.runtime.willingness
+        self.part = Participant(
+            name,
+            hospital=hospital,
+            broker=broker,
+            bundle=bundle,
+            directory=Path(directory),
+            wire=wire,
+            policy=policy,
+            training=training,
+        )
+        self.name, self.runtime, self.live, self.finished = name, self.part.runtime, self.part.live, self.part.finished
+        willingness = self.runtime.willingness
+        if training.recording.tells_labels:
             willingness.count, willingness.every = self.live.count_labels, min(willingness.every, LABELS_LOOK)
-        check_told(tells)
-        if tells:
-            willingness = self.runtime.willingness
-            willingness.facts = facts_reader(tells)
-            willingness.every = min(willingness.every, LOOK if BATTERY in tells else inf)
+        if policy.tells:
+            willingness.facts = facts_reader(policy.tells)
+            willingness.every = min(willingness.every, LOOK if BATTERY in policy.tells else inf)
         self.thread: threading.Thread | None = None
         self.running = threading.Lock()  # held from the call of run() or start() until the device has stopped
+
+    @property
+    def on_event(self) -> Callable[[Any], None] | None:
+        """Called with what the run tells this device (scores, models, the end, `RunRefused`, `ModelsDeclined`), on the
+        network's thread; None: nobody wants to hear it. Set it before `start` or `run`."""
+        return self.part.on_event
+
+    @on_event.setter
+    def on_event(self, told: Callable[[Any], None] | None) -> None:
+        self.part.on_event = told
+
+    @property
+    def refusal(self) -> str:
+        """Why the device cannot take part in the run that it was offered last; "": it can."""
+        return self.runtime.refusal
 
     def train_on(
         self,
@@ -150,11 +131,11 @@ class Device(Participant):
         if self.running.locked():
             raise UsageError(f"device {self.name} is running: stop() it before train_on()")
         whose = f"device {self.name}"
-        train = fit_samples(self.model, samples, whose)
-        judged, chosen = (p if p is None else fit_samples(self.model, p, whose) for p in (held_out, validation))
-        self.train, self.held_out, self.validation = train, judged, chosen
-        given = fit_unlabelled(self.model, unlabelled, whose) if isinstance(unlabelled, Unlabelled) else None
-        self.unlabelled = unlabelled if callable(unlabelled) else (lambda: given) if given is not None else None
+        train = fit_samples(self.part.model, samples, whose)
+        judged, chosen = (p if p is None else fit_samples(self.part.model, p, whose) for p in (held_out, validation))
+        self.part.train, self.part.held_out, self.part.validation = train, judged, chosen
+        given = fit_unlabelled(self.part.model, unlabelled, whose) if isinstance(unlabelled, Unlabelled) else None
+        self.part.unlabelled = unlabelled if callable(unlabelled) else (lambda: given) if given is not None else None
 
     # -- when it may train
 
@@ -164,7 +145,7 @@ class Device(Participant):
 
         "" if it trains, or nothing is in the way.
         """
-        unwilling, session = "" if self.pace is None else self.pace.why(), self.runtime.session
+        unwilling, session = "" if self.part.pace is None else self.part.pace.why(), self.runtime.session
         return unwilling or self.runtime.publisher.trouble or ("" if session is None else session.calls.gave_up)
 
     def allow_training(self, allowed: bool) -> None:
@@ -173,9 +154,9 @@ class Device(Participant):
         Raises:
             UsageError: it has no budget.
         """
-        if self.pace is None:
-            raise UsageError(f"device {self.name} has no budget: give it one, Device(..., budget=TrainingBudget())")
-        self.pace.allow(allowed)
+        if self.part.pace is None:
+            raise UsageError(f"device {self.name} has no budget: give it one, DevicePolicy(budget=TrainingBudget())")
+        self.part.pace.allow(allowed)
 
     # -- live samples
 
@@ -206,7 +187,7 @@ class Device(Participant):
         Raises:
             UsageError: it is no label of the bundle's task, or no stretch of time.
         """
-        changed = self.live.open().label(self.own_model.task.write(activity), began, ended)
+        changed = self.live.open().label(self.part.own_model.task.write(activity), began, ended)
         if changed and self.refusal:
             self.runtime.reconsider()  # the run may have been refused for want of labels
         elif changed:
@@ -241,7 +222,7 @@ class Device(Participant):
             UsageError: no question is asked for, the bundle does not say of which signal its input is a window, or it
                 predicts values.
         """
-        return find_questions(self.live.open(), self.working, most)
+        return find_questions(self.live.open(), self.part.working, most)
 
     # -- running
 
@@ -266,7 +247,7 @@ class Device(Participant):
 
     def claim(self) -> None:
         """Take the one right to run; `serve` gives it back. Whoever starts the device hears what is missing."""
-        if self.train is None and self.model.bundle.signal is None and self.trainer is None:
+        if self.part.train is None and self.part.model.bundle.signal is None and self.part.trainer is None:
             raise UsageError(f"device {self.name}: call train_on(samples) before run() or start()")
         if not self.running.acquire(blocking=False):
             raise UsageError(f"device {self.name} is running already")
@@ -324,7 +305,7 @@ class Device(Participant):
         Raises:
             UsageError: there is no such model, or the bundle is one that no device runs alone.
         """
-        return self.working.predict(x, which, smooth, abstain)
+        return self.part.working.predict(x, which, smooth, abstain)
 
     def log_probabilities(self, x: Data, which: str | None = None) -> npt.NDArray[np.floating]:
         """Log-probabilities of the classes, (N, classes), by the same models and with the same errors as `predict`.
@@ -332,7 +313,7 @@ class Device(Participant):
         After a run that settles, the personal model is what the fleet has chosen: it may take in the local model, and
         classes that this device has never had a label of get -inf.
         """
-        return self.working.log_probabilities(x, which)
+        return self.part.working.log_probabilities(x, which)
 
     def predictions(self, which: str | None = None, smooth: int = 1, abstain: float = 0.0) -> PredictionStream:
         """Predictions of live windows as they come, for `for` or `async for`, until the device is closed.
@@ -342,4 +323,4 @@ class Device(Participant):
             smooth: decide by the mean probabilities of the last so many windows of a recording.
         """
         signal = self.live.open().signal
-        return self.live.add_stream(PredictionStream(lambda: self.working, signal, which, smooth, abstain))
+        return self.live.add_stream(PredictionStream(lambda: self.part.working, signal, which, smooth, abstain))

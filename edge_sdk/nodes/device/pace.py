@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from logging import Logger
 from pathlib import Path
@@ -40,6 +40,24 @@ NAP = 1.0
 PROGRESS, LEDGER = "training.progress", "budget.json"
 
 
+@dataclass(frozen=True, kw_only=True)
+class MachineSource:
+    """Where the machine's state and the time come from.
+
+    Attributes:
+        root: directory below which Linux's files are read.
+        read: reads them; tests and replays have their own.
+        clock: the time.
+    """
+
+    root: Path = Path("/")
+    read: Callable[[Path], Telemetry] = read_telemetry
+    clock: Clock = time
+
+
+THIS_MACHINE = MachineSource()
+
+
 class TrainingPace:
     """Pace of one device's training. Its methods may be called from any thread.
 
@@ -49,9 +67,7 @@ class TrainingPace:
         threads: that training keeps busy.
         cancelled: training is to be given up.
         wake: called when the decision has changed.
-        root: directory below which Linux's files are read.
-        read: reads them; tests and replays have their own.
-        clock: the time.
+        machine: what it looks at.
 
     Attributes:
         decision: of the latest look.
@@ -68,20 +84,18 @@ class TrainingPace:
         threads: int = 1,
         cancelled: Callable[[], bool] = lambda: False,
         wake: Callable[[], None] = lambda: None,
-        root: Path = Path("/"),
-        read: Callable[[Path], Telemetry] = read_telemetry,
-        clock: Clock = time,
+        machine: MachineSource = THIS_MACHINE,
         log: Logger,
     ):
         self.budget, self.name, self.cancelled, self.wake = budget, name, cancelled, wake
-        self.root, self.read, self.clock, self.log = root, read, clock, log
+        self.root, self.read, self.clock, self.log = machine.root, machine.read, machine.clock, log
         self.lock = threading.RLock()
         self.decision: Decision | None = None
         self.allowed = True
         self.looked = -np.inf
         self.others = OthersShare()
-        self.joules = find_joules(root, find_profile(root), threads, budget.watts)
-        self.ledger = DayLedger(directory / LEDGER, clock.time(), log)
+        self.joules = find_joules(self.root, find_profile(self.root), threads, budget.watts)
+        self.ledger = DayLedger(directory / LEDGER, self.clock.time(), log)
         self.progress = CallProgress(directory / PROGRESS, log)
         self.working_since: float | None = None
         self.keep_at = -np.inf

@@ -15,7 +15,7 @@ from edge_sdk.contract.willing import Reason
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
-from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Assembly, LaneSettings, LaneWork, Runtime, Transport, TreePlace
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.live.membership.willingness import Willingness
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
@@ -30,11 +30,11 @@ from edge_sdk.nodes.configuration.assembly import (
     make_env,
     settings_of,
 )
-from edge_sdk.nodes.device.custom_training import TrainingCode, fields_of
+from edge_sdk.nodes.device.custom_training import fields_of
 from edge_sdk.nodes.device.descriptions import RunRefused, describe_scores, describe_want
 from edge_sdk.nodes.device.lanes import DeviceLane, assemble_version, hears_of_rollout
 from edge_sdk.nodes.device.live import LiveDevice
-from edge_sdk.nodes.device.live_samples import Recording
+from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.device.progress_log import ProgressLog
 from edge_sdk.nodes.device.unlabelled_windows import Source, read_unlabelled
@@ -48,19 +48,18 @@ from edge_sdk.nodes.models.warm_start import NOTHING, find_earlier
 from edge_sdk.nodes.models.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.nodes.policy import score_filter
 from edge_sdk.nodes.policy.admission import Gate
-from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.nodes.policy.lanes import list_lanes, rollouts_trust
 from edge_sdk.nodes.policy.trust import Trust
 from edge_sdk.nodes.secrets import mask_assignment
-from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
 from edge_sdk.wire.options import Wire
 
 
 class Participant:
-    """What a device is in runs; `Device` is this with an application's interface, and says what the arguments are.
+    """What a device is in runs; `Device` puts an application's interface around it, and says what the arguments are.
 
     Attributes:
+        on_event: called with what the run tells this device; None: nobody wants to hear it.
         train, held_out, validation: samples that the application has ready; None: it has none, or observes them.
         unlabelled: reads those without a label; None: it has none ready.
         live: what it observes.
@@ -73,75 +72,70 @@ class Participant:
     def __init__(
         self,
         name: str,
+        *,
         hospital: str,
         broker: str,
         bundle: str | Path,
         directory: Path,
-        threads: int,
-        public: str | Path | None,
         wire: Wire,
-        recording: Recording,
-        trainer: TrainingCode | None,
-        on_event: Callable[[Any], None] | None,
-        log: logging.Logger | None,
-        budget: TrainingBudget | None = None,
-        trusted_key: str | Path | None = None,
-        allow: Allow | None = None,
-        warm_start: bool = True,
-        masks: DeviceKeys | None = None,
-        evaluations: int = 0,
+        policy: DevicePolicy,
+        training: LocalTraining,
     ):
-        self.warm_start, self.masks = warm_start, masks
-        self.name, self.trainer, self.on_event = checked_name(name, "device name"), trainer, on_event
+        budget, key, threads = policy.read_budget(), policy.trusted_key, training.threads
+        self.on_event: Callable[[Any], None] | None = None
+        self.warm_start, self.masks = training.warm_start, policy.masks
+        self.name, self.trainer = checked_name(name, "device name"), training.trainer
         self.model: Model = split.load_model(bundle, threads)
         self.own_model = self.model  # the application's, also while a run is for a bundle that a rollout has brought
         self.train: Samples | None = None
         self.held_out: Samples | None = None
         self.validation: Samples | None = None
         self.unlabelled: Source | None = None
-        self.directory, self.trust = directory, Trust(trusted_key, directory)
-        self.public = None if public is None else read_public(public)
+        self.directory, self.trust = directory, Trust(key, directory)
+        self.public = None if training.public is None else read_public(training.public)
         self.current: Run | None = None
         self.kept = kept_models.KeptModels()
         self.working = load_working(directory, f"device {name}", self.model, threads)
-        self.log = log or logging.getLogger(f"auscult.{name}")
-        self.live = LiveDevice(name, self.model.bundle, directory / "samples", recording, self.log)
+        self.log = logging.getLogger(f"auscult.{name}")
+        self.live = LiveDevice(name, self.model.bundle, directory / "samples", training.recording, self.log)
         self.finished = threading.Event()
-        self.rollouts = rollouts_trust(trusted_key, directory, evaluations)
-        self.gate = Gate(allow or Allow(), directory, self.finished)
+        self.rollouts = rollouts_trust(key, directory, policy.evaluations)
+        self.gate = Gate(policy.allow, directory, self.finished)
         self.pace = None if budget is None else self.make_pace(budget, threads)
-        rules = (trusted_key, allow or Allow())
-        self.lanes = [DeviceLane(n, self, *rules, self.make_willingness()) for n in list_lanes(evaluations)]
+        self.lanes = [
+            DeviceLane(n, self, key, policy.allow, self.make_willingness()) for n in list_lanes(policy.evaluations)
+        ]
         self.runtime = self.make_runtime(checked_name(hospital, "hospital"), broker, wire)
         for gate, lane in zip((self.gate, *(lane.gate for lane in self.lanes)), self.runtime.lanes, strict=True):
             gate.counters = lane.counters
         self.rollout: Run | None = None
         self.versions = Versions(name, directory, self.model, threads, lambda: self.working, self.use_version, self.log)
-        self.last_line = LastLine(name, directory, self.model, threads, on_event or str, self.log)
+        self.last_line = LastLine(name, directory, self.model, threads, self.tell, self.log)
 
     def make_runtime(self, hospital: str, broker: str, wire: Wire) -> Runtime:
         """The node that has this one's role, below its hospital; evaluations have lanes of their own beside it."""
-        return Runtime(
-            self.name,
-            parent=hospital,
-            children=(),
+        work = LaneWork(
             directory=self.directory,
-            broker=broker,
             assemble=self.assemble,
             told=self.receive_event,
             told_refusal=self.receive_refusal,
             check_run=self.check_run,
-            log=self.log,
             willingness=self.make_willingness(),
             permission=Permission(self.gate.owner),
-            beside={lane.number: lane.work for lane in self.lanes},
-            **wire.options(broker),
+        )
+        return Runtime(
+            self.name,
+            work,
+            place=TreePlace(parent=hospital),
+            transport=Transport(broker=broker, wire=wire),
+            lanes=LaneSettings(beside={lane.number: lane.work for lane in self.lanes}),
+            log=self.log,
         )
 
-    @property
-    def refusal(self) -> str:
-        """Why the device cannot take part in the run that it was offered last; "": it can."""
-        return self.runtime.refusal
+    def tell(self, message: Any) -> None:
+        """Hand an event to the application, if it wants to hear of any."""
+        if self.on_event is not None:
+            self.on_event(message)
 
     # -- its budget
 
@@ -307,8 +301,7 @@ class Participant:
             self.keep(message)
         if self.rollout is not None:
             self.versions.receive_event(self.rollout, message)
-        if self.on_event is not None:
-            self.on_event(message)
+        self.tell(message)
         if isinstance(message, Finished):
             self.live.end_run()
             self.log.info("%s: the run is over", self.name)
@@ -319,11 +312,10 @@ class Participant:
     def receive_refusal(self, why: str) -> None:
         """Tell the application that the run goes on without this device."""
         self.finished.set()
-        if self.on_event is not None:
-            try:
-                self.on_event(RunRefused(why))
-            except Exception:  # the application's own affair, as with events
-                self.log.exception("%s: the application failed on a refused run", self.name)
+        try:
+            self.tell(RunRefused(why))
+        except Exception:  # the application's own affair, as with events
+            self.log.exception("%s: the application failed on a refused run", self.name)
 
     def keep(self, message: Models | Finished) -> None:
         """Save the run's models, and let new ones predict from now on."""

@@ -19,7 +19,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.standardising.equations import by_itself, placed
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
 from edge_sdk.nodes.kernels.labels import class_codes
 
@@ -27,6 +27,7 @@ Codes = npt.NDArray[np.int64]
 Matrix = list[list[int]]
 """Entry [i][j]: samples of class i that were taken for j."""
 Told = Callable[[int, int], None]
+PredictOwn = Callable[[npt.NDArray[np.float32], npt.NDArray[np.float32]], Codes]
 """Called with the steps that are done, and how many there are."""
 
 
@@ -52,7 +53,7 @@ class Judge:
         return int((guessed == self.y).sum())
 
 
-def judge_kept_models(device: Device, run: Run) -> dict[str, dict[str, Matrix]]:
+def judge_kept_models(device: Participant, run: Run) -> dict[str, dict[str, Matrix]]:
     """Confusion matrices of the models that a device has kept of a run, where it has samples to judge them by.
 
     Returns:
@@ -63,12 +64,12 @@ def judge_kept_models(device: Device, run: Run) -> dict[str, dict[str, Matrix]]:
     for part, samples in parts.items():
         if samples is not None and len(samples := device.select_listed(samples, run, part)):
             judge = Judge(samples, run, f"device {device.name}")
-            codes = {name: device.log_probabilities(judge.x, name).argmax(1) for name in device.kept.models}
+            codes = {name: device.working.log_probabilities(judge.x, name).argmax(1) for name in device.kept.models}
             found[part] = {name: judge.matrix(guessed) for name, guessed in codes.items()}
     return found
 
 
-def judge_alone(device: Device, run: Run, told: Told) -> list[dict[str, Any]]:
+def judge_alone(device: Participant, run: Run, told: Told) -> list[dict[str, Any]]:
     """Trains alone in all ways, and judges each; such a model predicts classes that the device has labels of, only.
 
     Returns:
@@ -81,25 +82,22 @@ def judge_alone(device: Device, run: Run, told: Told) -> list[dict[str, Any]]:
     train, *rest = (device.select_listed(p, run, "own") for p in (device.train, device.validation, device.held_out))
     validation, test = (Judge(part, run, whose) for part in rest)
     own = np.unique(np.concatenate([class_codes(train.labels, run.classes, whose), validation.y]))
+
+    def predict(theta: npt.NDArray[np.float32], x: npt.NDArray[np.float32]) -> Codes:
+        return predict_own(device.model, theta, x, own)
+
     return [
         trial
-        for number, optimiser in enumerate(OPTIMISERS)
-        for trial in judge_optimiser(env, run, device.model, own, optimiser, number, validation, test, told)
+        for number in range(len(OPTIMISERS))
+        for trial in judge_optimiser(env, run, number, predict, validation, test, told)
     ]
 
 
 def judge_optimiser(
-    env: NodeEnv,
-    run: Run,
-    model: Model,
-    own: Codes,
-    optimiser: str,
-    number: int,
-    validation: Judge,
-    test: Judge,
-    told: Told,
+    env: NodeEnv, run: Run, number: int, predict: PredictOwn, validation: Judge, test: Judge, told: Told
 ) -> list[dict[str, Any]]:
-    """Judges one training alone after each number of steps. `number`: of trainings before it."""
+    """Judges one training alone, with the optimiser of a number, after each number of steps."""
+    optimiser = OPTIMISERS[number]
     env, statistics = by_itself(env)
     steps, found = step_grid(env, run), []
     models = train_in_steps(
@@ -107,8 +105,8 @@ def judge_optimiser(
     )
     for done, trained in zip(steps, models, strict=True):
         theta = placed(env.layout, trained, statistics)
-        right = validation.correct(predict_own(model, theta, validation.x, own))
-        guessed = predict_own(model, theta, test.x, own)
+        right = validation.correct(predict(theta, validation.x))
+        guessed = predict(theta, test.x)
         judged = {"test": test.matrix(guessed), "accuracy": test.correct(guessed) / len(test.y)}
         found.append({"optimiser": optimiser, "steps": done, "validation_correct": right, **judged})
     return found

@@ -17,7 +17,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.standardising.equations import by_itself, placed
 from edge_sdk.model.task import Values
-from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
 
 Sums = dict[str, float]
@@ -27,7 +27,7 @@ LOCAL = "local"
 """A network trained alone."""
 
 
-def judge_values(device: Device, run: Run) -> dict[str, dict[str, Sums]]:
+def judge_values(device: Participant, run: Run) -> dict[str, dict[str, Sums]]:
     """Sums of errors of the models that a device has kept of a run, and of the mean of its training targets.
 
     Returns:
@@ -45,7 +45,7 @@ def judge_values(device: Device, run: Run) -> dict[str, dict[str, Sums]]:
     return found
 
 
-def judge_values_alone(device: Device, run: Run, told: Told) -> dict[str, Sums]:
+def judge_values_alone(device: Participant, run: Run, told: Told) -> dict[str, Sums]:
     """Sums of errors on the parts "test" and "validation" of a network that the device has trained alone.
 
     Optimiser and number of steps are those of the least mean absolute error on its validation part (of several values,
@@ -78,12 +78,12 @@ def counted(task: Values, y: Any, outputs: Any) -> Sums:
     return {"samples": float(len(y)), **task.counts(y, outputs)}
 
 
-def targets_of(device: Device, run: Run, samples: Samples) -> Any:
+def targets_of(device: Participant, run: Run, samples: Samples) -> Any:
     """What the network is trained with, float32 (N, K), of the samples that are of use in a run."""
     return device.codes(device.select_listed(samples, run, "own"), run)
 
 
-def task_of(device: Device) -> Values:
+def task_of(device: Participant) -> Values:
     """The task of a device whose model predicts values."""
     task = device.model.task
     assert isinstance(task, Values)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,21 @@ from edge_sdk.delivery.counters import RestOfCounters
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.fleet_report import NOTHING
 from edge_sdk.live.loop.lane import RunLane
-from edge_sdk.live.loop.runtime import Assembly, Runtime
-from edge_sdk.live.presence.labels import COHORT, LabelSum
+from edge_sdk.live.loop.runtime import Assembly, LaneSettings, Reporting, Runtime, Transport, TreePlace
+from edge_sdk.live.presence.labels import LabelSum
 from edge_sdk.methods.shared.evaluation.reports import Complaint
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.configuration.assembly import fixes_members
-from edge_sdk.nodes.hospital.bundles import Kind, make_shelf
+from edge_sdk.nodes.hospital.bundles import make_shelf
 from edge_sdk.nodes.hospital.device_assignment import DeviceDivision
 from edge_sdk.nodes.hospital.lanes import HospitalLane
+from edge_sdk.nodes.hospital.options import DEFAULT_POLICY, DeviceList, HospitalPolicy, Upstream
 from edge_sdk.nodes.hospital.suspensions import count_suspensions
 from edge_sdk.nodes.hospital.training import HospitalTraining
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.lanes import list_lanes, list_trainings, rollouts_trust
-from edge_sdk.nodes.secrets.mask_keys import HospitalKeys
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 
@@ -41,28 +41,17 @@ class Hospital:
 
     Args:
         name: unique among the hospitals of an aggregator.
-        aggregator: name of the aggregator.
+        aggregator: name of the aggregator; an `Upstream`, where it has a broker of its own.
         broker: URL of the broker that its devices use.
-        upstream: URL of the broker that the aggregator uses; None: the same.
         bundle: file with the compiled model: it says which shapes the devices' messages have.
         directory: where it keeps its state.
-        devices: names of all its devices, here or not.
-        companions: those of its devices that take part with outputs only, in a run of the companions family.
-        wait_for: devices that must be here before it reports itself ready; None: all.
+        devices: names of all its devices, here or not; a `DeviceList`, where more is to be said of them.
         wire: certificates, MQTT version, durability; see `edge_sdk.wire.options.Wire`.
-        upstream_wire: certificates for the aggregator's broker; None: those of `wire`.
-        limits: what its devices may claim, and when they are suspended; None: as `Limits` has it.
-        reports: what it tells a console of its devices: "nothing", "counts" or "names".
-        trusted_key: PEM file with the public key of the operator: it takes no run that is not signed with that; None:
-            it takes what the aggregator offers.
-        allow: which runs reach its devices; None: all.
-        enrolled: devices that a service has enrolled for it count beside `devices`, and come and go during a run.
-        masks: its keys for sums over hospitals; None: it takes part in no such run.
-        label_cohort: devices that have had new labels before it tells a console of the sum, see
-            `live/presence/labels.py`.
-        evaluations: rollouts and evaluations that may go on here beside a training; its devices have the same setting.
-        trainings: that may go on here side by side, none of whose devices is in another one.
-        kinds: name -> devices that have another bundle than `bundle`, and which one.
+        policy: which runs reach its devices, how many at once, and what it tells; see `HospitalPolicy`.
+
+    Attributes:
+        on_event: called with what runs tell this hospital, on the network's thread; None: nobody wants to hear it. Set
+            it before `run`.
 
     >>> from edge_sdk.replay.bundles import find_shipped_bundle
     >>> bundle = find_shipped_bundle("wrist.bundle")
@@ -76,65 +65,48 @@ class Hospital:
         self,
         name: str,
         *,
-        aggregator: str,
+        aggregator: str | Upstream,
         broker: str,
         bundle: str | Path,
         directory: str | Path,
-        devices: Sequence[str],
-        companions: Sequence[str] = (),
-        upstream: str | None = None,
-        wait_for: int | None = None,
+        devices: Sequence[str] | DeviceList,
         wire: Wire = DEFAULTS,
-        upstream_wire: Wire | None = None,
-        limits: Limits | None = None,
-        reports: str = NOTHING,
-        trusted_key: str | Path | None = None,
-        allow: Allow | None = None,
-        enrolled: bool = False,
-        masks: HospitalKeys | None = None,
-        label_cohort: int = COHORT,
-        evaluations: int = 0,
-        trainings: int = 1,
-        kinds: Mapping[str, Kind] | None = None,
-        on_event: Callable[[Any], None] | None = None,
-        log: logging.Logger | None = None,
+        policy: HospitalPolicy = DEFAULT_POLICY,
     ):
-        self.name, self.on_event = checked_name(name, "hospital name"), on_event
-        self.devices = tuple(checked_name(d, "device name") for d in devices)
-        self.companions, self.masks = tuple(companions), masks
-        self.limits = limits or Limits()
+        above = Upstream(aggregator) if isinstance(aggregator, str) else aggregator
+        listed = devices if isinstance(devices, DeviceList) else DeviceList(devices)
+        self.name = checked_name(name, "hospital name")
+        self.on_event: Callable[[Any], None] | None = None
+        self.devices = tuple(checked_name(d, "device name") for d in listed.devices)
+        self.companions, self.masks = tuple(listed.companions), policy.masks
+        self.limits = listed.limits
         self.limits.check_children(self.devices)
-        self.log = log or logging.getLogger(f"auscult.{name}")
-        self.shelf = make_shelf(bundle, kinds or {}, Path(directory))
+        self.log = logging.getLogger(f"auscult.{name}")
+        self.shelf = make_shelf(bundle, listed.kinds, Path(directory))
         self.model = SplitModel(self.shelf.own) if split.is_split(self.shelf.own) else None
         self.patients: Patients | None = None
-        if upstream_wire is not None:
-            upstream_wire.check(upstream or broker)
-        self.make_trainings(Path(directory), trusted_key, allow or Allow(), trainings, evaluations)
+        self.make_trainings(Path(directory), policy)
         self.runtime = Runtime(
             name,
-            parent=checked_name(aggregator, "aggregator"),
-            children=self.devices,
-            directory=Path(directory),
-            broker=broker,
-            upstream=upstream,
-            wait_for=wait_for,
+            self.trainings[0].work,
+            place=TreePlace(
+                parent=checked_name(above.name, "aggregator"),
+                children=self.devices,
+                wait_for=listed.wait_for,
+                flexible=listed.enrolled or self.divides,
+            ),
+            transport=Transport(broker=broker, upstream=above.broker, wire=wire, upstream_wire=above.wire),
+            lanes=self.make_lanes(),
             worker=self.model is not None,  # it computes
-            figures=count_suspensions,
+            reporting=Reporting(reports=policy.reports, figures=count_suspensions),
             log=self.log,
-            reports=reports,
-            flexible=enrolled or self.divides,
-            upstream_tls=(upstream_wire or wire).tls,
-            **self.describe_lanes(),
-            **wire.options(broker, None if upstream_wire else upstream),
         )
-        self.connect_parts(reports, label_cohort)
+        self.connect_parts(policy)
 
-    def make_trainings(
-        self, directory: Path, key: str | Path | None, allow: Allow, trainings: int, evaluations: int
-    ) -> None:
+    def make_trainings(self, directory: Path, policy: HospitalPolicy) -> None:
         """Make what this hospital does in each of its lanes. Raises UsageError: there cannot be so many."""
-        numbers = list_trainings(trainings, evaluations)
+        key, allow, evaluations = policy.trusted_key, policy.allow, policy.evaluations
+        numbers = list_trainings(policy.trainings, evaluations)
         self.divides = len(numbers) > 1 or bool(self.shelf.kinds)
         if self.divides and self.model is not None:
             raise UsageError(f"hospital {self.name}: trains a split model, so trainings = 1, and all devices have that")
@@ -142,20 +114,15 @@ class Hospital:
         self.trainings = [HospitalTraining(n, self, directory, key, allow, self.divides) for n in numbers]
         self.lanes = [HospitalLane(n, self, directory, key, allow) for n in list_lanes(evaluations)]
 
-    def describe_lanes(self) -> dict[str, Any]:
-        """What a runtime is told of the lanes."""
-        main, *others = self.trainings
-        return {
-            "assemble": main.assemble,
-            "told": main.receive_event,
-            "check_run": main.check_run,
-            "permission": main.permission,
-            "beside": {lane.number: lane.work for lane in self.lanes},
-            "trainings": {each.number: each.work for each in others},
-            "choose": self.list_devices if self.divides else None,
-        }
+    def make_lanes(self) -> LaneSettings:
+        """What it does beside its main lane."""
+        return LaneSettings(
+            beside={lane.number: lane.work for lane in self.lanes},
+            trainings={each.number: each.work for each in self.trainings[1:]},
+            choose=self.list_devices if self.divides else None,
+        )
 
-    def connect_parts(self, reports: str, label_cohort: int) -> None:
+    def connect_parts(self, policy: HospitalPolicy) -> None:
         """Give gates and reports what only the runtime has."""
         lanes, main, directory = self.runtime.of_lanes, self.trainings[0], self.runtime.directory
         for each in self.works:
@@ -163,8 +130,8 @@ class Hospital:
         main.gate.counters = RestOfCounters(
             self.runtime.counters, [lane.counters for lane in lanes.all if lane.number > 0]
         )
-        if reports != NOTHING:
-            labels = LabelSum(directory, label_cohort)
+        if policy.reports != NOTHING:
+            labels = LabelSum(directory, policy.label_cohort)
             for lane in lanes.leading:
                 lane.neighbours.labels = labels
             self.runtime.reporter.count_bundles = self.count_bundles if self.divides else None

@@ -13,7 +13,7 @@ from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.engine import Assembly
-from edge_sdk.live.loop.lane import LaneWork
+from edge_sdk.live.loop.runtime import LaneWork
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.methods.rollout.messages import VersionTaken
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
@@ -58,9 +58,9 @@ class HospitalLane:
         self.gate = Gate(allow, self.folder, self.over)
         self.permission = Permission(self.gate.owner)
         self.work = LaneWork(
-            self.folder,
-            self.assemble,
-            self.receive_event,
+            directory=self.folder,
+            assemble=self.assemble,
+            told=self.receive_event,
             check_run=self.trust.check_run,
             permission=self.permission,
         )

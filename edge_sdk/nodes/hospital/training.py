@@ -17,7 +17,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.patients import Patients
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
-from edge_sdk.live.loop.lane import LaneWork
+from edge_sdk.live.loop.runtime import LaneWork
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.methods.rollout.messages import VersionTaken
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
@@ -85,7 +85,11 @@ class HospitalTraining:
         self.run: Run | None = None
         self.bundle = hospital.shelf.own
         self.work = LaneWork(
-            self.folder, self.assemble, self.receive_event, check_run=self.check_run, permission=self.permission
+            directory=self.folder,
+            assemble=self.assemble,
+            told=self.receive_event,
+            check_run=self.check_run,
+            permission=self.permission,
         )
 
     def check_run(self, run: Run) -> None:

@@ -120,7 +120,17 @@ def prepare(job: Replay, kernels: Kernels, say: Say) -> TuningFleet:
     public = None if files.public is None else read_public(files.public)
     run = with_bundle(replace(run, public="" if public is None else public.sha256), read_bundle(bundles[0]))
     models = {path: load_model(path) for path in bundles}
-    return TuningFleet(run, tree, files, samples, read_unlabelled(run, files, tree), patients, models, public, kernels)
+    return TuningFleet(
+        run=run,
+        tree=tree,
+        files=files,
+        samples=samples,
+        unlabelled=read_unlabelled(run, files, tree),
+        patients=patients,
+        models=models,
+        public=public,
+        kernels=kernels,
+    )
 
 
 def read_unlabelled(run: Run, files: NodeFiles, tree: Mapping[str, tuple[str, ...]]) -> dict[str, Unlabelled]:

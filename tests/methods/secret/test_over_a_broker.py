@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.methods.shared.evaluation import evaluation
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.nodes.configuration.assembly import make_assembly
 from edge_sdk.wire.link import Backoff
+from tests.delivery.nodes import make_runtime
 from tests.methods.contract import fingerprint
 from tests.methods.secret.among import among_envs, among_run
 from tests.methods.secret.parties import TREE, envs_for, masks_of_hospital, run_of
@@ -35,7 +35,7 @@ def play(run, base, broker):
                 if isinstance(message, Finished):
                     over.set()
 
-        return Runtime(
+        return make_runtime(
             name,
             parent=PARENTS.get(name),
             children=({"aggregator": tuple(TREE)} | TREE).get(name, ()),

@@ -24,6 +24,7 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.daemon.device_service import DeviceService
 from edge_sdk.nodes.daemon.settings_files import DeviceFile
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.nodes.device.progress_log import ProgressLog
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.models.warm_start import find_earlier
@@ -35,12 +36,12 @@ X = np.random.default_rng(0).normal(size=(40, 3, 64)).astype(np.float32)
 NAMES = tuple("abc")
 
 
-def make_device(directory: Path, **more: object) -> Device:
+def make_device(directory: Path, **more: LocalTraining) -> Device:
     return Device("d1", hospital="h", broker="mqtt://127.0.0.1:1", bundle=WRIST, directory=directory, **more)
 
 
 def make_run(device: Device, id: str = "r", classes: tuple[str, ...] = NAMES) -> Run:
-    return Run(id=id, method="fedavg", bundle=device.model.sha256, classes=classes)
+    return Run(id=id, method="fedavg", bundle=device.part.model.sha256, classes=classes)
 
 
 def samples(names: tuple[str, ...] = NAMES) -> Samples:
@@ -48,26 +49,26 @@ def samples(names: tuple[str, ...] = NAMES) -> Samples:
 
 
 def end_run(device: Device, run: Run, theta: np.ndarray) -> None:
-    device.assemble(run)
-    device.receive_event(1, Models(1, {"global": theta, "personal": theta}))
-    device.receive_event(2, Finished(1))
+    device.part.assemble(run)
+    device.part.receive_event(1, Models(1, {"global": theta, "personal": theta}))
+    device.part.receive_event(2, Finished(1))
 
 
 def best(device: Device, theta: np.ndarray, names: tuple[str, ...] = NAMES) -> list[str]:
-    return [names[i] for i in device.model.predict(theta, X)[:, : len(names)].argmax(1)]
+    return [names[i] for i in device.part.model.predict(theta, X)[:, : len(names)].argmax(1)]
 
 
 def test_a_new_run_keeps_the_working_model_until_its_own_is_there(tmp_path: Path) -> None:
     device = make_device(tmp_path)
     device.train_on(samples())
-    theta = device.model.theta0 * np.float32(0.5)
+    theta = device.part.model.theta0 * np.float32(0.5)
     end_run(device, make_run(device), theta)
     new = make_run(device, "r2", ("c", "b", "a", "d"))
-    device.assemble(new)
+    device.part.assemble(new)
     assert not device.finished.is_set()
     found = device.predict(X)
     assert [*found.labels] == best(device, theta) and found.model == "personal" and found.run == "r"
-    device.receive_event(3, Models(1, {"global": -theta}))
+    device.part.receive_event(3, Models(1, {"global": -theta}))
     found = device.predict(X)
     assert [*found.labels] == best(device, -theta, new.classes) and found.run == "r2"
 
@@ -75,7 +76,7 @@ def test_a_new_run_keeps_the_working_model_until_its_own_is_there(tmp_path: Path
 def test_a_device_predicts_after_a_reboot_without_samples_and_network(tmp_path: Path) -> None:
     device = make_device(tmp_path)
     device.train_on(samples())
-    theta = device.model.theta0 * np.float32(0.5)
+    theta = device.part.model.theta0 * np.float32(0.5)
     end_run(device, make_run(device), theta)
     again = make_device(tmp_path)
     assert again.predict(X).labels == device.predict(X).labels
@@ -85,7 +86,7 @@ def test_a_device_predicts_after_a_reboot_without_samples_and_network(tmp_path: 
 def test_predictions_are_names_and_probabilities_from_the_first_moment(tmp_path: Path) -> None:
     device = make_device(tmp_path)
     found = device.predict(X)
-    assert found.model == "initial" and len(found) == len(X) and found.classes == device.model.bundle.class_names
+    assert found.model == "initial" and len(found) == len(X) and found.classes == device.part.model.bundle.class_names
     np.testing.assert_allclose(found.probabilities.sum(1), 1, atol=1e-6)
     one = device.predict(X[0])[0]
     assert one.label == found.labels[0] and one.probability == pytest.approx(found.probabilities[0].max(), rel=1e-5)
@@ -99,17 +100,18 @@ def test_samples_with_a_label_that_the_run_does_not_list_are_left_out(
     device = make_device(tmp_path)
     device.train_on(samples(("a", "b", "juggling", "c")), held_out=samples(("juggling", "a")))
     with caplog.at_level(logging.WARNING):
-        env = device.env(make_run(device))
-    assert env.samples == 30 and env.score(device.model.theta0)["samples"] == 20
+        env = device.part.env(make_run(device))
+    assert env.samples == 30 and env.score(device.part.model.theta0)["samples"] == 20
     assert "d1: training: 10 of 40 samples" in caplog.text and "juggling" in caplog.text
     device.train_on(samples(("juggling",)))
     with pytest.raises(UsageError, match="no training sample has a label of this run"):
-        device.env(make_run(device))
+        device.part.env(make_run(device))
 
 
 def test_a_refused_run_reaches_the_application(tmp_path: Path) -> None:
     events: list[object] = []
-    device = make_device(tmp_path, on_event=events.append)
+    device = make_device(tmp_path)
+    device.on_event = events.append
     device.train_on(samples())
     other = Run(id="other", method="fedavg", bundle="ab" * 32, classes=NAMES)
     device.runtime.membership.next_run = other  # as a hello of the hospital brings it
@@ -126,8 +128,8 @@ def test_files_of_old_runs_are_removed_but_never_those_of_the_working_model(tmp_
             (tmp_path / f"r{number}{ending}").write_bytes(b"x")
         (tmp_path / f"r{number}.bodies").mkdir()
         os.utime(tmp_path / f"r{number}.db", (1000 + number, 1000 + number))
-    end_run(device, make_run(device, "r0"), device.model.theta0)
-    device.assemble(make_run(device, "r9"))
+    end_run(device, make_run(device, "r0"), device.part.model.theta0)
+    device.part.assemble(make_run(device, "r9"))
     assert {path.stem for path in tmp_path.glob("r*.db*")} <= {"r0", "r7", "r6", "r7.db", "r6.db", "r0.db"}
     assert (tmp_path / "r0.npz").exists() and (tmp_path / "r0.db").exists()
     assert not (tmp_path / "r3.bodies").exists()
@@ -167,14 +169,14 @@ def test_a_trace_is_normalised_as_the_bundle_says_like_live_samples(tmp_path: Pa
     assert ready.train.x[0, 2, 0] == (plain.train.x[0, 2, 0] - 2) / 4 and find_normaliser(WRIST) is None
     given = {"broker": "mqtt://127.0.0.1:1", "bundle": bundle, "directory": tmp_path / "s"}
     file = DeviceFile(name="d", hospital="h", data=Cut(tmp_path / "t.csv"), **given)
-    np.testing.assert_array_equal(DeviceService(file).device.train.x, ready.train.x)
+    np.testing.assert_array_equal(DeviceService(file).device.part.train.x, ready.train.x)
 
 
 def start(device: Device, run: Run) -> np.ndarray:
     """The personal model with which a device that has not trained yet begins a run of Ditto, or None."""
-    assembly = device.assemble(run)
+    assembly = device.part.assemble(run)
     found = assembly.role.start(assembly.env)[0].inner.v
-    device.receive_event(9, Finished(1))
+    device.part.receive_event(9, Finished(1))
     return found
 
 
@@ -183,7 +185,7 @@ def test_a_new_run_begins_with_the_personal_model_that_is_there(tmp_path: Path) 
     device.train_on(samples())
     ditto = replace(make_run(device, "r2"), method="ditto")
     assert start(device, ditto) is None
-    theta = device.model.theta0 * np.float32(0.5)
+    theta = device.part.model.theta0 * np.float32(0.5)
     end_run(device, make_run(device, "r3"), theta)
     device = make_device(tmp_path)  # also after a restart
     device.train_on(samples())
@@ -197,12 +199,12 @@ def test_a_new_run_begins_with_the_personal_model_that_is_there(tmp_path: Path) 
 def test_a_new_run_begins_anew_where_the_application_says_so_or_the_model_is_another(tmp_path: Path) -> None:
     device = make_device(tmp_path)
     device.train_on(samples())
-    end_run(device, make_run(device), device.model.theta0 * np.float32(0.5))
+    end_run(device, make_run(device), device.part.model.theta0 * np.float32(0.5))
     ditto = replace(make_run(device), id="r2", method="ditto")
-    cold = make_device(tmp_path, warm_start=False)
+    cold = make_device(tmp_path, training=LocalTraining(warm_start=False))
     cold.train_on(samples())
     assert start(cold, ditto) is None
-    assert find_earlier(device.working, device.model, ditto, device.log)
-    slots = device.model.layout.slots
+    assert find_earlier(device.part.working, device.part.model, ditto, device.part.log)
+    slots = device.part.model.layout.slots
     other = SimpleNamespace(layout=Layout((*slots[:-1], replace(slots[-1], name="another"))), name="other")
-    assert not find_earlier(device.working, other, ditto, device.log)
+    assert not find_earlier(device.part.working, other, ditto, device.part.log)

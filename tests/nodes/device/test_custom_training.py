@@ -17,6 +17,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedavg import FEDAVG, DeviceState, FedavgModel
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.options import LocalTraining
 
 WRIST = Path(__file__).parents[3] / "models" / "shipped" / "wrist.bundle"
 NAMES = ("a", "b", "c")
@@ -49,7 +50,8 @@ class Client:
 
 
 def make_device(directory: Path, trainer: Client | None) -> Device:
-    return Device("d1", hospital="h", broker="mqtt://127.0.0.1:1", bundle=WRIST, directory=directory, trainer=trainer)
+    training = LocalTraining(trainer=trainer)
+    return Device("d1", hospital="h", broker="mqtt://127.0.0.1:1", bundle=WRIST, directory=directory, training=training)
 
 
 def make_run(**more: Any) -> Run:
@@ -64,7 +66,7 @@ def test_code_that_does_the_same_gives_the_same_upload(tmp_path: Path) -> None:
     plain.train_on(Samples(X, tuple(NAMES[y] for y in Y)), held_out=Samples(X, tuple(NAMES[y] for y in Y)))
     uploads = []
     for device in (own, plain):
-        env = device.assemble(run).env
+        env = device.part.assemble(run).env
         question = FedavgModel(lowrank.dense(env.layout, env.theta0), 4, 1)
         _, (send,) = FEDAVG.device.receive(env, DeviceState(), UP, question)
         uploads.append(send.message)
@@ -88,7 +90,7 @@ def test_code_that_does_the_same_gives_the_same_upload(tmp_path: Path) -> None:
 )
 def test_what_needs_gradients_is_refused_with_a_sentence(tmp_path: Path, more: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        make_device(tmp_path, Client()).assemble(make_run(**more))
+        make_device(tmp_path, Client()).part.assemble(make_run(**more))
 
 
 @pytest.mark.parametrize("wrong", ["shape", "count", "samples", "nan"])
@@ -101,6 +103,6 @@ def test_what_comes_back_is_checked(tmp_path: Path, wrong: str) -> None:
                 parameters[0][0] = np.nan
             return parameters[: -1 if wrong == "count" else None], -1 if wrong == "samples" else 12, {}
 
-    env = make_device(tmp_path, Wrong()).assemble(make_run()).env
+    env = make_device(tmp_path, Wrong()).part.assemble(make_run()).env
     with pytest.raises(UsageError, match=r"device d1: fit\(\) returned"):
         env.fit(env.theta0, {})

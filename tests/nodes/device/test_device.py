@@ -33,22 +33,22 @@ def samples(count: int = 40) -> Samples:
 def in_a_run(device: Device, **models: np.ndarray) -> None:
     """A run with three classes has ended with these models."""
     device.train_on(samples())
-    run = Run(id="r", method="fedavg", bundle=device.model.sha256, classes=NAMES)
-    device.assemble(run)
-    device.receive_event(1, Models(1, models))
+    run = Run(id="r", method="fedavg", bundle=device.part.model.sha256, classes=NAMES)
+    device.part.assemble(run)
+    device.part.receive_event(1, Models(1, models))
 
 
 def test_predictions_are_names_of_the_run_even_where_the_bundle_has_more_outputs(device: Device) -> None:
-    theta = device.model.theta0
-    assert device.model.predict(theta, X).argmax(1).max() >= len(NAMES)
+    theta = device.part.model.theta0
+    assert device.part.model.predict(theta, X).argmax(1).max() >= len(NAMES)
     in_a_run(device, personal=theta)
-    best = device.model.predict(theta, X)[:, : len(NAMES)].argmax(1)
+    best = device.part.model.predict(theta, X)[:, : len(NAMES)].argmax(1)
     assert [*device.predict(X).labels] == [NAMES[i] for i in best]
 
 
 def test_predictions_before_any_run_are_the_initial_models_and_say_so(device: Device) -> None:
-    expected = device.model.predict(device.model.theta0, X).argmax(1)
-    names = device.model.bundle.class_names
+    expected = device.part.model.predict(device.part.model.theta0, X).argmax(1)
+    names = device.part.model.bundle.class_names
     for which in (None, "personal", "initial"):
         found = device.predict(X, which)
         assert [*found.labels] == [names[code] for code in expected] and found.model == "initial"
@@ -57,13 +57,13 @@ def test_predictions_before_any_run_are_the_initial_models_and_say_so(device: De
 def test_a_model_that_is_not_there_is_told(device: Device) -> None:
     with pytest.raises(UsageError, match="which = 'nonsense': expected one of personal, global"):
         device.predict(X, "nonsense")
-    theta = device.model.theta0
+    theta = device.part.model.theta0
     in_a_run(device, **{"global": theta})
     assert device.predict(X).labels == device.predict(X, "global").labels  # the best that there is
     with pytest.raises(UsageError, match="which = 'personal': run r has made only global"):
         device.predict(X, "personal")
-    device.receive_event(2, Models(2, {"companion": -theta}))
-    own = device.model.predict(-theta, X)[:, : len(NAMES)].argmax(1)
+    device.part.receive_event(2, Models(2, {"companion": -theta}))
+    own = device.part.model.predict(-theta, X)[:, : len(NAMES)].argmax(1)
     assert [*device.predict(X).labels] == [*device.predict(X, "companion").labels] == [NAMES[i] for i in own]
 
 
@@ -89,29 +89,29 @@ def test_samples_cannot_be_changed_while_the_device_runs(device: Device) -> None
     finally:
         device.stop()
     device.train_on(samples(20))
-    assert device.train is not None and len(device.train) == 20
+    assert device.part.train is not None and len(device.part.train) == 20
 
 
 def labelling_run(device: Device) -> Run:
     settle = {"optimiser": "adam", "label_times": 1}
-    return Run(id="r", method="fedavg", bundle=device.model.sha256, classes=NAMES, settle=settle)
+    return Run(id="r", method="fedavg", bundle=device.part.model.sha256, classes=NAMES, settle=settle)
 
 
 def test_samples_without_a_label_are_given_beside_the_others(device: Device) -> None:
     loose = Unlabelled(X[30:], np.repeat([4, 9], 5))
     device.train_on(samples(20), validation=samples(10), unlabelled=loose)
-    own = device.env(labelling_run(device)).own
+    own = device.part.env(labelling_run(device)).own
     assert own is not None and own.count == 10 and own.recording.tolist() == [4] * 5 + [9] * 5
     device.train_on(samples(20), validation=samples(10))
-    own = device.env(labelling_run(device)).own
+    own = device.part.env(labelling_run(device)).own
     assert own is not None and own.count == 0
 
 
 def test_a_function_reads_them_in_a_run_that_wants_them(device: Device) -> None:
     asked: list[int] = []
     device.train_on(samples(20), validation=samples(10), unlabelled=lambda: asked.append(1))
-    device.env(Run(id="r", method="fedavg", bundle=device.model.sha256, classes=NAMES))
-    assert not asked and device.parts(labelling_run(device), cancellable=False).unlabelled is None and asked == [1]
+    device.part.env(Run(id="r", method="fedavg", bundle=device.part.model.sha256, classes=NAMES))
+    assert not asked and device.part.parts(labelling_run(device), cancellable=False).unlabelled is None and asked == [1]
 
 
 def test_unlabelled_samples_of_another_shape_are_refused(device: Device) -> None:

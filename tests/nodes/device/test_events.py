@@ -18,6 +18,7 @@ from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.settings_files import HospitalFile
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.options import DeviceList
 
 WRIST = Path(__file__).parents[3] / "models" / "shipped" / "wrist.bundle"
 WHERE = {"broker": "mqtt://127.0.0.1:1", "bundle": WRIST}
@@ -25,9 +26,8 @@ WHERE = {"broker": "mqtt://127.0.0.1:1", "bundle": WRIST}
 
 def test_a_hospital_names_the_device_and_the_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     told: list[object] = []
-    hospital = Hospital(
-        "north", aggregator="cloud", directory=tmp_path, devices=["watch-7"], on_event=told.append, **WHERE
-    )
+    hospital = Hospital("north", aggregator="cloud", directory=tmp_path, devices=["watch-7"], **WHERE)
+    hospital.on_event = told.append
     refused = Refused("watch-7", "its length 4e+12 is over 3 times what is known so far, 20")
     with caplog.at_level(logging.WARNING):
         hospital.receive_event(1, refused)
@@ -64,9 +64,8 @@ suspend_after = 5
     )
     found = read_toml(path, HospitalFile).limits
     assert found == Limits(samples={"watch-7": 240}, lift={"watch-8": 1}, suspend_after=5)
-    hospital = Hospital(
-        "north", aggregator="cloud", directory=tmp_path, devices=["watch-7", "watch-8"], limits=found, **WHERE
-    )
+    devices = DeviceList(["watch-7", "watch-8"], limits=found)
+    hospital = Hospital("north", aggregator="cloud", directory=tmp_path, devices=devices, **WHERE)
     bundle = hospital.bundle
     classes = tuple(f"c{i}" for i in range(bundle.manifest["classes"]))
     assembly = hospital.assemble(Run(id="r", method="fedavg", bundle=bundle.sha256, classes=classes))
@@ -79,5 +78,5 @@ suspend_after = 5
 def test_a_device_says_that_its_training_diverged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     device = Device("watch-7", hospital="north", directory=tmp_path, **WHERE)
     with caplog.at_level(logging.WARNING):
-        device.receive_event(1, Diverged(4, "the personal component diverged; it begins at zero again"))
+        device.part.receive_event(1, Diverged(4, "the personal component diverged; it begins at zero again"))
     assert caplog.messages == ["watch-7: round 4: the personal component diverged; it begins at zero again"]

@@ -22,6 +22,7 @@ from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.device.live_samples import Recording
+from edge_sdk.nodes.device.options import LocalTraining
 from tests.delivery.fleet import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -31,9 +32,9 @@ NAMES = ("walk", "sit")
 RECORDING = Recording(limits=StoreLimits(megabytes=4, days=1e5, held_out=0.0), least=1)
 
 
-def make_device(directory: Path, **more: object) -> Device:
-    more = {"recording": RECORDING, **more}
-    return Device("d1", hospital="h", broker="mqtt://127.0.0.1:1", bundle=WRIST, directory=directory, **more)
+def make_device(directory: Path, recording: Recording = RECORDING) -> Device:
+    training = LocalTraining(recording=recording)
+    return Device("d1", hospital="h", broker="mqtt://127.0.0.1:1", bundle=WRIST, directory=directory, training=training)
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def observe_in_pieces(device: Device, seconds: float, first: float = 0.0, size: 
 
 
 def make_run(device: Device, id: str = "r") -> Run:
-    return Run(id=id, method="fedavg", bundle=device.model.sha256, classes=NAMES)
+    return Run(id=id, method="fedavg", bundle=device.part.model.sha256, classes=NAMES)
 
 
 def test_what_is_observed_and_labelled_is_trained_on(device: Device) -> None:
@@ -65,12 +66,12 @@ def test_what_is_observed_and_labelled_is_trained_on(device: Device) -> None:
     assert device.count_windows() == {"": 299 * 3 + 99}  # recordings of 300 s, and no window across their ends
     labelled = device.label("walk", BEGAN + 100, BEGAN + 500) + device.label("sit", BEGAN + 600, BEGAN + 900)
     assert labelled > 600
-    env = device.env(make_run(device))
-    loss, gradient = env.grad_fn(device.model.theta0, np.arange(env.samples))
+    env = device.part.env(make_run(device))
+    loss, gradient = env.grad_fn(device.part.model.theta0, np.arange(env.samples))
     assert np.isfinite(loss) and gradient.any() and env.samples == labelled
     assert device.unlabel(BEGAN, BEGAN + 2000) == labelled
     with pytest.raises(UsageError, match="nothing is labelled yet"):
-        device.env(make_run(device, "r2"))
+        device.part.env(make_run(device, "r2"))
 
 
 def test_a_device_tells_of_labels_only_if_its_owner_lets_it(device: Device, tmp_path: Path) -> None:
@@ -130,9 +131,9 @@ def test_predictions_come_with_the_windows_and_a_new_model_takes_over_between_tw
     assert all((p.label is None) == (p.probability < 0.2) for p in first)
     run = make_run(device)
     device.label("walk", BEGAN, BEGAN + 10)
-    device.assemble(run)
-    device.receive_event(1, Models(1, {"personal": device.model.theta0}))
-    device.receive_event(2, Finished(1))
+    device.part.assemble(run)
+    device.part.receive_event(1, Models(1, {"personal": device.part.model.theta0}))
+    device.part.receive_event(2, Finished(1))
     observe_in_pieces(device, 10, first=10)
     then = [next(stream) for _ in range(9)]
     assert {p.model for p in then} == {"personal"} and then[0].classes == NAMES
@@ -158,13 +159,13 @@ def test_what_is_erased_leaves_a_training_that_goes_on(device: Device) -> None:
     observe_in_pieces(device, 400)
     device.label("walk", BEGAN, BEGAN + 400)
     run = make_run(device)
-    env = device.env(run)
-    before = env.grad_fn(device.model.theta0, np.arange(4))[0]
+    env = device.part.env(run)
+    before = env.grad_fn(device.part.model.theta0, np.arange(4))[0]
     assert device.forget(BEGAN, BEGAN + 350) > 300
-    assert env.grad_fn(device.model.theta0, np.arange(4))[0] != before
+    assert env.grad_fn(device.part.model.theta0, np.arange(4))[0] != before
     assert device.forget() > 0 and device.count_windows() == {}
     with pytest.raises(UsageError, match="all samples of this run have been erased"):
-        env.grad_fn(device.model.theta0, np.arange(4))
+        env.grad_fn(device.part.model.theta0, np.arange(4))
 
 
 def test_labels_bring_a_device_into_the_run_that_it_had_to_refuse(device: Device) -> None:
@@ -185,12 +186,12 @@ def test_a_device_that_had_too_few_labels_looks_again_at_all_of_them(tmp_path: P
         with pytest.raises(
             UsageError, match=f"{seconds - 1} labelled windows to train on, and 0 held out; 60 are needed"
         ):
-            device.env(make_run(device))
+            device.part.env(make_run(device))
     device.label("juggle", BEGAN + 100, BEGAN + 190)
     with pytest.raises(UsageError, match="39 labelled windows to train on"):
-        device.env(make_run(device))
+        device.part.env(make_run(device))
     device.label("sit", BEGAN + 40, BEGAN + 90)
-    assert device.env(make_run(device)).samples == 39 + 49
+    assert device.part.env(make_run(device)).samples == 39 + 49
     device.close()
 
 
@@ -290,7 +291,7 @@ def test_recordings_are_held_out_and_it_is_said_where_that_leaves_none(tmp_path:
     device.label("walk", BEGAN, BEGAN + 10)
     device.live.open().store.index.run("UPDATE windows SET held = 1")
     with pytest.raises(UsageError, match="0 labelled windows to train on, and 9 held out; 60 are needed"):
-        device.env(make_run(device))
+        device.part.env(make_run(device))
     device.close()
 
 

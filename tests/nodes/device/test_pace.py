@@ -11,7 +11,7 @@ import pytest
 
 from edge_sdk.hardware.boards.telemetry import read_telemetry
 from edge_sdk.nodes.device.conditions import DayLedger, OthersShare, day_of
-from edge_sdk.nodes.device.pace import LEDGER, TrainingPace
+from edge_sdk.nodes.device.pace import LEDGER, MachineSource, TrainingPace
 from edge_sdk.nodes.policy.budget import TrainingBudget
 from tests.hardware.boards.fake_root import lay
 
@@ -50,7 +50,12 @@ def test_training_waits_before_the_next_mini_batch_and_goes_on(
     clock = FakeClock(lambda: None if clock.slept < 5 else lay_battery(tmp_path, 60) and None)
     budget = TrainingBudget(min_battery=0.3, calm=10.0)
     pace = TrainingPace(
-        budget, "d", tmp_path, root=lay_battery(tmp_path, 50), clock=clock, wake=lambda: woken.append("d"), log=LOG
+        budget,
+        "d",
+        tmp_path,
+        machine=MachineSource(root=lay_battery(tmp_path, 50), clock=clock),
+        wake=lambda: woken.append("d"),
+        log=LOG,
     )
     assert not pace() and clock.slept == 0 and pace.why() == ""
     lay_battery(tmp_path, 18)
@@ -64,13 +69,17 @@ def test_training_waits_before_the_next_mini_batch_and_goes_on(
 def test_a_newer_question_ends_the_wait(tmp_path: Path) -> None:
     clock = FakeClock()
     root = lay_battery(tmp_path, 10)
-    pace = TrainingPace(TrainingBudget(min_battery=0.3), "d", tmp_path, root=root, clock=clock, log=LOG)
+    pace = TrainingPace(
+        TrainingBudget(min_battery=0.3), "d", tmp_path, machine=MachineSource(root=root, clock=clock), log=LOG
+    )
     pace.cancelled = lambda: clock.slept > 3
     assert pace() and 3 < clock.slept < 6
 
 
 def test_the_application_may_forbid(tmp_path: Path) -> None:
-    pace = TrainingPace(TrainingBudget(calm=0.0), "d", tmp_path, root=tmp_path, clock=FakeClock(), log=LOG)
+    pace = TrainingPace(
+        TrainingBudget(calm=0.0), "d", tmp_path, machine=MachineSource(root=tmp_path, clock=FakeClock()), log=LOG
+    )
     assert pace.why() == ""
     pace.allow(False)
     assert pace.why() == "the application says no"
@@ -80,7 +89,9 @@ def test_the_application_may_forbid(tmp_path: Path) -> None:
 
 def test_a_share_of_the_processor(tmp_path: Path) -> None:
     clock = FakeClock()
-    pace = TrainingPace(TrainingBudget(cpu_share=0.25), "d", tmp_path, root=tmp_path, clock=clock, log=LOG)
+    pace = TrainingPace(
+        TrainingBudget(cpu_share=0.25), "d", tmp_path, machine=MachineSource(root=tmp_path, clock=clock), log=LOG
+    )
     pace()
     for _ in range(10):
         clock.now += 2.0
@@ -90,13 +101,15 @@ def test_a_share_of_the_processor(tmp_path: Path) -> None:
 
 def test_joules_of_a_day_are_counted_kept_and_begin_anew_with_the_next_day(tmp_path: Path) -> None:
     clock, budget = FakeClock(), TrainingBudget(joules=100.0, watts=5.0, keep_every=0.0, calm=0.0)
-    pace = TrainingPace(budget, "d", tmp_path, root=tmp_path, clock=clock, log=LOG)
+    pace = TrainingPace(budget, "d", tmp_path, machine=MachineSource(root=tmp_path, clock=clock), log=LOG)
     pace()
     for _ in range(9):
         clock.now += 2.0
         assert not pace()
     assert pace.why() == "" and json.loads((tmp_path / LEDGER).read_text())["joules"] == pytest.approx(90.0)
-    again = TrainingPace(budget, "d", tmp_path, root=tmp_path, clock=clock, log=LOG)  # after a kill
+    again = TrainingPace(
+        budget, "d", tmp_path, machine=MachineSource(root=tmp_path, clock=clock), log=LOG
+    )  # after a kill
     again()
     clock.now += 2.0
     again.cancelled = lambda: clock.slept > 2
@@ -110,7 +123,7 @@ def test_a_counter_counts_what_training_takes_and_not_the_rest(tmp_path: Path) -
     zone = "sys/class/powercap/intel-rapl:0"
     clock, budget = FakeClock(), TrainingBudget(joules=1e9)
     lay(tmp_path, {f"{zone}/name": "package-0", f"{zone}/energy_uj": 1_000_000, f"{zone}/max_energy_range_uj": 10**9})
-    pace = TrainingPace(budget, "d", tmp_path, root=tmp_path, clock=clock, log=LOG)
+    pace = TrainingPace(budget, "d", tmp_path, machine=MachineSource(root=tmp_path, clock=clock), log=LOG)
     pace()
     for uj in (3_000_000, 9_000_000):
         lay(tmp_path, {f"{zone}/energy_uj": uj})

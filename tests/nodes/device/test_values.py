@@ -24,6 +24,7 @@ from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.spec import Spec
 from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
 from edge_sdk.nodes.device.live_samples import Recording
+from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.nodes.kernels.rollout import check as check_rollout
 from edge_sdk.nodes.models.last_line import ModelsDeclined
 from tests.values import RATE, compile_linear, draw
@@ -35,9 +36,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(bundle: Path, directory: Path, events: list[Any]) -> Device:
-    device = Device(
-        "a", hospital="h", broker="mqtt://127.0.0.1:1", bundle=bundle, directory=directory, on_event=events.append
-    )
+    device = Device("a", hospital="h", broker="mqtt://127.0.0.1:1", bundle=bundle, directory=directory)
+    device.on_event = events.append
     parts = [Samples(x, tuple(y.tolist())) for x, y in (draw(200), draw(100, 1), draw(60, 2))]
     device.train_on(*parts)
     return device
@@ -61,14 +61,14 @@ def test_a_device_learns_and_predicts_with_unit_and_interval(bundle: Path, tmp_p
     initial = device.predict(draw(1)[0])[0].value
     assert initial.unit == "bpm" and initial.low is None
     run = run_of(bundle, rounds=1)
-    device.assemble(run)
-    env, theta = device.env(run), device.model.theta0.copy()
+    device.part.assemble(run)
+    env, theta = device.part.env(run), device.part.model.theta0.copy()
     for _ in range(300):
         theta -= 0.3 * env.grad_fn(theta, None)[1]
     assert theta == pytest.approx(best(), abs=1e-3), "the gradient is of mean squares, in halves of the range"
-    device.receive_event(1, Scores(1, {"samples": 60.0, "global_squared:0": 60.0 * (2 / 70) ** 2}))
-    device.receive_event(1, Models(1, {"global": theta}))
-    device.receive_event(2, Finished(1))
+    device.part.receive_event(1, Scores(1, {"samples": 60.0, "global_squared:0": 60.0 * (2 / 70) ** 2}))
+    device.part.receive_event(1, Models(1, {"global": theta}))
+    device.part.receive_event(2, Finished(1))
     x, y = draw(500, 7)
     found = device.predict(x)
     assert np.abs(found.values[:, 0] - y).mean() < 2 and found[0].label is None and found.labels[:2] == (None, None)
@@ -88,7 +88,7 @@ def test_a_device_learns_and_predicts_with_unit_and_interval(bundle: Path, tmp_p
 
 def test_scores_are_sums_in_halves_of_the_range(bundle: Path, tmp_path: Path) -> None:
     device = make(bundle, tmp_path, [])
-    env = device.env(run_of(bundle))
+    env = device.part.env(run_of(bundle))
     x, y = draw(60, 2)
     for theta, score, (inputs, true) in ((best(), env.score, (x, y)), (best(), env.test, draw(100, 1))):
         d = np.concatenate([inputs, np.ones((len(inputs), 1))], 1) @ theta - (true - 110) / 70
@@ -105,11 +105,11 @@ def test_worse_models_of_a_run_do_not_predict(bundle: Path, tmp_path: Path) -> N
     events = list[Any]()
     device = make(bundle, tmp_path, events)
     for name, theta in (("good", best()), ("bad", best() + np.float32(0.2)), ("as-good", best(5))):
-        device.assemble(run_of(bundle, id=name))
-        device.receive_event(1, Models(1, {"global": theta}))
-        device.receive_event(2, Finished(1))
+        device.part.assemble(run_of(bundle, id=name))
+        device.part.receive_event(1, Models(1, {"global": theta}))
+        device.part.receive_event(2, Finished(1))
     declined = [event for event in events if isinstance(event, ModelsDeclined)]
-    assert [one.run for one in declined] == ["bad"] and device.working.run == "as-good"
+    assert [one.run for one in declined] == ["bad"] and device.part.working.run == "as-good"
     assert declined[0].loss > declined[0].loss_before
 
 
@@ -136,21 +136,21 @@ def test_labels_that_are_no_numbers(bundle: Path, tmp_path: Path, caplog: pytest
     device = make(bundle, tmp_path, [])
     x, y = draw(3)
     device.train_on(Samples(x, (72.0, "walk", float(y[0]))))
-    assert device.parts(run_of(bundle), cancellable=False).x.shape == (2, 3) and "walk" in caplog.text
+    assert device.part.parts(run_of(bundle), cancellable=False).x.shape == (2, 3) and "walk" in caplog.text
     with pytest.raises(UsageError, match="expected a finite number in bpm"):
-        device.own_model.task.write("walk")
+        device.part.own_model.task.write("walk")
 
 
 def test_a_model_in_another_range_is_no_warm_start(bundle: Path, tmp_path: Path) -> None:
     other = compile_linear(tmp_path / "other.bundle", type(RATE)(("bpm",), (), (0.0,), (300.0,)))
     device = make(bundle, tmp_path / "a", [])
-    device.assemble(run_of(bundle))
-    device.receive_event(1, Models(1, {"global": best()}))
-    device.receive_event(2, Finished(1))
+    device.part.assemble(run_of(bundle))
+    device.part.receive_event(1, Models(1, {"global": best()}))
+    device.part.receive_event(2, Finished(1))
     again = make(other, tmp_path / "a", [])
-    assert again.env(run_of(other, id="next", method="ditto")).earlier == {}
+    assert again.part.env(run_of(other, id="next", method="ditto")).earlier == {}
     same = make(bundle, tmp_path / "a", [])
-    assert {*same.env(run_of(bundle, id="next", method="ditto")).earlier} == {"global"}
+    assert {*same.part.env(run_of(bundle, id="next", method="ditto")).earlier} == {"global"}
 
 
 WHOLE = [name for name, method in METHODS.items() if method.kernels == "plain"]
@@ -174,7 +174,7 @@ def test_a_fleet_learns_by_each_method_that_trains_whole_models(
     run = run_of(bundle, id="r", method=name, rounds=12, seed=1, settings=settings, **more)
     check_bundle(run, read_bundle(bundle), "device")
     names, tree = ("a1", "a2", "b1"), {"a": ("a1", "a2"), "b": ("b1",)}
-    envs = {one: make(bundle, tmp_path / one, []).env(run) for one in names}
+    envs = {one: make(bundle, tmp_path / one, []).part.env(run) for one in names}
     model = envs["a1"]
     for hospital, own in tree.items():
         sizes = dict.fromkeys(own, 1)
@@ -199,7 +199,11 @@ def test_what_is_observed_gets_numbers_as_labels(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(10, 1)).eval()
     spec = Spec("live", (1, 10), loss="huber", values=RATE, signal=signal)
     compile_module(net, spec).save(tmp_path / "live.bundle")
-    place = {"broker": "mqtt://127.0.0.1:1", "directory": tmp_path / "a", "recording": Recording(least=5)}
+    place = {
+        "broker": "mqtt://127.0.0.1:1",
+        "directory": tmp_path / "a",
+        "training": LocalTraining(recording=Recording(least=5)),
+    }
     device = Device("a", hospital="h", bundle=tmp_path / "live.bundle", **place)  # type: ignore[arg-type]
     for minute in range(20):  # recordings of their own: some of them are held out
         began = 1_700_000_000.0 + 3600 * minute
@@ -208,7 +212,7 @@ def test_what_is_observed_gets_numbers_as_labels(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected a finite number in bpm"):
         device.label("walk", began, began + 60)
     assert device.count_windows()["60.0"] > 50
-    parts = device.parts(run_of(tmp_path / "live.bundle"), cancellable=False)
+    parts = device.part.parts(run_of(tmp_path / "live.bundle"), cancellable=False)
     assert len(parts.x) > 500 and parts.held_out is not None and len(parts.held_out[0])
     assert RATE.in_unit(parts.y)[:, 0] == pytest.approx(60 + parts.x[:, 0, 0], abs=1e-3), (
         "each window has its own number"

@@ -20,6 +20,7 @@ from edge_sdk.nodes.daemon.hospital_service import HospitalService
 from edge_sdk.nodes.daemon.prometheus import exposition
 from edge_sdk.nodes.daemon.settings_reload import refuse_rereading
 from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.options import DeviceList
 from edge_sdk.nodes.hospital.suspensions import SuspensionLog
 
 WRIST = Path(__file__).parents[3] / "models" / "shipped" / "wrist.bundle"
@@ -42,8 +43,7 @@ def hospital(tmp_path: Path) -> Iterator[Hospital]:
         broker="mqtt://127.0.0.1:1",
         bundle=WRIST,
         directory=tmp_path / "state",
-        devices=["watch-7", "watch-8"],
-        wait_for=1,
+        devices=DeviceList(["watch-7", "watch-8"], wait_for=1),
     )
     classes = tuple(f"c{i}" for i in range(made.bundle.manifest["classes"]))
     membership = made.runtime.membership

@@ -19,6 +19,7 @@ from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.hospital.bundles import Kind
 from edge_sdk.nodes.hospital.device_assignment import read_left
 from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.options import DeviceList, HospitalPolicy
 from edge_sdk.nodes.policy.lanes import list_trainings
 from edge_sdk.nodes.policy.shared_trust import TAKEN_FILE
 from edge_sdk.nodes.policy.trust import Trust
@@ -32,8 +33,10 @@ CLASSES = tuple(f"c{i}" for i in range(read_bundle(WRIST).manifest["classes"]))
 RUN = Run(id="r", method="fedavg", bundle=read_bundle(WRIST).sha256, classes=CLASSES)
 
 
-def hospital(base: Path, **options: Any) -> Hospital:
-    return Hospital("h", aggregator="cloud", directory=base, devices=("a", "b", "c"), **WHERE | options)
+def hospital(base: Path, bundle: Path = WRIST, kinds: Any = None, **policy: Any) -> Hospital:
+    devices = DeviceList(("a", "b", "c"), kinds=kinds or {})
+    given: dict[str, Any] = {"broker": WHERE["broker"], "bundle": bundle, "policy": HospitalPolicy(**policy)}
+    return Hospital("h", aggregator="cloud", directory=base, devices=devices, **given)
 
 
 def test_a_hospital_with_one_training_has_no_run_for_some_of_its_devices(tmp_path: Path) -> None:
@@ -78,7 +81,7 @@ def test_a_kind_has_its_own_bundle(tmp_path: Path) -> None:
 def test_a_device_takes_no_run_for_others(tmp_path: Path) -> None:
     device = Device("a", hospital="h", directory=tmp_path, **WHERE)
     with pytest.raises(UsageError, match="device a: it is for other devices"):
-        device.assemble(replace(RUN, devices=("b", "c")))
+        device.part.assemble(replace(RUN, devices=("b", "c")))
 
 
 def test_a_signature_is_over_the_devices_too(tmp_path: Path) -> None:

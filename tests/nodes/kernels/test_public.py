@@ -14,6 +14,7 @@ from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import check_identity
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.nodes.kernels import outputs
 from edge_sdk.replay.cohorts.datasets import set_apart
 from edge_sdk.replay.cohorts.form import form_cohort
@@ -59,7 +60,12 @@ def test_what_is_no_such_file(arrays: dict[str, np.ndarray], said: str, tmp_path
 
 def device(tmp_path: Path, public: Path | None) -> Device:
     made = Device(
-        "d1", hospital="h", broker="mqtt://127.0.0.1", bundle=WRIST, directory=tmp_path / "state", public=public
+        "d1",
+        hospital="h",
+        broker="mqtt://127.0.0.1",
+        bundle=WRIST,
+        directory=tmp_path / "state",
+        training=LocalTraining(public=public),
     )
     made.train_on(Samples(X, tuple(CLASSES[i % 14] for i in range(70))))
     return made
@@ -69,7 +75,7 @@ def test_a_device_checks_what_the_run_names(tmp_path: Path) -> None:
     path = store_public(tmp_path / "public.npz", X)
     sha = read_public(path).sha256
     run = Run(id="r", method="fedal", classes=CLASSES, public=sha)
-    env = device(tmp_path, path).env(run)
+    env = device(tmp_path, path).part.env(run)
     assert env.public.count == 70 and env.classes == 14 and env.private.count == 70
     fedproto = {"features": 64, "al": 0, "lf_local": 0, "lf_transfer": 0}
     for bad, other, said in (
@@ -80,7 +86,7 @@ def test_a_device_checks_what_the_run_names(tmp_path: Path) -> None:
         (Run(id="r", method="fedal", classes=CLASSES, public=sha, settings={"public_batch": 71}), path, "70 public"),
     ):
         with pytest.raises(UsageError, match=said):
-            device(tmp_path, other).env(bad)
+            device(tmp_path, other).part.env(bad)
 
 
 def test_a_bundle_of_ones_own_tells_the_runs_classes_apart() -> None:

@@ -173,10 +173,10 @@ def device(tmp_path):
 
 
 def test_a_device_predicts_as_the_fleet_has_chosen(device, model):
-    device.current = run_of(model, settle={"optimiser": "adam"})
+    device.part.current = run_of(model, settle={"optimiser": "adam"})
     personal, local = (RNG.normal(0, 0.2, model.layout.size).astype(np.float32) for _ in range(2))
     kept = {"global": model.theta0, "personal": personal, "local": local}
-    device.receive_event(7, Models(3, kept, Ensemble(0.25, (2, 5))))
+    device.part.receive_event(7, Models(3, kept, Ensemble(0.25, (2, 5))))
     p = [log_probabilities(model.predict(theta, X), (2, 5)) for theta in (personal, local)]
     np.testing.assert_array_equal(device.log_probabilities(X), pooled(*p, 0.25))
 
@@ -190,12 +190,12 @@ def test_a_device_predicts_as_the_fleet_has_chosen(device, model):
 
 
 def test_what_is_kept_outlives_the_process(device, model):
-    device.current = run_of(model)
+    device.part.current = run_of(model)
     kept = {"global": model.theta0, "personal": model.theta0, "local": model.theta0}
-    device.receive_event(7, Models(3, kept, Ensemble(0.5, (1, 4))))
-    assert kept_models.load(device.kept_path(device.current)).ensemble == Ensemble(0.5, (1, 4))
-    device.receive_event(8, Models(3, kept))
-    assert kept_models.load(device.kept_path(device.current)).ensemble is None
+    device.part.receive_event(7, Models(3, kept, Ensemble(0.5, (1, 4))))
+    assert kept_models.load(device.part.kept_path(device.part.current)).ensemble == Ensemble(0.5, (1, 4))
+    device.part.receive_event(8, Models(3, kept))
+    assert kept_models.load(device.part.kept_path(device.part.current)).ensemble is None
 
 
 def test_the_parts_of_a_device_have_the_bundles_shape(device):

@@ -24,21 +24,22 @@ class Told(Device):
     def __init__(self, directory: Path, validation: Samples | None = MANY) -> None:
         self.events = list[object]()
         place = {"hospital": "h", "broker": "mqtt://127.0.0.1:1", "bundle": WRIST, "directory": directory}
-        super().__init__("d1", **place, on_event=self.events.append)  # type: ignore[arg-type]
+        super().__init__("d1", **place)  # type: ignore[arg-type]
+        self.on_event = self.events.append
         self.train_on(MANY, None, validation)
 
     def saying(self, code: int) -> np.ndarray:
         """Parameters of a model that says one class of everything."""
-        theta = self.model.theta0.copy()
-        theta[self.model.layout.size - self.model.classes + code] = 1e4
+        theta = self.part.model.theta0.copy()
+        theta[self.part.model.layout.size - self.part.model.classes + code] = 1e4
         return theta
 
     def hear(self, run: str, code: int, over: bool = True) -> None:
         """A run tells its models, which say that class of everything."""
-        self.assemble(Run(id=run, method="fedavg", bundle=self.model.sha256, classes=NAMES))
-        self.receive_event(1, Models(1, {"global": self.saying(code)}))
+        self.part.assemble(Run(id=run, method="fedavg", bundle=self.part.model.sha256, classes=NAMES))
+        self.part.receive_event(1, Models(1, {"global": self.saying(code)}))
         if over:
-            self.receive_event(2, Finished(1))
+            self.part.receive_event(2, Finished(1))
 
     @property
     def declined(self) -> list[ModelsDeclined]:
@@ -54,7 +55,7 @@ def test_models_that_are_worse_than_those_before_do_not_predict(
     device = Told(tmp_path)
     device.hear("good", 0)
     device.hear("poisoned", 1)
-    assert device.says() == {NAMES[0]} and device.working.run == "good"
+    assert device.says() == {NAMES[0]} and device.part.working.run == "good"
     assert device.declined == [ModelsDeclined("poisoned", "good", 10, 30, 40)]
     assert (
         "the models of run poisoned are declined: 10 of 40 own samples are right, 30 with those before" in caplog.text
@@ -66,12 +67,12 @@ def test_models_of_a_run_that_turns_bad_give_way_to_those_before_the_run(tmp_pat
     device = Told(tmp_path)
     device.hear("good", 0)
     device.hear("turning", 0, over=False)
-    assert device.working.run == "turning"
+    assert device.part.working.run == "turning"
     device = Told(tmp_path)  # killed in between
     device.hear("turning", 1)
-    assert device.says() == {NAMES[0]} and device.working.run == "good" and len(device.declined) == 1
+    assert device.says() == {NAMES[0]} and device.part.working.run == "good" and len(device.declined) == 1
     device.hear("turning", 0)
-    assert device.working.run == "turning", "it has become good again"
+    assert device.part.working.run == "turning", "it has become good again"
 
 
 def test_losses_that_chance_explains_keep_no_models_out(tmp_path: Path) -> None:

@@ -41,55 +41,55 @@ def device(tmp_path: Path) -> Device:
 
 
 def model_like(device: Device, shift: float) -> np.ndarray:
-    return (device.model.theta0 + np.float32(shift)).astype(np.float32)
+    return (device.part.model.theta0 + np.float32(shift)).astype(np.float32)
 
 
 def rollout(device: Device, theta: np.ndarray, id: str = "roll-1", bundle: str = "") -> Run:
     settings = {"theta": hash_model(theta)}
-    return Run(id=id, method="rollout", bundle=bundle or device.model.sha256, classes=NAMES, settings=settings)
+    return Run(id=id, method="rollout", bundle=bundle or device.part.model.sha256, classes=NAMES, settings=settings)
 
 
 def train(device: Device, id: str = "r", **models: np.ndarray) -> None:
     """A run has ended with these models."""
-    device.assemble(Run(id=id, method="fedavg", bundle=device.model.sha256, classes=NAMES))
-    device.receive_event(1, Models(1, models))
-    device.receive_event(2, Finished(1))
+    device.part.assemble(Run(id=id, method="fedavg", bundle=device.part.model.sha256, classes=NAMES))
+    device.part.receive_event(1, Models(1, models))
+    device.part.receive_event(2, Finished(1))
 
 
 def take(
     device: Device, theta: np.ndarray, id: str = "roll-1", data: Any = BYTES, bundle: str = ""
 ) -> dict[str, float]:
     """The version is offered and taken; its rollout is not over yet."""
-    env = device.assemble(rollout(device, theta, id, bundle)).env
+    env = device.part.assemble(rollout(device, theta, id, bundle)).env
     env.verify(data, theta)  # type: ignore[attr-defined]
     counts: dict[str, float] = env.attempt(data, theta)  # type: ignore[attr-defined]
     if counts.get("installed"):
-        device.receive_event(1, VersionTaken(data, theta))
+        device.part.receive_event(1, VersionTaken(data, theta))
     return counts
 
 
 def test_a_version_is_compared_taken_and_left_again(device: Device, tmp_path: Path) -> None:
-    theta0, new = device.model.theta0, model_like(device, 0.01)
+    theta0, new = device.part.model.theta0, model_like(device, 0.01)
     train(device, **{"global": theta0, "personal": theta0 + np.float32(0.5)})
     right = device.predict(X).labels
     counts = take(device, new)
-    said = device.train.labels  # type: ignore[union-attr]
+    said = device.part.train.labels  # type: ignore[union-attr]
     assert counts["before"] == sum(a == b for a, b in zip(right, said, strict=True)) and counts["samples"] == 40
-    assert device.working.run == "roll-1"
-    np.testing.assert_array_equal(device.working.kept.models["global"], new)
-    np.testing.assert_allclose(device.working.kept.models["personal"], new + np.float32(0.5), rtol=1e-5)
+    assert device.part.working.run == "roll-1"
+    np.testing.assert_array_equal(device.part.working.kept.models["global"], new)
+    np.testing.assert_allclose(device.part.working.kept.models["personal"], new + np.float32(0.5), rtol=1e-5)
     again = make_device(tmp_path / "state")
-    assert again.working.run == "roll-1" and again.predict(X).labels == device.predict(X).labels
-    again.assemble(rollout(again, new))
-    again.receive_event(2, VersionLeft(""))
-    assert again.working.run == "r" and again.predict(X).labels == right
-    assert make_device(tmp_path / "state").working.run == "r"
+    assert again.part.working.run == "roll-1" and again.predict(X).labels == device.predict(X).labels
+    again.part.assemble(rollout(again, new))
+    again.part.receive_event(2, VersionLeft(""))
+    assert again.part.working.run == "r" and again.predict(X).labels == right
+    assert make_device(tmp_path / "state").part.working.run == "r"
 
 
 def test_a_version_after_none_is_left_for_the_initial_model(device: Device, tmp_path: Path) -> None:
     take(device, model_like(device, 0.01))
-    assert list(device.working.kept.models) == ["global"]
-    device.receive_event(2, VersionLeft(""))
+    assert list(device.part.working.kept.models) == ["global"]
+    device.part.receive_event(2, VersionLeft(""))
     assert device.predict(X).model == "initial" and make_device(tmp_path / "state").predict(X).model == "initial"
 
 
@@ -97,28 +97,28 @@ def test_a_version_that_nobody_has_confirmed_is_left_with_the_next_run(device: D
     """Its rollout may have been halted while the device was away."""
     take(device, model_like(device, 0.01))
     restarted = make_device(tmp_path / "state")
-    assert restarted.working.run == "roll-1"
-    restarted.assemble(Run(id="r2", method="fedavg", bundle=device.model.sha256, classes=NAMES))
+    assert restarted.part.working.run == "roll-1"
+    restarted.part.assemble(Run(id="r2", method="fedavg", bundle=device.part.model.sha256, classes=NAMES))
     assert restarted.predict(X).model == "initial"
 
 
 def test_a_confirmed_version_stays_until_a_run_makes_a_newer_one(device: Device) -> None:
     take(device, model_like(device, 0.01))
-    device.receive_event(2, VersionKept())
-    device.receive_event(3, Finished(0))
-    train(device, "r2", **{"global": device.model.theta0})
-    assert device.working.run == "r2"
-    device.assemble(Run(id="undo", method="rollout", bundle=device.model.sha256, settings={"undo": "roll-1"}))
-    device.receive_event(1, VersionLeft("roll-1"))
-    assert device.working.run == "r2", "what a run has made since is not the rollout's to take back"
+    device.part.receive_event(2, VersionKept())
+    device.part.receive_event(3, Finished(0))
+    train(device, "r2", **{"global": device.part.model.theta0})
+    assert device.part.working.run == "r2"
+    device.part.assemble(Run(id="undo", method="rollout", bundle=device.part.model.sha256, settings={"undo": "roll-1"}))
+    device.part.receive_event(1, VersionLeft("roll-1"))
+    assert device.part.working.run == "r2", "what a run has made since is not the rollout's to take back"
 
 
 def test_a_version_that_is_there_is_not_taken_twice(device: Device) -> None:
     new = model_like(device, 0.01)
     take(device, new)
-    device.receive_event(2, VersionKept())
+    device.part.receive_event(2, VersionKept())
     assert take(device, new, "roll-2") == {"already": 1.0}
-    device.receive_event(2, VersionLeft("roll-1"))
+    device.part.receive_event(2, VersionLeft("roll-1"))
     assert device.predict(X).model == "initial"
 
 
@@ -127,7 +127,7 @@ def test_a_device_that_dies_while_it_takes_a_version(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     """It predicts with the one before, and takes the new one when it is told again."""
-    theta0, new = device.model.theta0, model_like(device, 0.01)
+    theta0, new = device.part.model.theta0, model_like(device, 0.01)
     train(device, **{"global": theta0})
 
     def die(*_: Any) -> None:
@@ -138,12 +138,12 @@ def test_a_device_that_dies_while_it_takes_a_version(
         with pytest.raises(KeyboardInterrupt):
             take(device, new)
     again = make_device(tmp_path / "state")
-    assert again.working.run == "r"
-    again.assemble(rollout(again, new))
-    again.receive_event(1, VersionTaken(BYTES, new))
-    assert again.working.run == "roll-1"
-    again.receive_event(2, VersionLeft(""))
-    assert again.working.run == "r"
+    assert again.part.working.run == "r"
+    again.part.assemble(rollout(again, new))
+    again.part.receive_event(1, VersionTaken(BYTES, new))
+    assert again.part.working.run == "roll-1"
+    again.part.receive_event(2, VersionLeft(""))
+    assert again.part.working.run == "r"
 
 
 class Dead:
@@ -160,7 +160,7 @@ def test_another_version_than_the_run_says_is_refused_by_name(device: Device, tm
         "bundle": (other_bundle(), new, "another bundle came than the run says"),
         "nonsense": (BYTES[:1000], new, "what came as the bundle of the run is none"),
     }[what]
-    for call in (device.assemble(run).env.verify, device.assemble(run).env.attempt):  # type: ignore[attr-defined]
+    for call in (device.part.assemble(run).env.verify, device.part.assemble(run).env.attempt):  # type: ignore[attr-defined]
         with pytest.raises(UsageError, match=why):
             call(data, theta)
     assert device.predict(X).model == "initial"
@@ -172,22 +172,22 @@ def other_bundle() -> np.ndarray:
 
 
 def test_a_new_bundle_is_taken_and_a_run_for_it_can_be_trained(device: Device, tmp_path: Path) -> None:
-    theta0 = device.model.theta0
+    theta0 = device.part.model.theta0
     train(device, **{"global": theta0, "personal": theta0 + np.float32(0.5)})
-    data, own = other_bundle(), device.model.sha256
+    data, own = other_bundle(), device.part.model.sha256
     sha256 = open_version_id(data)
     assert take(device, theta0, data=data, bundle=sha256)["installed"] == 1
-    assert device.working.model.name == "other" and device.model.name != "other"
-    assert "personal" in device.working.kept.models, "its shapes fit, so the personal component came along"
-    device.receive_event(2, VersionKept())
+    assert device.part.working.model.name == "other" and device.part.model.name != "other"
+    assert "personal" in device.part.working.kept.models, "its shapes fit, so the personal component came along"
+    device.part.receive_event(2, VersionKept())
     again = make_device(tmp_path / "state")
-    again.assemble(Run(id="r2", method="fedavg", bundle=sha256, classes=NAMES))
-    assert again.model.name == "other"
-    again.assemble(Run(id="r3", method="fedavg", bundle=own, classes=NAMES))
-    assert again.model.name != "other"
-    again.receive_event(9, VersionLeft("roll-1"))
-    again.versions.leave("roll-1")
-    assert again.working.run == "r" and again.working.model.sha256 == own
+    again.part.assemble(Run(id="r2", method="fedavg", bundle=sha256, classes=NAMES))
+    assert again.part.model.name == "other"
+    again.part.assemble(Run(id="r3", method="fedavg", bundle=own, classes=NAMES))
+    assert again.part.model.name != "other"
+    again.part.receive_event(9, VersionLeft("roll-1"))
+    again.part.versions.leave("roll-1")
+    assert again.part.working.run == "r" and again.part.working.model.sha256 == own
 
 
 def open_version_id(data: np.ndarray) -> str:
@@ -200,27 +200,27 @@ def test_a_bundle_that_computes_something_else_is_not_taken(device: Device, tmp_
     entry = next(e for e in kept.manifest["golden"]["arrays"] if e["name"] == "out.logits")
     golden[entry["offset"] : entry["offset"] + 4] = np.frombuffer(np.float32(1e3).tobytes(), np.uint8)
     data = np.frombuffer(repacked(kept, {"name": "spoilt"}, golden=golden.tobytes()), np.uint8)
-    found = take(device, device.model.theta0, data=data, bundle=open_version_id(data))
+    found = take(device, device.part.model.theta0, data=data, bundle=open_version_id(data))
     assert found == {"golden_failed": 1.0} and device.predict(X).model == "initial"
 
 
 def test_a_damaged_note_keeps_the_version(device: Device) -> None:
     take(device, model_like(device, 0.01))
-    (device.directory / versions.FILE).write_text("{")
-    device.versions.leave_unconfirmed("r2")
-    assert device.working.run == "roll-1"
+    (device.part.directory / versions.FILE).write_text("{")
+    device.part.versions.leave_unconfirmed("r2")
+    assert device.part.working.run == "roll-1"
 
 
 def test_a_version_with_other_shapes_leaves_the_personal_component_with_the_old_one(device: Device) -> None:
-    kept = replace(device.working, kept=versions.KeptModels({"global": X[0, 0], "personal": X[0, 1]}))
+    kept = replace(device.part.working, kept=versions.KeptModels({"global": X[0, 0], "personal": X[0, 1]}))
 
     class Other:
         layout, sha256 = object(), "other"
 
-    carried = versions.carry_over(kept, Other(), device.model.theta0)  # type: ignore[arg-type]
+    carried = versions.carry_over(kept, Other(), device.part.model.theta0)  # type: ignore[arg-type]
     assert list(carried.models) == ["global"]
 
 
 def test_a_hospital_that_joins_waits_for_the_end_of_a_rollout_and_a_device_does_not(device: Device) -> None:
-    run = rollout(device, device.model.theta0)
+    run = rollout(device, device.part.model.theta0)
     assert "with which it began" in fixes_hospitals(run) and fixes_members(run) == ""

@@ -15,10 +15,10 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.counters import Counters
 from edge_sdk.delivery.engine import Assembly
 from edge_sdk.errors import UsageError
-from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.options import HospitalPolicy
 from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.allow import BY_HAND, Allow, RunFacts, find_objections
 from edge_sdk.nodes.policy.approvals import decide, digest_of, list_asked
@@ -26,6 +26,7 @@ from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.replay.bundles import find_shipped_bundle
 from tests.delivery.fleet import eventually
 from tests.delivery.live import QUICK, playing
+from tests.delivery.nodes import make_runtime
 
 RUN = Run(id="first", method="fedavg", rounds=3, classes=("a", "b"))
 NIGHT = ("22:00-06:00",)
@@ -147,12 +148,12 @@ class Trial:
             raise UsageError("it only listens")
 
         common = {"broker": url, **QUICK}
-        self.aggregator = Runtime(
+        self.aggregator = make_runtime(
             "cloud", children=("north",), directory=base / "c", run=self.run, assemble=order, **common
         )  # type: ignore[arg-type]
         about = {"aggregator": "cloud", "broker": url, "bundle": path, "directory": base / "north"}
-        self.hospital = Hospital("north", devices=("a",), allow=allow, **about)  # type: ignore[arg-type]
-        self.device = Runtime("a", parent="north", directory=base / "a", assemble=hear, **common)  # type: ignore[arg-type]
+        self.hospital = Hospital("north", devices=("a",), policy=HospitalPolicy(allow=allow), **about)  # type: ignore[arg-type]
+        self.device = make_runtime("a", parent="north", directory=base / "a", assemble=hear, **common)  # type: ignore[arg-type]
 
     def playing(self):  # type: ignore[no-untyped-def]
         return playing(self.aggregator, self.hospital.runtime, self.device)

@@ -15,7 +15,9 @@ from aggregator.service.models.rollouts import add_evaluation
 from aggregator.service.runs.runs import FINISHED, RUNNING, Wanted, add_run, find_run
 from edge_sdk.data.samples import Samples
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.options import DevicePolicy
 from edge_sdk.nodes.hospital.hospital import Hospital
+from edge_sdk.nodes.hospital.options import HospitalPolicy, Upstream
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.wire.options import Wire
@@ -44,13 +46,20 @@ def make_ward(base: Path, hospital: str, files: Path, above: str, below: str) ->
     """A hospital with one device, whose broker is its own; over it certificates are wanted."""
     bundle = find_shipped_bundle("wrist.bundle")
     assert bundle is not None
-    given: dict[str, Any] = {"broker": below, "bundle": bundle, "evaluations": 1}
-    up = {"upstream": above, "upstream_wire": wire_of(files, hospital), "directory": base / hospital}
+    given: dict[str, Any] = {"broker": below, "bundle": bundle}
+    up = Upstream("cloud", above, wire_of(files, hospital))
     x = np.random.default_rng(1).normal(size=(24, 3, 64)).astype(np.float32)
     samples = Samples(x, tuple(CLASSES[i % 3] for i in range(24)))
-    device = Device(f"{hospital}-1", hospital=hospital, directory=base / f"{hospital}-1", **given)
+    device = Device(
+        f"{hospital}-1",
+        hospital=hospital,
+        directory=base / f"{hospital}-1",
+        policy=DevicePolicy(evaluations=1),
+        **given,
+    )
     device.train_on(samples, samples)
-    return [Hospital(hospital, aggregator="cloud", devices=(device.name,), **up, **given), device]
+    given |= {"directory": base / hospital, "policy": HospitalPolicy(evaluations=1)}
+    return [Hospital(hospital, aggregator=up, devices=(device.name,), **given), device]
 
 
 def rounds(service: Any, id: str) -> int:
