@@ -33,11 +33,11 @@ from benchmarks.protocol import TUNING, Results
 from benchmarks.settling import NEW, TUNED, Job, patient
 from edge_sdk.contract.run import Run
 from edge_sdk.model.model import Model
-from edge_sdk.replay import recommended
+from edge_sdk.nodes.configuration import window_runs
 from edge_sdk.replay.bundles import compile_network
 
 Settings = Mapping[str, Any]
-LOCAL = {**recommended.TRAINING}
+LOCAL = {**window_runs.TRAINING}
 FEDSLR = {**LOCAL, "global_penalty": "none", "lam": 0.0, "personal_epochs": 0}
 BCD = {"local_steps": 5, "draw_steps": False, "unit": "epoch", "batch": 64, "zeta": 0.0, "feasible": "free"}
 
@@ -78,9 +78,9 @@ class Bench:
         self.options, self.watch = options, options.data == "watch"
         shape, self.classes = ((6, 64), 7) if self.watch else ((3, 64), 14)
         sizes = ["--input", ",".join(map(str, shape)), "--classes", str(self.classes)]
-        self.model = Model(compile_network(recommended.NETWORK, sizes, 0, lambda text: None))
-        self.settle = {**recommended.SETTLE, "statistics": True}
-        self.augment = recommended.changes_of(shape)
+        self.model = Model(compile_network(window_runs.NETWORKS[0], sizes, 0, lambda text: None))
+        self.settle = {**window_runs.SETTLE, "statistics": True}
+        self.augment = window_runs.changes_of(shape)
 
     def job(self, row: Row, trial: Settings, seed: int) -> Job:
         run = Run(

@@ -17,6 +17,7 @@ class Outcome:
     choice: of the fleet, as it is told. labels: what it chose for labels that devices give, a sentence each.
     density: mean share of entries of the personal component that are not zero.
     bytes: of all messages, encoded. alone: which kind of model is best alone, and pooled, as alone.py tells it.
+    network: that was chosen; "": there was no choice.
     """
 
     accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -28,6 +29,7 @@ class Outcome:
     bytes: int = 0
     seconds: float = 0.0
     alone: dict[str, Any] = field(default_factory=dict)
+    network: str = ""
 
 
 def interval(differences: Any, draws: int = 10_000) -> tuple[float, float, float]:

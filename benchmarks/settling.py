@@ -29,7 +29,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +53,17 @@ from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.model import Model
+from edge_sdk.nodes.configuration import window_runs
 from edge_sdk.nodes.configuration.assembly import augmentation_of, make_env, method_of, settings_of
 from edge_sdk.nodes.configuration.settings import assigned, from_mapping
 from edge_sdk.nodes.kernels import plain
 from edge_sdk.nodes.kernels.family import DeviceParts
 from edge_sdk.nodes.kernels.own_windows import features_of
-from edge_sdk.replay import recommended
+from edge_sdk.replay import network_choice
 from edge_sdk.replay.bundles import compile_network
 from edge_sdk.wire.codec.codec import Codec
 
-HOSPITALS = 3
+HOSPITALS, CHOOSE = 3, "choose"
 TUNED, NEW = (1, 2, 4, 5, 7, 8, 10), (3, 6, 9)
 FOLDS = (("f3", "m1", "m4", "m7"), ("f4", "m3", "m6", "m8"))
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -85,12 +86,13 @@ AUGMENT: Mapping[str, Mapping[str, float]] = {"wrist": {}, "watch": {"rotation":
 # A run ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Job:
-    """One run: what is to be run, on whom."""
+    """One run: what is to be run, on whom; `larger`: networks that are tried beside its model, by name."""
 
     run: Run
     model: Model
     fleet: Sequence[Holder]
     newcomers: Sequence[Holder] = ()
+    larger: Mapping[str, Model] = field(default_factory=dict)
 
 
 class Counting(Loopback):
@@ -137,7 +139,9 @@ def env_of(job: Job, holder: Holder) -> NodeEnv:
 def run(job: Job) -> Outcome:
     """Plays the run, judges everybody's models on the test part, and finds out what devices reach alone."""
     began = time.monotonic()
+    network, job = with_chosen_network(job)
     out, envs = play(job)
+    out.network = network
     right = right_of(out.validation, out.windows)
     rows, out.alone = reach_alone(job.fleet, job.newcomers, job.run, job.model, out.accuracy, right)
     for name, found in rows.items():
@@ -146,6 +150,22 @@ def run(job: Job) -> Outcome:
         out.accuracy[name] |= found
     out.seconds = time.monotonic() - began
     return out
+
+
+def with_chosen_network(job: Job) -> tuple[str, Job]:
+    """The name of the network that a replay would choose, and the job with it: by short runs, on validation samples."""
+    models = {window_runs.NETWORKS[0]: job.model, **job.larger}
+    settle = {**job.run.settle, **network_choice.SETTLE}
+    trials, scores = {}, {}
+    for name, model in models.items() if job.larger else ():
+        trials[name] = replace(job, run=replace(job.run, bundle=model.sha256), model=model, newcomers=())
+        short = replace(trials[name].run, rounds=network_choice.ROUNDS, settle=settle)
+        out, _ = play(replace(trials[name], run=short))
+        scores[name] = {device: found["personal"] for device, found in out.validation.items()}
+    if not scores:
+        return "", job
+    name = network_choice.best_of(scores)
+    return name, replace(trials[name], newcomers=job.newcomers)
 
 
 def play(job: Job) -> tuple[Outcome, Mapping[str, NodeEnv]]:
@@ -214,9 +234,9 @@ def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], se
     settings, settle, augment = {**DEFAULTS[options.data], **own}, SETTLE[options.data], AUGMENT[options.data]
     rounds = ROUNDS[options.data]
     if options.recommended:
-        settings = {**recommended.TRAINING, **recommended.BY_METHOD.get(options.method, {})}
-        settle = {**recommended.SETTLE, "statistics": options.network == recommended.NETWORK}
-        augment, rounds = recommended.changes_of(model.input_shape), recommended.ROUNDS
+        settings = {**window_runs.TRAINING, **window_runs.BY_METHOD.get(options.method, {})}
+        settle = {**window_runs.SETTLE, "statistics": options.network in (CHOOSE, *window_runs.NETWORKS)}
+        augment, rounds = window_runs.changes_of(model.input_shape), window_runs.ROUNDS
     return Run(
         id="settling",
         method=options.method,
@@ -230,32 +250,38 @@ def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], se
     )
 
 
+def compiled(network: str, size: Sequence[str]) -> Model:
+    return Model(compile_network(network, size, 0, print))
+
+
 def jobs(options: argparse.Namespace) -> dict[str, list[Job]]:
     """Title of a table -> its runs."""
     found: dict[str, list[Job]] = {}
+    network, *others = window_runs.NETWORKS if options.network == CHOOSE else [options.network]
     if options.data == "watch":
-        every = watch(options.seconds)
-        model = Model(compile_network(options.network, ["--input", "6,64", "--classes", "7"], 0, print))
+        every, size = watch(options.seconds), ["--input", "6,64", "--classes", "7"]
+        model, larger = compiled(network, size), {name: compiled(name, size) for name in others}
         fleet = [h for h in every if patient(h.name) in TUNED]
         new = [h for h in every if patient(h.name) in NEW] if options.newcomers else []
         names = [str(k) for k in range(7)]
         title = f"watch, {options.seconds:g} labelled seconds, {options.method}"
-        return {title: [Job(run_of(options, model, names, s), model, fleet, new) for s in range(options.seeds)]}
-    shipped = Path(__file__).parents[1] / "models" / "shipped" / f"{options.network}.bundle"
+        return {title: [Job(run_of(options, model, names, s), model, fleet, new, larger) for s in range(options.seeds)]}
+    shipped = Path(__file__).parents[1] / "models" / "shipped" / f"{network}.bundle"
     size = ["--input", "3,64", "--classes", "14"]
-    model = Model(shipped if shipped.is_file() else compile_network(options.network, size, 0, print))
+    model = Model(shipped) if shipped.is_file() else compiled(network, size)
+    larger = {name: compiled(name, size) for name in others}
     names = [str(k) for k in range(model.classes)]
     for labels in options.labels:
         for seed in range(options.seeds):
             every = wrist(options.folder, labels, seed)
-            job = Job(run_of(options, model, names, seed), model, every)
+            job = Job(run_of(options, model, names, seed), model, every, larger=larger)
             found.setdefault(f"wrist, {labels:.0%} of labels, {options.method}", []).append(job)
     for seed in range(options.seeds) if options.newcomers else ():
         for fold in FOLDS:
             every = wrist(options.folder, 1.0, seed)
             fleet = [h for h in every if h.name not in fold]
             new = [replace(h, train=one_recording(h.train, seed)) for h in every if h.name in fold]
-            job = Job(run_of(options, model, names, seed), model, fleet, new)
+            job = Job(run_of(options, model, names, seed), model, fleet, new, larger)
             found.setdefault(f"wrist, newcomers with one recording per class, {options.method}", []).append(job)
     return found
 
@@ -269,7 +295,7 @@ def main() -> None:
     words.add_argument("--seeds", type=int, default=5)
     words.add_argument("--method", help="(fedslr; with --recommended: fedavg)")
     words.add_argument("--rounds", type=int)
-    words.add_argument("--network", help="of the zoo (wrist; with --recommended: features)")
+    words.add_argument("--network", help="of the zoo, or choose: as a replay does (wrist; with --recommended: choose)")
     words.add_argument(
         "--recommended", action="store_true", help="what a replay does that is told nothing but its data"
     )
@@ -278,8 +304,8 @@ def main() -> None:
         words.add_argument(f"--{key}", action="append", default=[], metavar="KEY=VALUE")
     words.add_argument("--json", type=Path, help="results are kept there; those that are there are not computed again")
     options = words.parse_args()
-    options.network = options.network or (recommended.NETWORK if options.recommended else "wrist")
-    options.method = options.method or (recommended.METHOD if options.recommended else "fedslr")
+    options.network = options.network or (CHOOSE if options.recommended else "wrist")
+    options.method = options.method or (window_runs.METHOD if options.recommended else "fedslr")
     there = options.json is not None and options.json.is_file()
     tables: dict[str, Any] = json.loads(options.json.read_text()) if there else {}
     for title, some in jobs(options).items():

@@ -22,6 +22,7 @@ from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.emulated import EmulatedFleet
+from edge_sdk.replay.network_choice import with_chosen_network
 from edge_sdk.replay.node_files import copy_bundles, prepare_files, start_newcomers, start_nodes
 from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
 from edge_sdk.replay.processes import NodeProcesses
@@ -57,9 +58,11 @@ def replay(
     say(cohort.summary)
     for note in cohort.notes:
         say(note)
-    job, notes = recommended(job, cohort)
+    asked, (job, notes) = job, recommended(job, cohort)
     for note in notes:
         say(note)
+    if not asked.bundle:
+        job = with_chosen_network(job, cohort, say, stopping)
     run = plan_run(job, cohort)
     several = bool(family_of(run).own_bundles)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, several)

@@ -13,7 +13,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.hardware.bad_link import LinkFaults
 from edge_sdk.hardware.boards.emulation import Emulation
 from edge_sdk.nodes.configuration.assembly import augmentation_of, family_of, method_of, settings_of
-from edge_sdk.nodes.configuration.presets import METHOD, PAPER, RECOMMENDED, ROUNDS, STATED, preset_of
+from edge_sdk.nodes.configuration.presets import METHOD, PRESETS, RECOMMENDED, ROUNDS, preset_of
 from edge_sdk.nodes.configuration.private_table import Private, takes_private
 from edge_sdk.nodes.kernels.outputs import check_count
 from edge_sdk.nodes.secrets.mask_assignment import check_hospitals
@@ -97,8 +97,8 @@ class Replay:
     link: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.preset not in (PAPER, RECOMMENDED, STATED):
-            raise UsageError(f"preset = {self.preset!r}: {PAPER}, {RECOMMENDED} or {STATED}")
+        if self.preset not in PRESETS:
+            raise UsageError(f"preset = {self.preset!r}, expected one of: {', '.join(PRESETS)}")
         if strange := next((key for key in self.link if key not in LINK), None):
             raise UsageError(f"--link {strange}: there are {', '.join(LINK)}")
         if self.neighbours < 0:

@@ -1,43 +1,32 @@
 """What a replay does that is told nothing but its data: the network, phases and changes of windows that do best.
 
-Windows of sensors get the network on features (edge_sdk/algebra/window_features.py), standardised by the fleet; devices
-label their own windows in turns, settle, and have a forest of their own beside the shared model; windows are changed
-at random while devices train. What is stated stays as it is stated, key by key: `--settle label_times=0` switches
-labelling off, `--settle trees=0` the forest, `--bundle FILE` takes another network, `--plain` switches all of it off.
-
-The figures behind it: docs/settling.md. They were chosen on validation samples of two data sets, and are not a paper's.
+What that is for windows of sensors: edge_sdk/nodes/configuration/window_runs.py. What is stated stays as it is stated,
+key by key: `--settle label_times=0` switches labelling off, `--settle trees=0` the forest, `--bundle FILE` takes
+another network, `--plain` switches all of it off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.search import overlaid
-from edge_sdk.data.augment import AXES
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.configuration.presets import RECOMMENDED, preset_of
+from edge_sdk.nodes.configuration.window_runs import (
+    LEAST_CLASSES,
+    METHOD,
+    NETWORKS,
+    ROUNDS,
+    SETTLE,
+    WINDOW,
+    changes_of,
+    training_of,
+)
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
-
-METHOD = "fedslr"
-"""Method where neither it nor a setting of it is stated: drift correction alone, without low rank (docs/methods.md)."""
-NETWORK = "features"
-"""Network of the zoo for windows."""
-ROUNDS = 50
-SETTLE: Mapping[str, Any] = {
-    "optimiser": "adam", "rate": 0.003, "weight_decay": 0.003, "batch": 64, "steps": [0, 50, 200],
-    "local_steps": [100, 300], "personal": "dense", "trees": 100, "label_times": 3, "label_every": 15,
-}  # fmt: skip
-TRAINING: Mapping[str, Any] = {"eta_l": 0.1, "decay": 0.99, "batch": 64, "local_epochs": 5}
-"""Settings of local training on features, of every method that has them."""
-BY_METHOD: Mapping[str, Mapping[str, Any]] = {
-    "fedavg": {"weighting": "uniform"},
-    "fedslr": {"eta_g": 3.0, "global_penalty": "none", "lam": 0.0, "personal_epochs": 0},
-}
-WINDOW, LEAST_CLASSES = 2, 2
 
 
 def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
@@ -53,13 +42,13 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
     if not {*job.stated} - {"rounds"}:
         job = replace(job, method=METHOD, settings=preset_of(METHOD, RECOMMENDED))
     shape = cohort.shapes["x"]
-    own = job.bundle in ((), (Path(NETWORK),))
+    own = job.bundle in ((), *((Path(name),) for name in NETWORKS))
     settle = overlaid({**SETTLE, "statistics": own}, job.settle)
     found = replace(
         job,
-        bundle=job.bundle or (Path(NETWORK),),
+        bundle=job.bundle or (Path(NETWORKS[0]),),
         rounds=job.rounds if "rounds" in job.stated else ROUNDS,
-        settings=settings_of(job, cohort) if own else job.settings,
+        settings=settings_of(job) if own else job.settings,
         settle=settle,
         augment=overlaid(changes_of(shape) if own else {}, job.augment),
     )
@@ -85,17 +74,9 @@ def reason_against(job: Replay, cohort: Cohort) -> str:
     return ""
 
 
-def settings_of(job: Replay, cohort: Cohort) -> Mapping[str, Any]:
+def settings_of(job: Replay) -> Mapping[str, Any]:
     """The method's settings for the network on features, where none of them is stated."""
-    known = {f.name for f in fields(method_of(job.as_run(cohort.classes)).settings)}
-    ours = {**TRAINING, **BY_METHOD.get(job.method, {})}
-    return {**job.settings, **{k: v for k, v in ours.items() if k in known and k not in job.stated}}
-
-
-def changes_of(shape: tuple[int, ...]) -> Mapping[str, Any]:
-    """Changes of windows: turned where channels come in threes, and scaled; a few copies of each, made once."""
-    turned = {"rotation": 0.25} if shape[0] % AXES == 0 else {}
-    return {**turned, "scale": 0.15, "copies": 8}
+    return {**job.settings, **{k: v for k, v in training_of(job.method).items() if k not in job.stated}}
 
 
 def sentences(job: Replay, own: bool) -> list[str]:

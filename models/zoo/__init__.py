@@ -53,6 +53,7 @@ ZOO: dict[str, Entry] = {
     "mlp": Entry(dense.MLP, (561,), 6, 36_358),
     "wrist": Entry(wearable.Wrist, (3, 64), 14, 77_518, class_names=DAILY, signal=WRIST_SIGNAL),
     "features": Entry(features.FeatureNetwork, (3, 64), 14, 7_934, class_names=DAILY, signal=WRIST_SIGNAL),
+    "features-conv": Entry(features.FeatureBranches, (3, 64), 14, 11_774, class_names=DAILY, signal=WRIST_SIGNAL),
     "signal": Entry(wearable.Signal, (1, 178), 5, 20_293),
     "separable": Entry(wearable.Separable, (12, 256), 5, 19_365, max_batch=16),
     "gru": Entry(sequence.Recurrent, (32, 12), 5, 4_581, {"cell": "GRU"}),

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from edge_sdk.algebra import window_features as definition
+from edge_sdk.models.zoo.wearable import conv_stage
 
 LIMIT = 8.0
 """Standardised features are clipped here: what a device has once in its life must not decide alone."""
@@ -88,4 +89,26 @@ class FeatureNetwork(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         f = self.standardise(self.front(x))
         output: torch.Tensor = self.linear(f) + self.output(torch.relu(self.hidden(f)))
+        return output
+
+
+class FeatureBranches(nn.Module):
+    """Network on features with a convolutional branch beside it: what the features leave out, convolutions can learn.
+
+    The branch has two stages of convolutions over the raw window, the mean and the maximum over time of each of its
+    channels, and joins at the hidden layer. With its output at zero this is `FeatureNetwork`.
+    """
+
+    def __init__(
+        self, input: tuple[int, ...] = (3, 64), classes: int = 14, width: int = 64, channels: tuple[int, int] = (16, 32)
+    ) -> None:
+        super().__init__()
+        self.features = FeatureNetwork(input, classes, width)
+        first, second = channels
+        self.branch = nn.Sequential(*conv_stage(input[0], first), *conv_stage(first, second))
+        self.joined = nn.Linear(2 * second, classes, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = self.branch(x)
+        output: torch.Tensor = self.features(x) + self.joined(torch.cat([z.mean(2), z.amax(2)], 1))
         return output

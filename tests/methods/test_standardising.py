@@ -217,3 +217,23 @@ def test_moments_that_no_samples_have_are_refused():
     high = np.concatenate([np.full(FEATURES, 2**30), np.zeros(FEATURES)]).astype(np.int64)
     with pytest.raises(PeerError, match="below the squares of means"):
         method.hospital.receive(hospital, state, TREE["h0"][0], FeatureSums(high, np.zeros_like(high), 1))
+
+
+def test_a_bad_device_does_not_move_the_statistics_where_the_run_has_a_robust_rule():
+    """Its moments are sound, and a thousand times as large as everybody's."""
+
+    def statistics(bad, *at):
+        method = standardised(FEDAVG, *at)
+        settings = method.settings(eta_l=0.3, batch=8, local_epochs=1)
+        nodes = envs(method, settings)
+        if bad:
+            own = nodes[DEVICES[0]].feature_means
+            nodes[DEVICES[0]] = replace(
+                nodes[DEVICES[0]], feature_means=lambda: tuple(1e3 ** (i + 1) * v for i, v in enumerate(own()))
+            )
+        net, _ = play(evaluated(method), settings, ROUNDS, envs=nodes)
+        return net.nodes["aggregator"].record.state.inner.statistics
+
+    honest, plain = statistics(False), statistics(True)
+    assert abs(plain - honest)[FEATURES:].max() > 3
+    assert abs(statistics(True, True) - honest)[FEATURES:].max() < 1.5

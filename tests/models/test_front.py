@@ -101,6 +101,7 @@ def zoo(name):
 SHAPE = (3, 64)
 CUT = {
     "features": (lambda: zoo("features"), SHAPE, 14, {}),
+    "features beside the data": (lambda: zoo("features-conv"), SHAPE, 14, {}),
     "new head": (NewHead, SHAPE, 4, {}),
     "new head behind GELU": (lambda: NewHead(nn.GELU), SHAPE, 4, {}),
     "dropout after the front": (lambda: NewHead(share=0.3), SHAPE, 4, {"dropout": "keep"}),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.configuration import window_runs
 from edge_sdk.replay import recommended
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
@@ -19,7 +20,7 @@ def job(tmp_path, **stated):
 
 def test_windows_get_the_network_on_features_with_all_phases(tmp_path):
     found, (said,) = recommended.recommended(job(tmp_path), WINDOWS)
-    assert found.bundle == (Path("features"),) and found.method == "fedslr" and found.rounds == recommended.ROUNDS
+    assert found.bundle == (Path("features"),) and found.method == "fedslr" and found.rounds == window_runs.ROUNDS
     assert found.settle["statistics"] and found.settle["label_times"] and found.settle["trees"]
     assert found.augment == {"rotation": 0.25, "scale": 0.15, "copies": 8}
     assert found.settings["eta_g"] == 3.0 and not found.settings["lam"]

@@ -30,6 +30,7 @@ from aggregator.service.runs import schedules
 from aggregator.service.runs.runs import NoSuchRunError, Wanted, add_run, change_run, find_run, list_runs, wanted_of
 from edge_sdk.live.loop.fleet_report import STATES
 from edge_sdk.nodes.configuration.settings import from_mapping
+from edge_sdk.nodes.configuration.window_runs import training_of
 
 
 @declare(Keys({"runs": ListOf(RUN), **NUMBERS}), query=QUERY)
@@ -46,7 +47,7 @@ async def list_all(request: Request) -> Response:
 async def queue(request: Request) -> Response:
     service, table = service_of(request), read_json(await request.body())
     id = str(table.pop("id", ""))
-    wanted, who = service.registry.pin(from_table(table)), request.state.who.name
+    wanted, who = service.registry.pin(service.registry.complete(from_table(table))), request.state.who.name
     made = add_run(service.database, wanted, service.file.classes, who, id, "", awaits_of(service))
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
 
@@ -73,11 +74,20 @@ async def clone(request: Request) -> Response:
     """The settings of another run, with those of the body over them."""
     service, table = service_of(request), read_json(await request.body())
     source, id = request.path_params["id"], str(table.pop("id", ""))
-    before = vars(wanted_of(find_run(service.database, source)))
+    before = without_recommended(wanted_of(find_run(service.database, source)), str(table.get("method", "")))
     wanted = from_table(before | {key: merge(before.get(key), value) for key, value in table.items()})
-    wanted, who = service.registry.pin(wanted), request.state.who.name
+    wanted, who = service.registry.pin(service.registry.complete(wanted)), request.state.who.name
     made = add_run(service.database, wanted, service.file.classes, who, id, source, awaits_of(service))
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
+
+
+def without_recommended(wanted: Wanted, method: str) -> dict[str, Any]:
+    """The keys of a run that is cloned; for another method without the settings that were recommended for its own."""
+    keys = dict(vars(wanted))
+    if method not in ("", wanted.method):
+        own = training_of(wanted.method)
+        keys["settings"] = {key: value for key, value in wanted.settings.items() if own.get(key) != value}
+    return keys
 
 
 def merge(before: Any, after: Any) -> Any:
@@ -151,7 +161,8 @@ async def add_schedule(request: Request) -> Response:
     """Adds a schedule, or changes it."""
     service = service_of(request)
     asked = from_mapping(schedules.Asked, read_json(await request.body()), "schedule")
-    when, wanted = schedules.read_occasion(asked, service.monitor.labels()), from_table(asked.run)
+    when = schedules.read_occasion(asked, service.monitor.labels())
+    wanted = service.registry.complete(from_table(asked.run))
     schedules.add_schedule(service.database, asked.name, wanted, when, service.file.classes, request.state.who.name)
     return JSONResponse({"schedules": [describe_schedule(r) for r in schedules.list_schedules(service.database)]}, 201)
 

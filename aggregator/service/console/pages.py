@@ -177,7 +177,7 @@ async def queue_run(request: Request) -> Response:
     if form.get("show"):  # the settings of another method
         return show_form(request, told, source)
     try:
-        wanted = read_form(form, ticked)
+        wanted = service.registry.complete(read_form(form, ticked))
         id = str(form.get("id", "")).strip()
         begin, end = (str(form.get(key, "")).strip() for key in ("begin", "end"))
         asked = Asked(id, begin, end, when=read_when(form))

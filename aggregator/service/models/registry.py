@@ -27,7 +27,11 @@ from aggregator.service.runs.runs import Wanted, wanted_of
 from aggregator.service.runs.supervisor import SERVICE, run_directory
 from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.errors import UsageError
+from edge_sdk.methods import METHODS
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.configuration.presets import RECOMMENDED
+from edge_sdk.nodes.configuration.window_runs import SETTLE, changes_of, is_window_network, training_of
+from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.wire.signatures import sign_model
 
 BUNDLE, GLOBAL = "bundle", "global"
@@ -137,6 +141,28 @@ class Registry:
         """Settles which bundle a run trains, by its whole hash: that holds also after the settings name another one
         first, or another file begins with the same digits. Raises UsageError as `find`."""
         return replace(wanted, bundle=self.find(wanted.bundle)["sha256"])
+
+    def complete(self, wanted: Wanted) -> Wanted:
+        """A run with what is recommended for its model, where its `preset` says so and the model is a network on
+        features of windows: phases, changes of windows and settings of training, under what is stated.
+
+        Raises:
+            UsageError: as `find`, and for a method that there is not.
+        """
+        if wanted.preset != RECOMMENDED or wanted.privacy:  # with noise in the run no counts leave a device without it
+            return wanted
+        if wanted.method not in METHODS:
+            raise UsageError(f"method = {wanted.method!r}, there are: {', '.join(sorted(METHODS))}")
+        bundle = read_bundle(self.path_of(wanted.bundle))
+        shape = input_shapes(bundle).get("x", ())
+        if not is_window_network(bundle.layout, shape, int(bundle.manifest["classes"])):
+            return wanted
+        return replace(
+            wanted,
+            settings={**training_of(wanted.method), **wanted.settings},
+            settle={**SETTLE, "statistics": True, **wanted.settle},
+            augment={**changes_of(shape), **wanted.augment},
+        )
 
     def path_of(self, sha256: str = "") -> Path:
         """The file of a model, by the beginning of its hash. Raises UsageError as `find`."""

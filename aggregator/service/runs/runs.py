@@ -30,7 +30,7 @@ from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.nodes.configuration.assembly import augmentation_of, method_of, settings_of
-from edge_sdk.nodes.configuration.presets import PAPER, RECOMMENDED, STATED, SettingsTable, complete
+from edge_sdk.nodes.configuration.presets import PRESETS, RECOMMENDED, SettingsTable, complete
 
 QUEUED, RUNNING, PAUSED, STOPPED, FINISHED, FAILED = "queued", "running", "paused", "stopped", "finished", "failed"
 PROPOSED = "proposed"
@@ -46,7 +46,8 @@ class Wanted:
     """What somebody asked for; keys as in an aggregator's [run].
 
     Attributes:
-        preset: where settings come from that are not stated: "recommended", "paper" or "stated".
+        preset: where settings come from that are not stated: "recommended" (for the model and the method), "plain" (for
+            the method alone), "paper" or "stated".
         bundle: sha256 of one of the service's bundles; "": its first.
         hospitals: those that take part; empty: all that are here when it starts, and those that come later.
         devices: those that take part; empty: all of its hospitals that have its bundle.
@@ -76,8 +77,8 @@ class Wanted:
                 f"method = {self.method!r}: needs public inputs, split models or several bundles, which the service "
                 "does not deal out; `auscult aggregator FILE` runs it"
             )
-        if self.preset not in (RECOMMENDED, PAPER, STATED):
-            raise UsageError(f"preset = {self.preset!r}: {RECOMMENDED}, {PAPER} or {STATED}")
+        if self.preset not in PRESETS:
+            raise UsageError(f"preset = {self.preset!r}, expected one of: {', '.join(PRESETS)}")
         if self.rounds > MOST_ROUNDS:
             raise UsageError(f"rounds = {self.rounds}, at most {MOST_ROUNDS}")
         run = self.as_run("check", classes)

@@ -118,7 +118,7 @@ def serve(options: argparse.Namespace) -> None:
         service.start()
         stack.callback(start_webhooks(service).stop)
         if demo is not None:
-            queue_first_runs(service.database, file.classes, log.info)
+            queue_first_runs(service, log.info)
             demo.start_nodes()
         run_web(service, line, url)
 

@@ -7,20 +7,22 @@ broker. All of it ends with the service, and goes on from where it was at the ne
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.signing import PUBLIC_FILE
-from aggregator.service.database.database import Database
+from aggregator.service.application.service import FleetService
 from aggregator.service.runs.runs import Wanted, add_run, list_runs
-from edge_sdk.atomic import make_private_directory
+from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.data.traces import load_folder
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.fleet_report import NAMES
+from edge_sdk.nodes.configuration.presets import PLAIN
 from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
-from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.replay.bundles import compile_network, find_compiler, find_shipped_bundle
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.toml_files import write_toml
 from edge_sdk.replay.traces.synth import write_traces
@@ -31,13 +33,17 @@ DIRECTORY = Path("auscult-demo")
 TREE = {"north": ("synth-01", "synth-02", "synth-03"), "south": ("synth-04", "synth-05", "synth-06")}
 """Hospital -> its devices."""
 MINUTES, SEED = 6.0, 11
+LABELLED = 10.0
+"""Seconds of each activity that have a label on a device; it labels the others itself, where the run has it do that."""
 BUNDLE = "wrist.bundle"
+NETWORK = "features"
+"""Network of the zoo that is compiled for the recordings; BUNDLE where there is no compiler."""
 FIRST = (
-    Wanted(method="fedslr", rounds=60, evaluate_every=10, settings={"eta_l": 0.05}),
-    Wanted(method="fedavg", rounds=40, evaluate_every=10),
-    Wanted(method="ditto", rounds=40, evaluate_every=10),
+    Wanted(method="fedslr", rounds=200, evaluate_every=10),
+    Wanted(method="fedavg", rounds=40, evaluate_every=10, preset=PLAIN),
+    Wanted(method="ditto", rounds=40, evaluate_every=10, preset=PLAIN),
 )
-"""Runs of a demonstration that begins anew."""
+"""Runs of a demonstration that begins anew: what is recommended for its model, and two methods by themselves."""
 CLOUD = "cloud"
 
 
@@ -58,10 +64,7 @@ class Demo:
 
     def __init__(self, directory: Path, listen: str, port: int | None = None, database: str = ""):
         self.directory, self.listen, self.database = directory.resolve(), listen, database
-        self.stack, bundle = ExitStack(), find_shipped_bundle(BUNDLE)
-        if bundle is None:
-            raise UsageError(f"{BUNDLE} is missing: this installation of Auscult is not whole")
-        self.bundle = bundle.resolve()
+        self.stack, self.bundle = ExitStack(), Path()
         self.broker: LocalBroker = Mosquitto(port) if find_mosquitto() else EmbeddedBroker(port)
         self.processes = NodeProcesses(self.directory / "logs")
 
@@ -69,6 +72,7 @@ class Demo:
         make_private_directory(self.directory)
         self.stack.enter_context(self.broker)
         self.classes = prepare_traces(self.directory / "traces")
+        self.bundle = prepare_bundle(self.directory / f"{NETWORK}.bundle", self.classes)
         self.stack.enter_context(self.processes)
         return self
 
@@ -109,7 +113,7 @@ class Demo:
 
     def write_device(self, name: str, hospital: str) -> Path:
         table = {"name": name, "hospital": hospital, "broker": self.broker.url, "bundle": self.bundle}
-        data = {"trace": f"traces/{name}.csv", "held_out": 0.3}
+        data = {"trace": f"traces/{name}.csv", "held_out": 0.3, "validation": 0.2, "labelled": LABELLED}
         table |= {"directory": name, "data": data, "trusted_key": self.trusted_key}
         return write_toml(self.directory / f"{name}.toml", table)
 
@@ -123,8 +127,31 @@ def prepare_traces(folder: Path) -> tuple[str, ...]:
     return load_folder(folder)[0].classes
 
 
-def queue_first_runs(database: Database, classes: tuple[str, ...], say: Callable[[str], None]) -> None:
+def prepare_bundle(path: Path, classes: tuple[str, ...]) -> Path:
+    """The demonstration's model: as it was at an earlier start, or compiled for these classes, or the one that ships.
+
+    Raises:
+        UsageError: there is none on this machine.
+    """
+    if path.is_file():
+        return path
+    begun = (path.parent / "service").exists()  # by a version that took the model that ships
+    if begun or find_compiler() is None:
+        if not begun:
+            log.info("no model can be compiled here (pip install 'auscult[aggregator]'): %s is taken", BUNDLE)
+        bundle = find_shipped_bundle(BUNDLE)
+        if bundle is None:
+            raise UsageError(f"{BUNDLE} is missing: this installation of Auscult is not whole")
+        return bundle.resolve()
+    sizes = ["--input", "3,64", "--classes", str(len(classes)), "--class-names", ",".join(classes)]
+    made = compile_network(NETWORK, sizes, SEED, log.info)
+    with replace_file(path) as copy, made.open("rb") as source:
+        shutil.copyfileobj(source, copy)
+    return path
+
+
+def queue_first_runs(service: FleetService, say: Callable[[str], None]) -> None:
     """Queues the runs of a demonstration, if it has none yet."""
-    if not list_runs(database):
-        for wanted in FIRST:
-            say(f"run {add_run(database, wanted, classes, 'demo')} is queued")
+    if not list_runs(service.database):
+        for wanted in map(service.registry.complete, FIRST):
+            say(f"run {add_run(service.database, wanted, service.file.classes, 'demo')} is queued")

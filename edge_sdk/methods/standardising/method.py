@@ -15,6 +15,7 @@ Each device counts once, however many windows it has: a week of one wearer does 
 
 Leaves the device: means and means of squares of each feature over all its training windows, labelled or not, once in a
 run; its hospital adds them up. Where a hospital has a single device, the sum is that device's own.
+With a robust rule in the run (`run.robust`), sums of children are winsorised before they are added up.
 When few answer: the statistics are theirs; nobody: mean 0 and scale 1. A device that comes later is told them before
 its first question. One that has lost its disk says so in place of an answer, and takes part again in the next round.
 """
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -53,6 +54,7 @@ from edge_sdk.methods.standardising.messages import (
     Standardised,
     WithStatistics,
 )
+from edge_sdk.methods.standardising.winsorised import winsorised
 
 
 # State ----------------------------------------------------------------------------------------------------------
@@ -65,12 +67,14 @@ class StandardState:
         statistics: as in `WithStatistics`; empty: they are not known yet.
         sums: what has been gathered of them; None: nothing is asked for.
         told: hospital: children that know them.
+        apart: the sums of each child, where a robust rule looks at them before they are added up.
     """
 
     inner: Any
     statistics: Values = field(default_factory=lambda: np.zeros(0, np.float32))
     sums: FeatureSums | None = None
     told: tuple[str, ...] = ()
+    apart: Mapping[str, FeatureSums] = field(default_factory=dict)
 
 
 @cache
@@ -79,8 +83,12 @@ def state_around(inner: Any) -> type[StandardState]:
     return make_dataclass("StandardState", [("inner", inner)], bases=(StandardState,), frozen=True)
 
 
-def noted(env: NodeEnv, s: StandardState, sender: str, message: Any) -> StandardState:
-    """The state after a child's sums. Raises PeerError for sums of other features, or of more devices than it has."""
+def noted(env: NodeEnv, s: StandardState, sender: str, message: Any, apart: bool) -> StandardState:
+    """The state after a child's sums, added to the others or kept `apart` from them.
+
+    Raises:
+        PeerError: sums of other features, of more devices than it has, or of what no samples have.
+    """
     m, old = expected(sender, message, FeatureSums), s.sums or nothing(env.layout)
     if m.devices > env.sizes.get(sender, 1):
         raise PeerError(f"{sender} counts {m.devices} devices, it has {env.sizes.get(sender, 1)}")
@@ -90,12 +98,28 @@ def noted(env: NodeEnv, s: StandardState, sender: str, message: Any) -> Standard
         raise PeerError(f"{sender} has {m.high.size // 2} features, this model standardises {old.high.size // 2}")
     if not are_moments(m.high, m.low, m.devices):
         raise PeerError(f"{sender}: means of squares below the squares of means; no samples have such features")
-    return replace(s, sums=FeatureSums(old.high + m.high, old.low + m.low, old.devices + m.devices))
+    if apart:
+        return replace(s, apart={**s.apart, sender: m})
+    return replace(s, sums=plus(old, m))
+
+
+def plus(a: FeatureSums, b: FeatureSums) -> FeatureSums:
+    return FeatureSums(a.high + b.high, a.low + b.low, a.devices + b.devices)
+
+
+def gathered(s: StandardState) -> FeatureSums:
+    """What a node adds up to, at the end of its round."""
+    assert s.sums is not None  # the caller has looked
+    return reduce(plus, winsorised(s.apart).values(), s.sums)
 
 
 # Around a method ------------------------------------------------------------------------------------------------
-def standardised(method: Method) -> Method:
+def standardised(method: Method, over_devices: bool = False, over_hospitals: bool = False) -> Method:
     """Add the fleet's statistics before a method's first round.
+
+    Args:
+        over_devices: hospitals add up their devices' sums by a robust rule (winsorised.py).
+        over_hospitals: the aggregator does so with its hospitals'.
 
     Raises:
         UsageError: its devices do not train one whole model.
@@ -117,8 +141,8 @@ def standardised(method: Method) -> Method:
     return replace(
         method,
         device=device(method),
-        hospital=hospital(method),
-        aggregator=aggregator(method),
+        hospital=hospital(method, over_devices),
+        aggregator=aggregator(method, over_hospitals),
         messages=(*method.messages, AskFeatures, FeatureSums, WithStatistics, NeedStatistics, Standardised),
         show=show,
         models=models,
@@ -173,26 +197,28 @@ def device(method: Method) -> Role:
     return around(inner, receive, close)
 
 
-def hospital(method: Method) -> Role:
+def hospital(method: Method, robust: bool) -> Role:
     inner = method.hospital
 
     def receive(env: NodeEnv, s: StandardState, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, AskFeatures):
-            return replace(s, sums=nothing(env.layout), told=()), [Send(DOWN, m, all=True)]
+            return replace(s, sums=nothing(env.layout), apart={}, told=()), [Send(DOWN, m, all=True)]
         if sender == UP:
-            s = replace(s, sums=None)  # the aggregator goes on: answers that are still to come are the method's
+            s = replace(
+                s, sums=None, apart={}
+            )  # the aggregator goes on: answers that are still to come are the method's
         if sender == UP and isinstance(m, WithStatistics):
             told = s.told if np.array_equal(s.statistics, m.values) else ()
             s, m = replace(s, statistics=checked(env.layout, m.values), told=told), m.message
         if isinstance(m, NeedStatistics):
             return replace(s, told=tuple(name for name in s.told if name != sender)), []
         if sender not in (UP, ME) and s.sums is not None:
-            return noted(env, s, sender, m), []
+            return noted(env, s, sender, m, robust), []
         return told_before(env, *inside(inner, env, s, sender, m))
 
     def close(env: NodeEnv, s: StandardState) -> Step:
         if s.sums is not None:
-            return replace(s, sums=None), [Send(UP, s.sums)]
+            return replace(s, sums=None, apart={}), [Send(UP, gathered(s))]
         return told_before(env, *closed(inner, env, s))
 
     return around(inner, receive, close)
@@ -206,7 +232,7 @@ def told_before(env: NodeEnv, s: StandardState, sends: Sequence[Send]) -> Step:
     return replace(s, told=told), sends
 
 
-def aggregator(method: Method) -> Role:
+def aggregator(method: Method, robust: bool) -> Role:
     inner = method.aggregator
     kind = state_around(inner.state)
 
@@ -216,7 +242,7 @@ def aggregator(method: Method) -> Role:
 
     def receive(env: NodeEnv, s: StandardState, sender: str, m: Any) -> Step:
         if s.sums is not None and sender != ME:
-            return noted(env, s, sender, m), []
+            return noted(env, s, sender, m, robust), []
         return inside(inner, env, s, sender, m)
 
     def close(env: NodeEnv, s: StandardState) -> Step:
@@ -224,8 +250,9 @@ def aggregator(method: Method) -> Role:
             s, sends = closed(inner, env, s)
         else:
             state, sends = inner.start(env)
-            found = statistics_of(env.layout, s.sums.high, s.sums.low, s.sums.devices)
-            s = replace(s, inner=state, statistics=found, sums=None)
+            sums = gathered(s)
+            found = statistics_of(env.layout, sums.high, sums.low, sums.devices)
+            s = replace(s, inner=state, statistics=found, sums=None, apart={})
         return s, tell_all(sends, lambda message: WithStatistics(message, s.statistics)) if s.statistics.size else sends
 
     return Role(start, receive, close, kind)

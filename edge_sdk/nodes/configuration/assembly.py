@@ -79,7 +79,9 @@ def method_of(run: Run) -> Method:
         settling = from_mapping(Settling, run.settle, "run.settle")
         method = settled(method, settling)
         method = self_trained(method, settling) if settling.label_times else method
-        method = standardised(method) if settling.statistics else method
+        rules = robust_of(run)
+        at = [rule != NONE for rule in (rules.rule, rules.hospitals)]
+        method = standardised(method, *at) if settling.statistics else method
     method = evaluated(method, every=run.evaluate_every)
     if not is_secret(run):
         return method

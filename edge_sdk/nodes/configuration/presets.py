@@ -35,8 +35,10 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.nodes.configuration.settings import read_toml
 
-PAPER, RECOMMENDED, STATED = "paper", "recommended", "stated"
-"""Sources of settings that are no file. "stated": what is stated for the run, and the method's defaults."""
+PAPER, RECOMMENDED, PLAIN, STATED = "paper", "recommended", "plain", "stated"
+"""Sources of settings that are no file. "plain": what is recommended for the method, and nothing that is for the model;
+"stated": what is stated for the run, and the method's defaults."""
+PRESETS = (RECOMMENDED, PLAIN, PAPER, STATED)
 METHOD, ROUNDS = "fedslr", 30
 """Method and number of rounds of a run that names none."""
 
@@ -80,14 +82,14 @@ def complete(source: str, stated: SettingsTable, base: Path = Path()) -> Complet
     """Lays what is stated for a run over what its source says.
 
     Args:
-        source: "recommended", "paper", "stated", or the path of a settings file.
+        source: one of PRESETS, or the path of a settings file.
         stated: None and empty tables: nothing is.
         base: folder that a relative path begins at.
 
     Raises:
         UsageError: the file cannot be read, or it is for another method.
     """
-    from_file = SettingsTable() if source in (PAPER, RECOMMENDED, STATED) else read_settings(base / source)
+    from_file = SettingsTable() if source in PRESETS else read_settings(base / source)
     method = stated.method or from_file.method or METHOD
     if from_file.method not in (None, method):
         raise UsageError(f"{source}: is for method {from_file.method}, and the run's is {method}")
@@ -123,7 +125,5 @@ def read_settings(path: Path) -> SettingsTable:
         UsageError: it cannot be read, or something in it is wrong.
     """
     if path.suffix != ".toml" and not path.is_file():
-        raise UsageError(
-            f"{path}: no settings; expected {PAPER}, {RECOMMENDED}, {STATED}, or a TOML file with a table [run]"
-        )
+        raise UsageError(f"{path}: no settings; expected {', '.join(PRESETS)}, or a TOML file with a table [run]")
     return read_toml(path, SettingsFile).run

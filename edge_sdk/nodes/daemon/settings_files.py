@@ -211,8 +211,8 @@ class AggregatorFile:
 
     Attributes:
         hospitals: name -> number of its devices.
-        settings: where settings come from that [run] does not state: "recommended", "paper", "stated", or a settings
-            file; see `edge_sdk.nodes.configuration.presets`.
+        settings: where settings come from that [run] does not state: "recommended" (for its method), "paper",
+            "stated", or a settings file; see `edge_sdk.nodes.configuration.presets`.
         companions: name -> how many of these have another bundle than the run's, and take part with outputs only.
         deadline: seconds a round may take, or a word (see `nodes.deadlines`); its hospitals' own is `run.deadline`.
         quorum: hospitals without which a round does not end.

@@ -20,6 +20,7 @@ from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.datasets import Dealing
 from edge_sdk.replay.cohorts.form import check_options, form_cohort
 from edge_sdk.replay.cohorts.ready import is_ready
+from edge_sdk.replay.network_choice import with_chosen_network
 from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files
 from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
 from edge_sdk.replay.recommended import recommended
@@ -133,10 +134,12 @@ def prepare(job: Simulation, say: Say) -> Prepared:
     made = make_clients(job) if job.clients else None
     cohort = form_stored(job) if made is None else made.cohort
     say(cohort.summary)
-    advised, notes = recommended(job.replay, cohort)
+    asked, (advised, notes) = job.replay, recommended(job.replay, cohort)
     job = replace(job, replay=advised)
     for note in (*cohort.notes, *notes):
         say(note)
+    if made is None and not asked.bundle:
+        job = replace(job, replay=with_chosen_network(job.replay, cohort, say))
     run, draws = with_cohort(job, plan_run(job.replay, cohort), len(cohort.devices))
     several = bool(family_of(run).own_bundles)
     named = choose_bundles(str(job.replay.data), job.replay.bundle, cohort, job.replay.seed, say, several)

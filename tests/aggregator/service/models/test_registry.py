@@ -15,7 +15,9 @@ from aggregator.service.runs.runs import Wanted, list_runs
 from aggregator.service.runs.schedules import DailyWindow, add_schedule
 from aggregator.service.server.app import make_app
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.nodes.configuration.window_runs import changes_of, training_of
+from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
+from tests.aggregator.service.conftest import CLASSES
 
 
 def test_what_was_refused_leaves_no_file_and_what_was_there_stays(
@@ -62,3 +64,43 @@ def test_a_run_trains_the_bundle_that_was_the_first_one_when_it_was_asked_for(
     service = make_service(bundles=(path,), classes=("a", "b"))
     assert service.registry.find()["sha256"] != first
     assert {run["wanted"]["bundle"] for run in list_runs(service.database)} == {first}
+
+
+def feature_bundle(classes: int = 11) -> Path:
+    return compile_network("features", ["--input", "3,64", "--classes", str(classes)], 0, print)
+
+
+def test_a_run_of_which_nothing_is_said_gets_what_is_recommended_for_its_model(make_service: Any) -> None:
+    registry = make_service(bundles=(feature_bundle(), find_shipped_bundle("wrist.bundle"))).registry
+    found = registry.complete(Wanted())
+    assert found.settle["statistics"] and found.settle["label_times"] and found.settle["trees"]
+    assert found.augment == changes_of((3, 64)) and found.settings == training_of("fedslr")
+    found.check(CLASSES)
+    for preset in ("plain", "paper", "stated"):
+        assert registry.complete(Wanted(preset=preset)) == Wanted(preset=preset)
+    noise = Wanted(privacy={"clip": 1.0, "epsilon": 8.0})
+    assert registry.complete(noise) == noise
+    wrist = Wanted(bundle=next(b["sha256"] for b in registry.list_all("bundle") if b["name"] == "wrist"))
+    assert registry.complete(wrist) == wrist
+
+
+def test_what_is_stated_of_a_run_lies_over_what_is_recommended(make_service: Any) -> None:
+    registry = make_service(bundles=(feature_bundle(),)).registry
+    stated = Wanted(settings={"eta_l": 0.5}, settle={"trees": 0}, augment={"rotation": 0.0})
+    found = registry.complete(stated)
+    assert found.settings["eta_l"] == 0.5 and found.settle["trees"] == 0 and found.augment["rotation"] == 0.0
+    assert found.settings["batch"] == 64 and found.settle["label_times"] == 3
+    assert registry.complete(found) == found
+    with pytest.raises(UsageError, match="method = 'nothing'"):
+        registry.complete(Wanted(method="nothing"))
+
+
+def test_a_clone_with_another_method_has_that_methods_recommended_settings(make_service: Any) -> None:
+    service = make_service(bundles=(feature_bundle(),))
+    token = service.people.make_key("token", "ada", "operator", 3600.0, "test")
+    client = TestClient(make_app(service), base_url="http://127.0.0.1", headers={"Authorization": f"Bearer {token}"})
+    asked = client.post("/api/v1/runs", json={"id": "first", "settings": {"eta_l": 0.5}})
+    assert asked.status_code == 201 and asked.json()["wanted"]["settle"]["trees"] == 100
+    cloned = client.post("/api/v1/runs/first/clone", json={"id": "second", "method": "fedavg"})
+    assert cloned.status_code == 201, cloned.text
+    assert cloned.json()["wanted"]["settings"] == {**training_of("fedavg"), "eta_l": 0.5}

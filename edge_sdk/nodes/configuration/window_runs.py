@@ -1,0 +1,52 @@
+"""Recommended runs for windows of sensors on the network of features: method, settings, phases, changes of windows.
+
+The network (models/zoo/features.py) is standardised by the fleet; devices label their own windows in turns, settle, and
+have a forest of their own beside the shared model; windows are changed at random while devices train. The figures
+behind it: docs/settling.md. They were chosen on validation samples of two data sets, and are not a paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from edge_sdk.algebra.vectors import Layout
+from edge_sdk.data.augment import AXES
+from edge_sdk.methods import METHODS
+from edge_sdk.methods.standardising.equations import slots
+
+METHOD = "fedslr"
+"""Method where neither it nor a setting of it is stated: drift correction alone, without low rank (docs/methods.md)."""
+NETWORKS = ("features", "features-conv")
+"""Networks of the zoo for windows, the smallest first: features alone, and with a convolutional branch."""
+ROUNDS = 50
+SETTLE: Mapping[str, Any] = {
+    "optimiser": "adam", "rate": 0.003, "weight_decay": 0.003, "batch": 64, "steps": [0, 50, 200],
+    "local_steps": [100, 300], "personal": "dense", "trees": 100, "label_times": 3, "label_every": 15,
+}  # fmt: skip
+TRAINING: Mapping[str, Any] = {"eta_l": 0.1, "decay": 0.99, "batch": 64, "local_epochs": 5}
+"""Settings of local training on features, of every method that has them."""
+BY_METHOD: Mapping[str, Mapping[str, Any]] = {
+    "fedavg": {"weighting": "uniform"},
+    "fedslr": {"eta_g": 3.0, "global_penalty": "none", "lam": 0.0, "personal_epochs": 0},
+}
+WINDOW, LEAST_CLASSES = 2, 2
+"""Axes of a window; classes below which there is nothing to choose between."""
+
+
+def is_window_network(layout: Layout, shape: tuple[int, ...], classes: int) -> bool:
+    """True for a network on features of windows that the fleet standardises, and that tells classes apart."""
+    return slots(layout) is not None and len(shape) == WINDOW and classes >= LEAST_CLASSES
+
+
+def training_of(method: str) -> Mapping[str, Any]:
+    """Recommended settings of a method's local training on features, those that it has."""
+    known = {f.name for f in fields(METHODS[method].settings)}
+    return {key: value for key, value in {**TRAINING, **BY_METHOD.get(method, {})}.items() if key in known}
+
+
+def changes_of(shape: tuple[int, ...]) -> Mapping[str, Any]:
+    """Changes of windows: turned where channels come in threes, and scaled; a few copies of each, made once."""
+    turned = {"rotation": 0.25} if shape[0] % AXES == 0 else {}
+    return {**turned, "scale": 0.15, "copies": 8}

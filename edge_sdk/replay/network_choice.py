@@ -1,0 +1,121 @@
+"""Network of a replay that names none: each one for windows is tried in a short run, judged on validation samples.
+
+A trial is the run itself with `ROUNDS` rounds and with settling, without labels of devices' own and without forests:
+in memory, in a process for each network, all at the same time. The first network is the smallest. A larger one, which
+costs several times as much, is taken if it is better by a point, and by more than one standard error of the
+differences between devices (L. Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3).
+What was found is kept in DIR/network.json, so that a replay that goes on has the same network.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.nodes.configuration.window_runs import NETWORKS
+from edge_sdk.nodes.daemon.counter_files import write_json
+from edge_sdk.replay.bundles import compile_network, find_compiler, size_options
+from edge_sdk.replay.cohorts.cohort import Cohort
+from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.tuning.process import TrialProcess
+
+Say = Callable[[str], None]
+NOTE = "network.json"
+ROUNDS = 10
+SETTLE: Mapping[str, Any] = {"trees": 0, "label_times": 0}
+"""Settings of settling in a trial, over those of the run."""
+LEAST = 0.01
+"""Accuracy that a larger network must gain."""
+MOST_DEVICES = 40
+"""Devices above which nothing is tried: a trial has all of them."""
+
+
+def with_chosen_network(job: Replay, cohort: Cohort, say: Say, stopping: threading.Event | None = None) -> Replay:
+    """The job with the network that does best on its data.
+
+    Args:
+        job: with what is recommended for windows; where it has a network of its own, that stays.
+        stopping: once it is set, trials are given up.
+    """
+    if job.bundle != (Path(NETWORKS[0]),):
+        return job
+    if (note := job.out / NOTE).is_file():
+        return replace(job, bundle=(Path(read_note(note)),))
+    if len(cohort.devices) > MOST_DEVICES:
+        say(f"network: {NETWORKS[0]}; others are tried with {MOST_DEVICES} devices or fewer")
+        return job
+    if find_compiler() is None:
+        return job  # the sentence about that comes with the bundle
+    scores = try_networks(job, cohort, say, stopping or threading.Event())
+    found = best_of(scores)
+    told = ", ".join(f"{name} {100 * np.mean(list(each.values())):.1f}" for name, each in scores.items())
+    say(f"network: {found}; short runs reach, in percent of the validation samples: {told}")
+    chosen = replace(job, bundle=(Path(found),))  # before there is a file: `out` is new or empty, as a job checks
+    job.out.mkdir(parents=True, exist_ok=True)
+    write_json(note, {"network": found, "scores": {name: dict(each) for name, each in scores.items()}})
+    return chosen
+
+
+def read_note(path: Path) -> str:
+    """The network that was chosen when a replay was begun. Raises UsageError for a file that names none."""
+    try:
+        found = json.loads(path.read_text())["network"]
+    except (OSError, ValueError, KeyError, TypeError):
+        found = None
+    if found not in NETWORKS:
+        raise UsageError(f"{path}: expected a network, one of {', '.join(NETWORKS)}; begin the replay anew")
+    return str(found)
+
+
+def try_networks(job: Replay, cohort: Cohort, say: Say, stopping: threading.Event) -> dict[str, Mapping[str, float]]:
+    """Network -> device -> accuracy on its validation samples.
+
+    Raises:
+        AuscultError: a trial has failed.
+    """
+    say(f"trying networks for these windows: {', '.join(NETWORKS)}")
+    sizes = size_options(cohort.shapes["x"], cohort)
+    bundles = [compile_network(name, sizes, job.seed, say) for name in NETWORKS]
+    trial = replace(job, rounds=ROUNDS, settle={**job.settle, **SETTLE}, resume=False)
+    with ThreadPoolExecutor(len(NETWORKS)) as pool:
+        played = list(pool.map(lambda path: play_trial(replace(trial, bundle=(path,)), stopping), bundles))
+    return dict(zip(NETWORKS, played, strict=True))
+
+
+def play_trial(job: Replay, stopping: threading.Event) -> Mapping[str, float]:
+    """Device -> accuracy of one trial."""
+    with TrialProcess(job, lambda text: None, stopping) as worker:
+        found = worker.play(job.settings)
+    if found is None or "error" in found:
+        why = "it was ended" if found is None else found["error"]
+        raise AuscultError(f"the trial of network {job.bundle[0]} has failed: {why}")
+    devices: Mapping[str, float] = found["devices"]
+    return devices
+
+
+def best_of(scores: Mapping[str, Mapping[str, float]]) -> str:
+    """The first network, or the one that is better than it by most: by `LEAST`, and by more than one standard error.
+
+    Args:
+        scores: network -> device -> accuracy, 0 to 1; the first network is the one that others must beat.
+    """
+    first, *others = scores
+    gains = {name: gain_of(scores[name], scores[first]) for name in others}
+    better = [name for name, (gain, error) in gains.items() if gain >= LEAST and gain > error]
+    return max(better, key=lambda name: gains[name][0], default=first)
+
+
+def gain_of(found: Mapping[str, float], base: Mapping[str, float]) -> tuple[float, float]:
+    """Mean of the differences between devices that have both, and its standard error; of one device: infinite."""
+    gains: Sequence[float] = [found[name] - base[name] for name in base if name in found]
+    if len(gains) < 2:
+        return 0.0, np.inf
+    return float(np.mean(gains)), float(np.std(gains, ddof=1) / np.sqrt(len(gains)))

@@ -1,0 +1,99 @@
+"""Which network a replay takes that names none: the smallest, or one that is better by more than chance."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.nodes.configuration.window_runs import NETWORKS
+from edge_sdk.replay import network_choice
+from edge_sdk.replay.cohorts.cohort import Cohort
+from edge_sdk.replay.plan import Replay
+
+COHORT = Cohort("windows", {"h": ("a", "b", "c")}, ("walk", "sit"), {"x": (3, 64)}, False, True, lambda *_: {})
+SMALL, LARGE = NETWORKS
+
+
+def scores(*gains):
+    return {SMALL: {f"d{i}": 0.5 for i in range(len(gains))}, LARGE: {f"d{i}": 0.5 + g for i, g in enumerate(gains)}}
+
+
+@pytest.mark.parametrize(
+    "gains, best",
+    [
+        ((0.1, 0.08, 0.12), LARGE),  # better everywhere
+        ((0.3, -0.1, -0.1), SMALL),  # by one device only
+        ((-0.1, -0.1, -0.2), SMALL),
+        ((0.0, 0.0, 0.0), SMALL),
+        ((0.009, 0.009, 0.009), SMALL),  # surely better, and by less than a point
+        ((0.4,), SMALL),  # one device shows nothing
+        ((), SMALL),
+    ],
+)
+def test_a_larger_network_is_taken_if_it_is_better_by_more_than_a_standard_error(gains, best):
+    assert network_choice.best_of(scores(*gains)) == best
+
+
+def test_devices_that_only_one_trial_has_judged_do_not_count():
+    found = scores(0.1, 0.1, 0.12)
+    found[SMALL] |= {"other": 1.0}
+    assert network_choice.best_of(found) == LARGE
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Replay(data="traces", out=tmp_path / "out", preset="stated", bundle=(Path(SMALL),))
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    calls = []
+    monkeypatch.setattr(network_choice, "find_compiler", lambda: Path("here"))
+    monkeypatch.setattr(network_choice, "try_networks", lambda *given: calls.append(given) or scores(0.1, 0.08, 0.12))
+    return calls
+
+
+def test_what_was_chosen_is_said_and_kept_for_a_replay_that_goes_on(job, tried):
+    said = []
+    first = network_choice.with_chosen_network(job, COHORT, said.append)
+    assert first.bundle == (Path(LARGE),) and "network: features-conv" in said[0] and "60.0" in said[0]
+    assert json.loads((job.out / "network.json").read_text())["network"] == LARGE
+    again = network_choice.with_chosen_network(replace(job, resume=True), COHORT, said.append)
+    assert again.bundle == first.bundle and len(tried) == 1
+
+
+def test_a_network_that_is_named_and_a_large_fleet_are_not_tried(job, tried):
+    own = replace(job, bundle=(Path("own.bundle"),))
+    assert network_choice.with_chosen_network(own, COHORT, print) is own
+    many = replace(COHORT, tree={"h": tuple(f"d{i}" for i in range(network_choice.MOST_DEVICES + 1))})
+    said = []
+    assert network_choice.with_chosen_network(job, many, said.append) is job
+    assert not tried and "40 devices or fewer" in said[0]
+
+
+def test_a_note_that_names_no_network_is_refused(job, tried):
+    job.out.mkdir()
+    (job.out / "network.json").write_text('{"network": "../../etc"}')
+    with pytest.raises(UsageError, match=r"network\.json: expected a network, one of features, features-conv"):
+        network_choice.with_chosen_network(job, COHORT, print)
+
+
+def test_a_trial_that_fails_ends_the_replay_with_its_reason(job, monkeypatch):
+    class Worker:
+        def __init__(self, *given):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def play(self, settings):
+            return {"error": "no device has validation samples"}
+
+    monkeypatch.setattr(network_choice, "TrialProcess", Worker)
+    with pytest.raises(AuscultError, match="network features has failed: no device has validation samples"):
+        network_choice.play_trial(job, None)
