@@ -24,6 +24,7 @@ from edge_sdk.wire.stream import Stream
 KIND, QOS, RETAIN = 0xF0, 0x06, 0x01  # bits of a packet's first byte
 PUBLISH = int(MessageType.PUBLISH)
 MOST = 2 * LARGEST  # bytes of a packet that is taken apart here; room is made for all of it at once
+LONGEST = 5  # bytes of a fixed header: the first, and at most four that say how many more follow
 HEARD = ("_last_bytes_received", "_last_msg_in")  # where paho keeps when it has read something: as of 2.2, and before
 LENGTH = struct.Struct("!H")
 
@@ -93,21 +94,19 @@ class Client(paho.Client):
 def find_packet(stream: Stream) -> tuple[int, int, int] | None:
     """First byte of the next packet, bytes of its fixed header and of the rest, where it is a PUBLISH of QoS 0 or 1,
     and all there."""
-    need = 2
-    while stream.gather(need):
-        held = stream.peek(need)
+    head, size, octet = 1, 0, 0x80
+    while octet & 0x80:
+        if head == LONGEST or not stream.gather(head + 1):
+            return None
+        held = stream.peek(LONGEST)
         first = held[0]
         if first & KIND != PUBLISH or first & QOS > 2:
             return None
-        if held[need - 1] & 0x80 and need < 5:
-            need += 1
-            continue
-        size = 0
-        for octet in reversed(held[1:]):
-            size = size << 7 | octet & 0x7F
-        whole = need + size <= MOST and not held[-1] & 0x80
-        return (first, need, size) if whole and stream.gather(need + size) else None
-    return None
+        while octet & 0x80 and head < len(held):
+            octet = held[head]
+            size |= (octet & 0x7F) << 7 * (head - 1)
+            head += 1
+    return (first, head, size) if head + size <= MOST and stream.gather(head + size) else None
 
 
 def take_apart(packet: memoryview, first: int, with_properties: bool) -> tuple[bytes, bytes, int] | None:

@@ -317,6 +317,8 @@ def unpack_frame(payload: bytes) -> Frame:
         PeerError: it is no frame.
     """
     header, body = split_payload(payload)
+    if header and header[0] == "m" and (message := read_message(header, body)) is not None:
+        return message
     if not header or not isinstance(header[0], str) or header[0] not in KINDS:
         raise PeerError(f"frame of unknown kind {header[0] if header else None!r:.40}")
     frame, checks = KINDS[header[0]]
@@ -329,6 +331,21 @@ def unpack_frame(payload: bytes) -> Frame:
     except PeerError as e:
         raise PeerError(f"frame {header[0]!r}: {e}") from None
     return make(*fields, body=body)
+
+
+SOUND = (str, str, int, int, int, list, int, bool)
+"""Types of a message's fields."""
+
+
+def read_message(header: list[Any], body: memoryview) -> Message | None:
+    """The message of a sound header, all of it checked at once, as most frames are of this kind; None: the checks of
+    single fields say what is wrong with it."""
+    if tuple(map(type, header[1:9])) != SOUND:
+        return None
+    run, src, epoch, seq, lo, acks, number, asks = header[1:9]
+    if min(epoch, seq, lo, number) < 0 or max(epoch, seq, lo, number) > LARGEST:
+        return None
+    return Message(run, src, epoch, seq, lo, check_acks(acks) if acks else (), number, asks, body)
 
 
 def split_payload(payload: bytes) -> tuple[list[Any], memoryview]:

@@ -88,8 +88,8 @@ class Stream:
         return bytes(self.view[start : self.start])
 
     def peek(self, size: int) -> memoryview:
-        """The next bytes, which `gather` has found to be there. They may change after the next call."""
-        return self.view[self.start : self.start + size]
+        """At most so many of the next bytes, as far as they have been read. They may change after the next call."""
+        return self.view[self.start : min(self.start + size, self.end)]
 
     def take(self, size: int) -> None:
         """Pass over bytes that were looked at."""
@@ -97,8 +97,10 @@ class Stream:
 
     def gather(self, size: int) -> bool:
         """Let the next `size` bytes lie in the buffer, one behind the other; False: they have not all come."""
-        if self.held < size:
-            self.make_room(size)
+        if self.end - self.start >= size:
+            self.short = False
+            return True
+        self.make_room(size)
         while self.held < size and self.broken is None:
             try:
                 if self.dry:
