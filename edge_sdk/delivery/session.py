@@ -48,7 +48,7 @@ from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link
 TIDY_DELAY = 0.5  # seconds after which rows of messages that are done with are deleted, if no other commit comes
 COUNTERS_DELAY = 1.0  # seconds between two savings of the counters
-STAY_OPEN = 0.004  # seconds for which a transaction stays open for more answers, to save them together
+STAY_OPEN = 0.01  # seconds for which a transaction stays open for more answers, to save them together
 
 
 @dataclass
