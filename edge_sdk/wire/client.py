@@ -64,8 +64,8 @@ class Client(paho.Client):
         Returns:
             None: it is another one, which `loop_read` reads; or its rest has not come, as `stream.short` says then.
         """
-        stream = self.stream
-        if stream is None or self._sock is not stream or self._in_packet["command"]:
+        stream: Any = self._sock
+        if not isinstance(stream, Stream) or self._in_packet["command"]:
             return None  # a websocket has frames of its own; what paho has begun is paho's
         if (found := find_packet(stream)) is None:
             return None
