@@ -25,7 +25,7 @@ NATIVE := $(VENV)/.native
 NATIVE_SOURCES := $(shell find models/native -type f)
 INSTALL_NATIVE = $(BIN)/pip install --quiet --disable-pip-version-check ./models/native && touch $(NATIVE)
 
-.PHONY: demo demo-wrists demo-generated native test test-fast test-changed test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust docs lock licences sbom dist audit clean
+.PHONY: demo demo-wrists demo-generated native test test-fast test-changed test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust bench-trend docs lock licences sbom dist audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -91,6 +91,10 @@ $(FUZZ)/.ready: pyproject.toml
 bench: $(READY)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/wire.py --sizes 10x10k
+
+# This tree beside earlier commits; fails where something costs 10 % more. Half an hour on two quiet cores.
+bench-trend: $(READY)
+	$(BIN)/python benchmarks/trend.py --write
 
 # Bytes beside accuracy, what rotation, masks and noise cost, and what can be rebuilt from messages. With AUSCULT_DATA, a
 # folder with mnist.npz and bonn_eeg.npz, also what needs these.

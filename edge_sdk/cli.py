@@ -20,25 +20,47 @@ from typing import Any
 
 from edge_sdk.arguments import Doors, Parser
 from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.tools.completion import add_completion
 from edge_sdk.version import find_version
 
 FAILED, MISUSED = 1, 2
 INTERRUPTED, NO_READER = 130, 141
 """As shells have it: 128 and the number of the signal, SIGINT or SIGPIPE."""
-SERVICE = {
+WORDS = {
+    "device": "run a device (several files: several devices in one process)",
+    "hospital": "run a hospital node, next to its broker",
+    "aggregator": "run the aggregator for one run, until it has ended",
+    "replay": "replay recorded traces, or a data set, through real devices, hospitals, a broker and the aggregator",
+    "simulate": "simulate a run of up to a million clients on this machine, or on several (torchrun, Ray)",
+    "compare": "compare finished replays: metrics of each model, and paired differences to the first run",
+    "tune": "choose settings of methods on validation samples, by runs in memory; each method gets as many trials",
+    "traces": "import, check and make traces",
+    "bundle": "compile a torch module for devices, or look at and check a compiled one",
+    "pretrain": "train a model that an aggregator keeps to itself, on samples that no device is given",
     "serve": "run the aggregator as a service, with its console in the browser (--demo: with a fleet to look at)",
     "people": "say who may use the console of a service",
     "audit": "check the audit log of a service",
     "service": "back up a service while it runs, or put a backup back",
-}
-"""Commands of the service -> what they do."""
-CLIENT = {
     "runs": "see, queue, pause, resume, stop and clone the runs of a service",
     "fleet": "see the hospitals and devices of a service",
     "models": "see and promote the models of a service",
     "schedules": "see, add and remove runs of a service that begin by themselves",
+    "provision": "make certificates for the nodes of one broker, and the matching mosquitto configuration",
+    "enrol": "let this machine become a device or a hospital of a fleet: key, certificate, model and settings file",
+    "mask-key": "draw a key for secret sums on the device that is to have it, and print its public half",
+    "doctor": "check a node's settings file and all that it names, or this machine, a bundle, a directory and a broker",
+    "approve": "see which runs this node was offered, and approve or deny one of them by hand",
+    "backup": "write a node's folder into one file, while the node runs or not",
+    "restore": "put a backup into an empty folder, after everything in it was checked",
+    "board": "show which board this is, how it fares, and what training a bundle on it costs",
+    "record": "write what sensors give as traces that can be replayed",
+    "plugins": "see which methods other packages bring along, and whether they can be used",
+    "completion": "print a script that completes commands and options in a shell",
 }
-"""Commands that ask a service that runs -> what they do."""
+"""All commands -> what they do."""
+NODES = ("device", "hospital", "aggregator")
+SERVICE, CLIENT = ("serve", "people", "audit", "service"), ("runs", "fleet", "models", "schedules")
+"""Commands of the service, and commands that ask a service that runs."""
 OWN_PARSERS = (("bundle", "compile"), ("pretrain",), *((name,) for name in (*SERVICE, *CLIENT)))
 """Commands that read their own arguments, in a module that a device does not have."""
 WORKSTATION = {
@@ -49,6 +71,19 @@ WORKSTATION = {
     "traces": "edge_sdk.replay.traces.commands",
 }
 """Commands whose rooms are not in auscult-edge, what is installed on devices -> the module that adds each."""
+TOOLS = {
+    "provision": "provision_command",
+    "enrol": "enrol_command",
+    "mask-key": "mask_key_command",
+    "doctor": "doctor_command",
+    "approve": "approve",
+    "backup": "backup_command",
+    "restore": "backup_command",
+    "board": "board",
+    "record": "record",
+    "plugins": "plugins",
+}
+"""Tools of an operator -> the module that adds each."""
 
 DOORS = {
     "try": ("whole runs on this machine, of your data and methods", "replay simulate compare tune plugins"),
@@ -69,7 +104,7 @@ DOORS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     given, rest = split_arguments(list(sys.argv[1:] if arguments is None else arguments))
-    options = make_parser().parse_args(given)
+    options = make_parser(find_command(given)).parse_args(given)
     options.given, options.rest = given, rest
     level = options.log or ("info" if options.serves else "warning")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=level.upper())
@@ -109,45 +144,66 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments, []
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of everything but `OWN_PARSERS`."""
-    from edge_sdk.tools.approve import add_approve
-    from edge_sdk.tools.backup_command import add_backup
-    from edge_sdk.tools.board import add_board
-    from edge_sdk.tools.completion import add_completion
-    from edge_sdk.tools.doctor_command import add_doctor
-    from edge_sdk.tools.enrol_command import add_enrol
-    from edge_sdk.tools.mask_key_command import add_mask_key
-    from edge_sdk.tools.plugins import add_plugins
-    from edge_sdk.tools.provision_command import add_provision
-    from edge_sdk.tools.record import add_record
+def find_command(arguments: Sequence[str]) -> str | None:
+    """The command that is given; "": the help or the version is asked for; None: that is not to be seen here."""
+    at = 0
+    while at < len(arguments) and arguments[at].partition("=")[0] == "--log":
+        at += 1 if "=" in arguments[at] else 2
+    word = arguments[at] if at < len(arguments) else ""
+    return "" if word in ("", "-h", "--help", "--version") else word if word in WORDS else None
 
+
+def make_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of everything but `OWN_PARSERS`.
+
+    Args:
+        only: the command whose options are wanted, "" for none; the modules of the others are not loaded. None: all.
+    """
     ending = "auscult --help says what each does, auscult COMMAND --help how; README.md which page tells more"
     about = "Personalised federated learning for wearables, hospitals and the cloud."
     top = Doors(prog="auscult", description=about, epilog=ending, doors=DOORS)
     add_log_option(top, None)
-    top.add_argument("--version", action="version", version=f"auscult {find_version()}")
+    top.add_argument("--version", action=VersionAction, nargs=0, help="show program's version number and exit")
     top.set_defaults(serves=False)
     commands = top.add_subparsers(metavar="command", required=True, parser_class=Parser)
     # The same option again for each command. SUPPRESS: where it is not given there, what stands before counts.
     after = argparse.ArgumentParser(add_help=False)
     add_log_option(after, argparse.SUPPRESS)
-    add_services(commands, [after])
-    add_workstation(commands, [after])
-    add_bundle(commands, [after])
-    add_pretrain(commands)
-    add_service(commands)
-    add_provision(commands, [after])
-    add_enrol(commands, [after])
-    add_mask_key(commands, [after])
-    add_doctor(commands, [after])
-    add_approve(commands, [after])
-    add_backup(commands, [after])
-    add_board(commands, [after])
-    add_record(commands, [after])
-    add_plugins(commands, [after])
-    add_completion(commands, [after], top)
+    missing = find_missing()
+    for name, words in WORDS.items():
+        if name in missing:
+            commands.add_parser(name, help="(not in auscult-edge)").set_defaults(do=do_missing)
+        elif only is None or name == only:
+            add_command(name, commands, [after])
+        else:
+            commands.add_parser(name, help=words)
     return top
+
+
+class VersionAction(argparse.Action):
+    """Prints the version. It is looked up when it is asked for: that takes as long as all else that a command loads."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(f"auscult {find_version()}")
+        parser.exit()
+
+
+def add_command(name: str, commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
+    """Adds one command with its options."""
+    if name in NODES:
+        add_node(name, commands, parents)
+    elif name == "bundle":
+        add_bundle(commands, parents)
+    elif name == "pretrain":
+        commands.add_parser(name, help=WORDS[name]).set_defaults(do=do_pretrain)
+    elif name in SERVICE or name in CLIENT:
+        module = f"aggregator.service.{'server.command' if name in SERVICE else 'client.client'}"
+        commands.add_parser(name, help=WORDS[name]).set_defaults(do=do_service, module=module)
+    elif name == "completion":
+        add_completion(commands, parents, make_parser)
+    else:
+        home = importlib.import_module(WORKSTATION.get(name) or f"edge_sdk.tools.{TOOLS[name]}")
+        getattr(home, f"add_{name.replace('-', '_')}")(commands, parents)
 
 
 def add_log_option(parser: argparse.ArgumentParser, default: Any) -> None:
@@ -189,32 +245,18 @@ def find_missing() -> tuple[str, ...]:
     return tuple(name for name, module in WORKSTATION.items() if find_spec(".".join(module.split(".")[:2])) is None)
 
 
-def add_workstation(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
-    """Adds the commands of a workstation; those that are not installed say so when they are called."""
-    missing = find_missing()
-    for name, module in WORKSTATION.items():
-        if name in missing:
-            commands.add_parser(name, help="(not in auscult-edge)").set_defaults(do=do_missing)
-        else:
-            getattr(importlib.import_module(module), f"add_{name}")(commands, parents)
-
-
 def do_missing(options: argparse.Namespace) -> None:
     raise UsageError(NOT_HERE.format(what=options.given[-1], extra="replay"))
 
 
 # Services -------------------------------------------------------------------------------------------------------
-def add_services(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
-    for name, words, many in (
-        ("device", "run a device (several files: several devices in one process)", True),
-        ("hospital", "run a hospital node, next to its broker", False),
-        ("aggregator", "run the aggregator for one run, until it has ended", False),
-    ):
-        command = commands.add_parser(name, help=words, description=words, parents=parents)
-        command.add_argument("file", type=Path, nargs="+" if many else None, help="settings, TOML")
-        command.add_argument("--once", action="store_true", help="end when the run has ended (default: serve on)")
-        does = {"device": do_device, "hospital": do_hospital, "aggregator": do_aggregator}
-        command.set_defaults(do=does[name], serves=True)
+def add_node(name: str, commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
+    words = WORDS[name]
+    command = commands.add_parser(name, help=words, description=words, parents=parents)
+    command.add_argument("file", type=Path, nargs="+" if name == "device" else None, help="settings, TOML")
+    command.add_argument("--once", action="store_true", help="end when the run has ended (default: serve on)")
+    does = {"device": do_device, "hospital": do_hospital, "aggregator": do_aggregator}
+    command.set_defaults(do=does[name], serves=True)
 
 
 def do_device(options: argparse.Namespace) -> None:
@@ -243,7 +285,7 @@ def do_aggregator(options: argparse.Namespace) -> None:
 def add_bundle(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     from edge_sdk.tools.bundle_commands import add_parsers
 
-    words = "compile a torch module for devices, or look at and check a compiled one"
+    words = WORDS["bundle"]
     parts = commands.add_parser("bundle", help=words, description=words).add_subparsers(metavar="what", required=True)
     add_parsers(parts, parents)
     compile = parts.add_parser("compile", help="compile a torch module to a bundle that devices train")
@@ -255,24 +297,12 @@ def do_compile(options: argparse.Namespace) -> int:
     return int(import_extra("edge_sdk.models.cli").main(["compile", *options.rest], "auscult bundle"))
 
 
-def add_pretrain(commands: Any) -> None:
-    words = "train a model that an aggregator keeps to itself, on samples that no device is given"
-    commands.add_parser("pretrain", help=words).set_defaults(do=do_pretrain)
-
-
 def do_pretrain(options: argparse.Namespace) -> int:
     """Runs the tool, which reads its own arguments, so that only it loads torch."""
     return int(import_extra("aggregator.private_model.pretrain").main(options.rest))
 
 
 # The service ------------------------------------------------------------------------------------------------------
-def add_service(commands: Any) -> None:
-    for name, words in SERVICE.items():
-        commands.add_parser(name, help=words).set_defaults(do=do_service, module="aggregator.service.server.command")
-    for name, words in CLIENT.items():
-        commands.add_parser(name, help=words).set_defaults(do=do_service, module="aggregator.service.client.client")
-
-
 def do_service(options: argparse.Namespace) -> int:
     """Runs a command of the service, which reads its own arguments, so that only it loads the web."""
     log = [] if options.log is None else ["--log", options.log]

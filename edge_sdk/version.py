@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 DISTRIBUTIONS = ("auscult", "auscult-edge")
 """The whole, and what devices and hospitals need of it (hardware/provision/edge). A machine has one of them."""
 
 
 def find_version() -> str:
     """Version of the installed package, or that it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to load, and most commands do not ask
+
     for name in DISTRIBUTIONS:
         try:
             return version(name)

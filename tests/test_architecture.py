@@ -16,7 +16,7 @@ from edge_sdk.methods import METHODS
 ROOT = Path(__file__).parent.parent
 DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
 ONLY_IN = {
-    "paho": {"edge_sdk.wire.mqtt"},
+    "paho": {"edge_sdk.wire.mqtt", "edge_sdk.wire.client"},
     "onnxruntime": {"edge_sdk.model.onnx_session"},
     "sqlite3": {"edge_sdk.delivery.database", "edge_sdk.delivery.snapshot", "edge_sdk.data.store.index"},
 }

@@ -39,6 +39,8 @@ class Policy:
         least: seconds that a measured deadline has at least.
     """
 
+    encode_once: ClassVar[bool] = True  # as of Round
+
     need: int | None = None
     quorum: int = 0
     deadline: float = inf

@@ -58,7 +58,7 @@ def with_name(names: Set[str], name: str) -> Set[str]:
         return names.with_name(name)
     if len(names) >= MANY:
         return Names({each: at for at, each in enumerate(names)}, len(names)).with_name(name)
-    return frozenset({*names, name})
+    return frozenset(names) | {name}
 
 
 class Shrinking(Mapping[str, V]):

@@ -196,6 +196,8 @@ def encode_outcome(assembly: Assembly, task: Task, done: Effects) -> Outcome:
     """Write what a call wants to send as bytes. Here, and not when it is saved: the worker may do it meanwhile."""
     if done.refused:
         return Outcome(task, refused=done.refused)
+    if not (done.out or done.told):
+        return Outcome(task, done.node)
     encode = assembly.messages.encode
     mine = tuple(Job(e.sender, e.number, e.asks, encode(e.message)) for e in done.out if e.to == e.sender)
     told = tuple((m, assembly.records.encode(m)) for m in done.told)

@@ -48,7 +48,7 @@ from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link
 TIDY_DELAY = 0.5  # seconds after which rows of messages that are done with are deleted, if no other commit comes
 COUNTERS_DELAY = 1.0  # seconds between two savings of the counters
-STAY_OPEN = 0.004  # seconds for which a transaction stays open for more answers, to save them together
+STAY_OPEN = 0.01  # seconds for which a transaction stays open for more answers, to save them together
 
 
 @dataclass
@@ -279,7 +279,8 @@ class Session:
         if self.calls.busy:
             return
         below, policy = self.node.record.below, self.assembly.policy
-        self.members.sizes.apply(below.owed, below.number, self.node.record.started)
+        if self.members.sizes.told:
+            self.members.sizes.apply(below.owed, below.number, self.node.record.started)
         self.node = nodes.with_settings(self.node, self.assembly.env.limits, self.members.sizes.now)
         if below.policy is not policy:
             self.node = nodes.with_record(self.node, below=rounds.with_policy(below, policy, time.monotonic()))
@@ -312,8 +313,10 @@ class Session:
             self.node = outcome.node
         for message in outcome.messages:
             self.outgoing.send_message(message, self.chunk, () if self.habits.addresses_each else self.members.here)
-        self.calls.add_own_jobs(outcome.jobs)
-        self.events.add_events(outcome.told)
+        if outcome.jobs:
+            self.calls.add_own_jobs(outcome.jobs)
+        if outcome.told:
+            self.events.add_events(outcome.told)
 
     # -- time
 

@@ -14,12 +14,14 @@ RESTORE = "put a backup into an empty folder, after everything in it was checked
 
 
 def add_backup(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
-    """Add both commands."""
     command = commands.add_parser("backup", help=BACK_UP, description=BACK_UP, parents=parents)
     command.add_argument("folder", type=Path, help="directory of a device, a hospital or the aggregator")
     command.add_argument("file", type=Path, help="to be written; it holds personal models: keep it as safe as them")
     add_passphrase(command, "encrypt it with the passphrase in the first line of this file")
     command.set_defaults(do=do_backup)
+
+
+def add_restore(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     command = commands.add_parser("restore", help=RESTORE, description=RESTORE, parents=parents)
     command.add_argument("file", type=Path)
     command.add_argument("folder", type=Path, help="empty, or not there yet")

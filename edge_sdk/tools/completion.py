@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 SHELLS = ("bash", "zsh")
@@ -24,12 +24,12 @@ complete -o filenames -F _auscult auscult
 PRELUDE = {"bash": "", "zsh": "autoload -U +X bashcompinit && bashcompinit\n"}
 
 
-def add_completion(commands: Any, parents: Any, top: argparse.ArgumentParser) -> None:
-    """Adds the command. `top`: the parser of everything, which it describes."""
+def add_completion(commands: Any, parents: Any, make_parser: Callable[[], argparse.ArgumentParser]) -> None:
+    """Adds the command. `make_parser`: makes the parser of everything, which it describes."""
     words = "print a script that completes commands and options in a shell"
     command = commands.add_parser("completion", help=words, description=words, parents=parents)
     command.add_argument("shell", choices=SHELLS)
-    command.set_defaults(do=lambda options: print(make_script(top, options.shell), end=""))
+    command.set_defaults(do=lambda options: print(make_script(make_parser(), options.shell), end=""))
 
 
 def make_script(top: argparse.ArgumentParser, shell: str) -> str:

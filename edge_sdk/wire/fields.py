@@ -1,4 +1,4 @@
-"""Checks of single fields of a frame's header: what a peer has sent has the right type and range, or is a PeerError."""
+"""Checks of a frame's header and its fields: what a peer has sent has the right type and range, or is a PeerError."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import re
 from math import isfinite
 from typing import Any
 
+import msgpack  # type: ignore[import-untyped]
+
 from edge_sdk.contract.device_facts import LONGEST, DeviceFacts
 from edge_sdk.contract.limits import MOST_DEVICES, MOST_LABELLED
 from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
 
 Ack = tuple[str, int, int]
+ALIGN = 8  # bytes; so that arrays in a body can be used where they lie
+ITEMS = 1024  # of any list in a header
+SOUND = (str, str, int, int, int, list, int, bool)
+"""Types of the fields of a message: run, src, epoch, seq, lo, acks, number, asks."""
 LARGEST = 2**63 - 1  # what SQLite can hold
 LARGEST_BODY = 2**32  # bytes
 SMALLEST_CHUNK = 4096  # bytes; small enough for every broker that is worth the name
@@ -103,3 +109,30 @@ def check_reason(value: Any) -> Reason | None:
     if any(type(number) is not float or not isfinite(number) for number in value[1:]):
         raise PeerError(f"a reason has two finite numbers, got {value[1:]!r:.60}")
     return Reason(*value)
+
+
+def is_sound(fields: list[Any]) -> bool:
+    """The fields of a message are right, but perhaps for `acks`. All are looked at together, as most frames are of this
+    kind; where this says no, the checks of single fields say what is wrong."""
+    if tuple(map(type, fields)) != SOUND:
+        return False
+    counts = fields[2], fields[3], fields[4], fields[6]
+    return bool(min(counts) >= 0 and max(counts) <= LARGEST)
+
+
+def split_payload(payload: bytes) -> tuple[list[Any], memoryview]:
+    """Header and body."""
+    if len(payload) < 2:
+        raise PeerError(f"frame of {len(payload)} bytes, it has at least 2")
+    size = int.from_bytes(payload[:2], "little")
+    start = 2 + size + -(2 + size) % ALIGN
+    if len(payload) < start:
+        raise PeerError(f"frame says its header ends at byte {start}, it has {len(payload)}")
+    try:
+        # limits: msgpack makes room for what an array's length promises before it looks whether that is there
+        header = msgpack.unpackb(payload[2 : 2 + size], max_array_len=ITEMS, max_map_len=ITEMS, max_ext_len=0)
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as e:
+        raise PeerError(f"header is not msgpack: {e}") from None
+    if type(header) is not list:
+        raise PeerError(f"header is {type(header).__name__}, expected an array")
+    return header, memoryview(payload)[start:]

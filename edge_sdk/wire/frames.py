@@ -43,12 +43,8 @@ from edge_sdk.contract.device_facts import DeviceFacts
 from edge_sdk.contract.records import record
 from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
-from edge_sdk.wire.fields import LARGEST as LARGEST
-from edge_sdk.wire.fields import LARGEST_BODY as LARGEST_BODY
-from edge_sdk.wire.fields import MOST_CHUNKS as MOST_CHUNKS
-from edge_sdk.wire.fields import SMALLEST_CHUNK as SMALLEST_CHUNK
-from edge_sdk.wire.fields import Ack as Ack
 from edge_sdk.wire.fields import (
+    ALIGN,
     check_acks,
     check_chunk,
     check_count,
@@ -60,15 +56,19 @@ from edge_sdk.wire.fields import (
     check_reason,
     check_size,
     check_text,
+    is_sound,
+    split_payload,
 )
+from edge_sdk.wire.fields import LARGEST as LARGEST
+from edge_sdk.wire.fields import LARGEST_BODY as LARGEST_BODY
+from edge_sdk.wire.fields import MOST_CHUNKS as MOST_CHUNKS
+from edge_sdk.wire.fields import SMALLEST_CHUNK as SMALLEST_CHUNK
+from edge_sdk.wire.fields import Ack as Ack
 
-ALIGN = 8  # bytes; so that arrays in a body can be used where they lie
 Buffer = bytes | memoryview
 
 ACKS_PER_FRAME = 256
 """So many fit into any header: each has at most 64 characters of name and two numbers."""
-
-ITEMS = 1024  # of any list in a header
 
 
 @record
@@ -325,25 +325,10 @@ def unpack_frame(payload: bytes) -> Frame:
     if len(header) <= least:
         raise PeerError(f"frame {header[0]!r} has {len(header) - 1} fields, expected {least}")
     try:
+        if frame is Message and is_sound(header[1:9]):
+            run, src, epoch, seq, lo, acks, number, asks = header[1:9]
+            return Message(run, src, epoch, seq, lo, check_acks(acks), number, asks, body)
         fields = [check(value) for check, value in zip(checks, header[1:], strict=False)]
     except PeerError as e:
         raise PeerError(f"frame {header[0]!r}: {e}") from None
     return make(*fields, body=body)
-
-
-def split_payload(payload: bytes) -> tuple[list[Any], memoryview]:
-    """Header and body."""
-    if len(payload) < 2:
-        raise PeerError(f"frame of {len(payload)} bytes, it has at least 2")
-    size = int.from_bytes(payload[:2], "little")
-    start = 2 + size + -(2 + size) % ALIGN
-    if len(payload) < start:
-        raise PeerError(f"frame says its header ends at byte {start}, it has {len(payload)}")
-    try:
-        # limits: msgpack makes room for what an array's length promises before it looks whether that is there
-        header = msgpack.unpackb(payload[2 : 2 + size], max_array_len=ITEMS, max_map_len=ITEMS, max_ext_len=0)
-    except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as e:
-        raise PeerError(f"header is not msgpack: {e}") from None
-    if type(header) is not list:
-        raise PeerError(f"header is {type(header).__name__}, expected an array")
-    return header, memoryview(payload)[start:]

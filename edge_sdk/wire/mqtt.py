@@ -1,4 +1,4 @@
-"""MQTT connections, made with paho. No other module imports it.
+"""MQTT connections, made with paho, which no other module imports but `client.py`.
 
 What this module takes care of, because others have lost weeks by it:
 
@@ -6,13 +6,12 @@ What this module takes care of, because others have lost weeks by it:
     * paho ignores the broker's Receive Maximum: `room` counts the messages that are not acknowledged
     * Nagle's algorithm and delayed acknowledgements add up to 40 ms per message: TCP_NODELAY is set (the broker has a
       setting of its own for that)
-    * `loop_read` handles one packet: it is called until the socket has no more, so that one commit covers a burst
+    * one packet is read at a time, until the socket has no more, so that one commit covers a burst
     * paho makes four system calls for a packet: `Stream` makes one for many packets
 """
 
 from __future__ import annotations
 
-import socket
 import ssl
 import time
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.addresses import Broker
+from edge_sdk.wire.client import Client
 from edge_sdk.wire.known_broker import HEADROOM as HEADROOM
 from edge_sdk.wire.known_broker import LEAST_PACKET, PACKET, UNKNOWN, SendLimits
 from edge_sdk.wire.link_speed import LARGEST as LARGEST
@@ -47,31 +47,6 @@ class Will:
 
     topic: str
     payload: bytes
-
-
-class Client(paho.Client):
-    """paho's client, with a Stream as its socket.
-
-    paho has no public way to bring a socket of one's own, so these names are private: test each new version of paho.
-
-    Attributes:
-        stream: the socket of the present connection.
-    """
-
-    stream: Stream | None = None
-
-    def _create_socket_connection(self) -> Any:
-        sock = super()._create_socket_connection()
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock if self._ssl else self.wrap_socket(sock)
-
-    def _ssl_wrap_socket(self, tcp_sock: socket.socket) -> Any:
-        return self.wrap_socket(super()._ssl_wrap_socket(tcp_sock))
-
-    def wrap_socket(self, sock: socket.socket) -> Stream:
-        """Put a stream around a socket. paho's websocket loses its place when only a part is taken: greedy there."""
-        self.stream = Stream(sock, greedy=self._transport == "websockets")
-        return self.stream
 
 
 class Connection:
@@ -215,14 +190,18 @@ class Connection:
         self.chunk = min(fit_chunk(self.rate), self.most_body)
 
     def on_message(self, _: Any, __: Any, message: paho.MQTTMessage) -> None:
-        if message.retain:
+        self.take_message(message._topic, bytes(message.payload), message.retain)
+
+    def take_message(self, topic: bytes, payload: bytes, retained: bool) -> None:
+        """Take a message that has come."""
+        if retained:
             self.retained += 1  # nodes retain nothing: somebody has left this to be read at every start
             return
         try:
-            topic = message.topic
+            name = topic.decode()
         except UnicodeDecodeError:
-            topic = "?"  # no topic of ours, as the caller will find
-        self.received.append((topic, bytes(message.payload)))
+            name = "?"  # no topic of ours, as the caller will find
+        self.received.append((name, payload))
 
     def on_disconnect(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
         self.was_cut = self.was_cut or not self.lost
@@ -240,7 +219,7 @@ class Connection:
     def pending(self) -> bool:
         """Bytes may be there although the socket shows none: they are in the stream."""
         stream = self.stream
-        return stream is not None and (stream.held > 0 or not stream.dry)
+        return stream is not None and (not stream.dry or (stream.held > 0 and not stream.short))
 
     @property
     def wants_write(self) -> bool:
@@ -280,7 +259,10 @@ class Connection:
         for _ in range(BURST):
             if not self.pending or self.client.socket() is None:
                 break
-            self.note(self.client.loop_read())
+            if (message := self.client.take_publish()) is not None:
+                self.take_message(*message)
+            elif self.pending:
+                self.note(self.client.loop_read())
         received, self.received = self.received, []
         return received
 
@@ -326,11 +308,12 @@ class Connection:
         """Publish, with QoS 1 where the broker is not known to take so much: only that tells whether it has."""
         size = self.measure_packet(topic, payload)
         self.quota.use(time.monotonic())
-        qos = 1 if size > self.taken else qos
-        info = self.client.publish(topic, payload, qos)
-        if qos:
-            self.vouched = time.monotonic()
-            self.flying[info.mid] = self.vouched, size
+        if not qos and size <= self.taken:
+            self.note(self.client.publish_light(topic, payload))
+            return
+        info = self.client.publish(topic, payload, 1)
+        self.vouched = time.monotonic()
+        self.flying[info.mid] = self.vouched, size
         self.note(info.rc)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import socket
 import ssl
 import time
 
-READ = 64 * 1024  # bytes asked of the system at once
+READ = 256 * 1024  # bytes asked of the system at once; memory is used of it as far as there was so much to be read
 SMALL = 1024  # bytes; less than that waits for more, to be sent together
 ENOUGH = 48  # bytes that are sent at once although they are few: a burst of acknowledgements
 
@@ -26,6 +26,8 @@ class Stream:
 
     Attributes:
         dry: the system has no more bytes to be read, as far as is known; set to False to look again.
+        short: what was read is the beginning of something whose rest has not come.
+        broken: why nothing can be read any more; None: it can.
         moved: when bytes last went in or out, by time.monotonic().
         bytes_in, bytes_out: bytes that have gone in and out; with TLS, before encryption.
     """
@@ -35,7 +37,8 @@ class Stream:
         self.buffer = bytearray(READ)
         self.view, self.start, self.end = memoryview(self.buffer), 0, 0
         self.out = bytearray()
-        self.dry, self.moved = False, time.monotonic()
+        self.dry, self.short, self.moved = False, False, time.monotonic()
+        self.broken: OSError | None = None
         self.bytes_in = self.bytes_out = 0
 
     @property
@@ -70,7 +73,10 @@ class Stream:
         Raises:
             BlockingIOError: nothing is there. OSError: the connection is broken.
         """
+        self.short = False
         if not self.held:
+            if self.broken is not None:
+                raise self.broken
             if self.dry and not self.blocking:
                 raise BlockingIOError
             if size >= READ:
@@ -81,6 +87,49 @@ class Stream:
         self.start = min(self.end, start + size)
         return bytes(self.view[start : self.start])
 
+    def peek(self, size: int) -> memoryview:
+        """At most so many of the next bytes, as far as they have been read. They may change after the next call."""
+        return self.view[self.start : min(self.start + size, self.end)]
+
+    def take(self, size: int) -> None:
+        """Pass over bytes that were looked at."""
+        self.start += size
+
+    def gather(self, size: int) -> bool:
+        """Let the next `size` bytes lie in the buffer, one behind the other; False: they have not all come."""
+        if self.end - self.start >= size:
+            self.short = False
+            return True
+        self.make_room(size)
+        while self.held < size and self.broken is None:
+            try:
+                if self.dry:
+                    raise BlockingIOError
+                got = self.sock.recv_into(self.view[self.end :])
+            except (BlockingIOError, ssl.SSLWantReadError):
+                self.dry = self.short = True
+                return False
+            except OSError as e:
+                self.broken = e
+            else:
+                self.end += self.note_read(got, len(self.view) - self.end)
+                self.broken = None if got else ConnectionAbortedError("closed by the other end")
+        self.short, self.dry = False, self.dry and self.broken is None  # a user that looks again is to hear of it
+        return self.held >= size
+
+    def make_room(self, size: int) -> None:
+        """Let the buffer have room for `size` bytes from `start` on."""
+        held = self.held
+        if len(self.buffer) != (wanted := max(size, READ)) and (wanted > len(self.buffer) or not held):
+            buffer = bytearray(wanted)
+            buffer[:held] = self.view[self.start : self.end]
+            self.buffer, self.view = buffer, memoryview(buffer)
+        elif held and self.start + size > len(self.buffer):
+            self.view[:held] = self.view[self.start : self.end]
+        elif held:
+            return
+        self.start, self.end = 0, held
+
     def read_ahead(self) -> int:
         """Read into the buffer; returns how many bytes came."""
         try:
@@ -88,7 +137,7 @@ class Stream:
         except (BlockingIOError, ssl.SSLWantReadError):
             self.dry = True
             raise
-        return self.note_read(got, READ)
+        return self.note_read(got, len(self.view))
 
     def read_past(self, size: int) -> bytes:
         """Read past the buffer: the user asks for more than it holds."""

@@ -15,6 +15,7 @@ and `b1` of the first one beside it. All lanes of a node share its connections, 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property, lru_cache
 
 from edge_sdk.contract.records import record
 from edge_sdk.errors import PeerError
@@ -24,7 +25,8 @@ ALL = "all"
 ANYBODY = "+"
 MESSAGES, BIRTHS, REPORTS, ROSTERS = "m", "b", "f", "r"
 
-
+KNOWN = 4096
+"""Topics that are kept as they were put together or taken apart: a node has the same few again and again."""
 MOST_LANES = 4
 """Lanes beside the main one, at most."""
 LANES = {f"{channel}{lane or ''}": (channel, lane) for channel in (MESSAGES, BIRTHS) for lane in range(MOST_LANES + 1)}
@@ -41,16 +43,18 @@ class ParsedTopic:
     channel: str
     lane: int = 0
 
-    @property
+    @cached_property
     def sender(self) -> str:
         return self.child if self.upward else self.parent
 
 
+@lru_cache(KNOWN)
 def upward(parent: str, child: str, channel: str, lane: int = 0) -> str:
     """Topic of what a child says to its parent."""
     return "/".join((*ROOT, parent, child, "up", f"{channel}{lane or ''}"))
 
 
+@lru_cache(KNOWN)
 def downward(parent: str, child: str, channel: str, lane: int = 0) -> str:
     """Topic of what a parent says to a child, or with ALL to all its children."""
     return "/".join((*ROOT, parent, child, "down", f"{channel}{lane or ''}"))
@@ -86,6 +90,7 @@ def find_child(topic: str, me: str) -> str:
     return parts[3] if own and not find_lane(topic) else ""
 
 
+@lru_cache(KNOWN)
 def parse_topic(topic: str) -> ParsedTopic:
     """Take a topic apart.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.cli import NO_READER, main, make_parser, split_arguments
+from edge_sdk.cli import NO_READER, WORDS, find_command, main, make_parser, split_arguments
 
 CLI = [sys.executable, "-m", "edge_sdk.cli"]
 
@@ -49,6 +50,49 @@ def test_the_level_may_stand_before_and_after_the_command(arguments: list[str], 
 )
 def test_some_commands_read_their_own_arguments(arguments: list[str], given: list[str]) -> None:
     assert split_arguments(arguments) == (given, arguments[len(given) :])
+
+
+def list_commands(only: str | None) -> dict[str, tuple[str, argparse.ArgumentParser]]:
+    """Name of each command -> what its help says, and its parser."""
+    top = make_parser(only)
+    commands = next(action for action in top._actions if isinstance(action, argparse._SubParsersAction))
+    return {action.dest: (str(action.help), commands.choices[action.dest]) for action in commands._choices_actions}
+
+
+def test_a_command_is_the_same_whether_the_others_are_loaded_or_not() -> None:
+    every = list_commands(None)
+    assert {name: words for name, (words, _) in every.items()} == WORDS
+    assert list(list_commands("")) == list(every)
+    for name, (words, parser) in every.items():
+        alone = list_commands(name)[name]
+        assert alone[0] == words
+        assert alone[1].format_help() == parser.format_help()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        ([], ""),
+        (["--help"], ""),
+        (["--log", "debug", "--version"], ""),
+        (["replay", "--help"], "replay"),
+        (["--log", "debug", "doctor"], "doctor"),
+        (["--log=debug", "doctor", "replay"], "doctor"),
+        (["replya"], None),
+        (["--bogus", "replay"], None),
+    ],
+)
+def test_the_command_that_is_given_is_found(arguments: list[str], command: str | None) -> None:
+    assert find_command(arguments) == command
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["replay", "--help"]])
+def test_what_is_not_asked_for_is_not_loaded(arguments: list[str]) -> None:
+    run = f"import sys; from edge_sdk.cli import main\ntry: main({arguments})\n"
+    code = f"{run}finally: print(*sys.modules, file=sys.stderr)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split()
+    assert {"edge_sdk.tools.board", "edge_sdk.simulation.runs.commands", "onnxruntime"}.isdisjoint(loaded)
+    assert arguments[0] == "replay" or "numpy" not in loaded
 
 
 @pytest.mark.parametrize("command", [["bundle", "compile"], ["pretrain"]])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from logging import Logger
+from math import inf
 from typing import Any
 
 from edge_sdk.contract import round as rounds
@@ -12,6 +14,7 @@ from edge_sdk.delivery.session import Session
 from edge_sdk.live.presence.presence import Presence
 
 FIRST, AGAIN = 30.0, 600.0  # seconds of waiting until it is said, and until it is said once more
+LOOKS_APART = 0.25  # seconds between two looks for whom we wait
 SHOWN = 5.0  # seconds of waiting from which a child is named among the gauges
 
 
@@ -23,7 +26,8 @@ class WaitingLog:
         since: when the present waiting began, by time.monotonic().
         children: who keeps us waiting -> since when.
         due: when it is to be said, by time.monotonic().
-        about: child -> how it stands with it.
+        presence: how the children stood at the latest look.
+        look_at: when to look again for whom we wait, by time.monotonic(), where the same is waited for.
         trouble: what is wrong between this node and a broker; "": nothing.
         idle, idle_since: what this node waits for without being kept by anybody below, and since when; "": it works.
     """
@@ -32,23 +36,26 @@ class WaitingLog:
         self.name, self.parent, self.log = name, parent, log
         self.what = ""
         self.children: dict[str, float] = {}
-        self.about: dict[str, str] = {}
+        self.presence: Presence | None = None
+        self.look_at = 0.0
         self.idle = self.trouble = ""
         self.since = self.due = self.idle_since = 0.0
 
     def look(self, session: Session | None, presence: Presence, now: float, trouble: str = "") -> None:
         """Begin a new waiting where something else is waited for; say a long one."""
-        self.trouble = trouble
+        self.trouble, self.presence = trouble, presence
         what, missing = ("", ()) if session is None else waited_for(session, presence)
         if what != self.what:
             self.what, self.children, self.since, self.due = what, {}, now, now + FIRST
-        self.children = {name: self.children.get(name, now) for name in missing}
-        self.about = {name: describe(name, presence) for name in missing}
+        elif now < min(self.look_at, self.due if what else inf):
+            return
+        self.look_at = now + LOOKS_APART
+        self.children = {name: self.children.get(name, now) for name in sorted(missing)}
         idle = "" if what else self.find_idle(session, presence)
         if idle != self.idle:
             self.idle, self.idle_since = idle, now
         if self.what and now >= self.due:
-            who = list_some([self.about[name] for name in missing]) or "nobody is left to answer"
+            who = list_some([describe(name, presence) for name in self.children]) or "nobody is left to answer"
             self.log.warning("%s: %s since %.0f s: %s", self.name, what, now - self.since, who)
             self.due = now + AGAIN
 
@@ -65,7 +72,8 @@ class WaitingLog:
     def status(self, now: float) -> dict[str, Any]:
         """What is waited for in words, since when (by time.time()), and for whom; for people. From any thread."""
         what, since = (self.what, self.since) if self.what else (self.idle, self.idle_since)
-        children = {name: self.about.get(name, name) for name in list(self.children)}
+        presence = self.presence
+        children = {name: name if presence is None else describe(name, presence) for name in list(self.children)}
         what = "; ".join(filter(None, (what, self.trouble)))
         return {"for": what, "since": time.time() - (now - since), "children": children, "noted": time.time()}
 
@@ -77,20 +85,20 @@ class WaitingLog:
         return {"waiting_seconds": now - self.since if self.what else 0.0} | found
 
 
-def waited_for(session: Session, presence: Presence) -> tuple[str, tuple[str, ...]]:
-    """What is waited for, and the children that keep us waiting."""
+def waited_for(session: Session, presence: Presence) -> tuple[str, Collection[str]]:
+    """What is waited for, and the children that keep us waiting, in no order."""
     below = session.node.record.below
     number = rounds.count_questions(below)
     if not session.settled:
         missing = presence.expected - set(presence.here)
         needed = min(session.habits.wait_for, len(presence.expected))
-        return f"waiting for children to come ({len(presence.here)} of {needed} are here)", tuple(sorted(missing))
+        return f"waiting for children to come ({len(presence.here)} of {needed} are here)", missing
     if session.calls.holds(session.node.record) and not (below.open and below.owed):
-        return "waiting for a device that is willing to train", tuple(sorted(session.members.unwilling))
+        return "waiting for a device that is willing to train", session.members.unwilling
     if session.calls.is_open_for_nothing(session.node.record):
         return "", ()  # the parent has closed its round without this node
     if below.open and below.owed:
-        return f"waiting for answers to question {number}", tuple(sorted(below.owed))
+        return f"waiting for answers to question {number}", below.owed
     if below.open and len(below.heard) < (needed := rounds.quorum(below)):
         return f"question {number} has {len(below.heard)} of {needed} answers that it needs", ()
     return "", ()

@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 LIMIT = 256 * 2**20
 HEADER_LIMIT = 4 * 2**20  # bytes: tens of thousands of names and numbers; what is larger belongs into an array
+SMALL = 2**10  # bytes of a header that is not looked through beforehand
 CONTAINERS = 2**17  # tuples, maps and arrays in a header: an empty one is one byte there, and a hundred in Python
 
 _LENGTH = struct.Struct("<I")
@@ -152,6 +153,8 @@ def open_message(data: memoryview, limit: int, finite: bool) -> tuple[Any, BodyR
 def unpack(header: memoryview) -> Any:
     """Unpack a header, once it is known that all that its lengths promise is there."""
     size = max(1, len(header))
+    if size <= SMALL:
+        return unpack_small(header)
     scout = msgpack.Unpacker(read_size=size, max_buffer_size=size)
     count = ContainerCount()
     try:
@@ -167,6 +170,30 @@ def unpack(header: memoryview) -> Any:
         )
     except (ValueError, msgpack.UnpackException) as error:
         raise Fault(f"the header is no msgpack: {str(error) or type(error).__name__}") from error
+
+
+def unpack_small(header: memoryview) -> Any:
+    """Unpack a header so small that it is unpacked at once: the room that its lengths make msgpack ask for in vain is
+    at most SMALL items for each of SMALL / 5 lists, and it cannot have too many containers."""
+    try:
+        return msgpack.unpackb(
+            header,
+            use_list=False,
+            strict_map_key=True,
+            object_pairs_hook=make_map,
+            max_array_len=SMALL,
+            max_map_len=SMALL,
+        )
+    except (ValueError, msgpack.UnpackException) as error:
+        raise Fault(f"the header is no msgpack: {str(error) or type(error).__name__}") from error
+
+
+def make_map(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """The map of these pairs, each of another key."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a map has the same key twice")
+    return made
 
 
 class ContainerCount:
@@ -187,7 +214,4 @@ class ContainerCount:
 
     def pairs(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
         self.items(())
-        made = dict(pairs)
-        if len(made) != len(pairs):
-            raise ValueError("a map has the same key twice")
-        return made
+        return make_map(pairs)

@@ -1,0 +1,103 @@
+"""Ratios of the figures of two trees, their intervals, and the table of benchmarks/trend.py in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from pathlib import Path
+from statistics import fmean, median, stdev
+
+BEGIN, END = "<!-- the table of benchmarks/trend.py -->", "<!-- end of the table -->"
+MOST = 1.10
+"""Ratio that the whole interval must not be above."""
+T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+"""Quantile 0.975 of Student's t distribution with 1, 2, ... degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Today's figure by an earlier tree's: the geometric mean over blocks, and its interval of 95 %."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def is_dearer(self) -> bool:
+        return self.low > MOST
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return f"{self.mean:.2f}"
+        return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def find_ratio(today: Sequence[float], earlier: Sequence[float]) -> Ratio:
+    """The ratio of figures that were measured in the same blocks.
+
+    Raises:
+        ValueError: there are fewer than two blocks, or not as many of each, or a figure is not above 0.
+    """
+    if len(today) < 2 or min(*today, *earlier) <= 0:
+        raise ValueError(f"ratios of two blocks or more, all above 0: {today} and {earlier}")
+    logs = [log(a / b) for a, b in zip(today, earlier, strict=True)]
+    quantile = T[min(len(logs) - 1, len(T)) - 1]
+    half = quantile * stdev(logs) / sqrt(len(logs))
+    return Ratio(exp(fmean(logs)), exp(fmean(logs) - half), exp(fmean(logs) + half))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: its name, today's median, and the ratio to each earlier tree; None: it cannot be run there."""
+
+    name: str
+    today: float
+    ratios: tuple[Ratio | None, ...]
+
+
+def compare(name: str, by_tree: Mapping[str, Sequence[float | None]], today: str, earlier: Sequence[str]) -> Row:
+    """The row of a figure from what was measured in each tree."""
+    mine = [value for value in by_tree[today] if value is not None]
+    others = [[value for value in by_tree[tree] if value is not None] for tree in earlier]
+    return Row(name, median(mine), tuple(find_ratio(mine, values) if values else None for values in others))
+
+
+def write_table(rows: Sequence[Row], earlier: Sequence[str], units: Mapping[str, str]) -> str:
+    """The table of all rows, in Markdown. `units`: name of a figure -> its unit."""
+    heads = ["what it costs", "today", *(f"by {tree}" for tree in earlier)]
+    lines = [heads, ["---"] * len(heads)]
+    for row in rows:
+        ratios = ("-" if ratio is None else f"**{ratio}**" if ratio.is_dearer else str(ratio) for ratio in row.ratios)
+        lines.append([row.name, f"{row.today:.3g} {units[row.name]}", *ratios])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def say_failures(rows: Sequence[Row], earlier: Sequence[str]) -> list[str]:
+    """A line for each figure that has become dearer."""
+    return [
+        f"{row.name}: {ratio} times that of {tree}; more than {MOST:.2f} is a failure"
+        for row in rows
+        for tree, ratio in zip(earlier, row.ratios, strict=True)
+        if ratio is not None and ratio.is_dearer
+    ]
+
+
+def read_between(page: Path) -> str:
+    """What stands between the marks in a page.
+
+    Raises:
+        ValueError: the page has not both marks, once each and in order.
+    """
+    text = page.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ValueError(f"{page} has not the two lines {BEGIN!r} and {END!r}, once each")
+    return text.partition(BEGIN)[2].partition(END)[0].strip()
+
+
+def put_between(page: Path, content: str) -> None:
+    """Put a text between the marks in a page, in place of what is there."""
+    read_between(page)
+    text = page.read_text()
+    head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
+    page.write_text(f"{head}{BEGIN}\n\n{content}\n\n{END}{tail}")
