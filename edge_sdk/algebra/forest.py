@@ -15,6 +15,7 @@ for classification: K = sqrt(number of features), n_min = 2, no bootstrap.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, sqrt
 
 import numpy as np
@@ -23,11 +24,13 @@ import numpy.typing as npt
 from edge_sdk.errors import UsageError
 
 Floats = npt.NDArray[np.floating]
-Integers = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.integer]
 
 DEEPEST = 60
 """Levels after which a node is a leaf whatever it holds."""
 
+ROWS = 2**14
+"""Samples in nodes that are split at once: what that takes is some MB, with whole nodes of up to so many more."""
 PIECE = 512
 """Samples that are voted on at once: what that takes is some MB."""
 MOST_NODES = 2**23
@@ -70,47 +73,47 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
     """
     if not len(x) or trees < 1:
         raise UsageError(f"a forest of {trees} trees on {len(x)} samples: at least one of each")
-    x, y = np.ascontiguousarray(x, np.float32), np.asarray(y, np.int64)
-    rows = np.tile(np.arange(len(x)), trees)
-    node = np.repeat(np.arange(trees), len(x))  # of each row the node that it is in, counted within the level
+    x, y = np.ascontiguousarray(x, np.float32), np.asarray(y, np.int32)
+    rows = np.tile(np.arange(len(x), dtype=np.int32), trees)
+    node = np.repeat(np.arange(trees, dtype=np.int32), len(x))  # that each row is in, counted within the level
     levels: list[tuple[Integers, Floats, Integers, Integers]] = []
     first, width = 0, trees
     for depth in range(DEEPEST):
-        counts = np.bincount(node * classes + y[rows], minlength=width * classes).reshape(width, classes)
-        feature, threshold, splits = best_splits(x, y, rows, node, counts, random)
+        feature, threshold, splits, label = split_level(Level(x, y, rows, node, width, classes), random)
         splits &= depth < DEEPEST - 1
-        order = np.cumsum(splits) - 1
-        below = np.where(splits, first + width + 2 * order, first + np.arange(width))
-        levels.append((np.where(splits, feature, 0), threshold, below, counts.argmax(1)))
+        order = np.cumsum(splits, dtype=np.int32) - np.int32(1)
+        own = np.arange(first, first + width, dtype=np.int32)
+        below = np.where(splits, np.int32(first + width) + np.int32(2) * order, own)
+        levels.append((np.where(splits, feature, np.int32(0)), threshold, below, label))
         first, width = first + width, 2 * int(splits.sum())
         if not width:
             break
         inner = splits[node]
         rows, node = rows[inner], node[inner]
-        node = 2 * order[node] + (x[rows, feature[node]] > threshold[node])
-    found = [np.concatenate(part) for part in zip(*levels, strict=True)]
-    ids, labels = found[0].astype(np.int32), found[3].astype(np.int32)
-    return Forest(ids, found[1].astype(np.float32), found[2].astype(np.int32), labels, trees, classes)
+        node = np.int32(2) * order[node] + (x[rows, feature[node]] > threshold[node])
+    found = [np.concatenate([level[k] for level in levels]) for k in range(4)]
+    return Forest(found[0], found[1], found[2], found[3], trees, classes)
 
 
-def best_splits(
-    x: Floats, y: Integers, rows: Integers, node: Integers, counts: Integers, random: np.random.Generator
-) -> tuple[Integers, Floats, npt.NDArray[np.bool_]]:
+def split_level(level: Level, random: np.random.Generator) -> tuple[Integers, Floats, npt.NDArray[np.bool_], Integers]:
+    """Features and thresholds of a level's splits, which nodes split, and the class of most samples of each."""
+    feature, threshold, splits = best_splits(level, random)
+    return feature, threshold, splits, level.counts.argmax(1).astype(np.int32)
+
+
+def best_splits(level: Level, random: np.random.Generator) -> tuple[Integers, Floats, npt.NDArray[np.bool_]]:
     """Features and thresholds of the best of its random splits for each node of a level, and which nodes split.
 
     A node that none of the drawn features tells apart is asked for all of them, one after the other: it becomes a leaf
     only if all its samples are of one class, or the same.
-
-    Args:
-        rows, node: samples in open nodes, and which of them they are in. counts: (nodes, classes), of their classes.
     """
-    level, features = Level(x, y, rows, node, counts), x.shape[1]
+    features, nodes = level.x.shape[1], len(level.counts)
     for _ in range(ceil(sqrt(features))):
-        level.try_splits(random.integers(0, features, len(counts)), random.random(len(counts)))
+        level.try_splits(random.integers(0, features, nodes), random.random(nodes))
     for feature in range(features):
         if not level.keep_undecided():
             break
-        level.try_splits(np.full(len(counts), feature), random.random(len(counts)))
+        level.try_splits(np.full(nodes, feature), random.random(nodes))
     return level.feature, level.threshold, np.isfinite(level.best)
 
 
@@ -118,24 +121,47 @@ class Level:
     """The nodes of one level, and the best split of each so far.
 
     Attributes:
+        counts: int32 (nodes, classes), of the classes of their samples.
         feature, threshold: of these splits. best: impurity behind them; inf: there is none.
         rows, node: samples in nodes of several classes, node by node, and which node each is in.
     """
 
-    def __init__(self, x: Floats, y: Integers, rows: Integers, node: Integers, counts: Integers) -> None:
-        width = len(counts)
-        self.x, self.y, self.counts, self.sizes = x, y, counts, counts.sum(1)
-        self.feature, self.threshold = np.zeros(width, np.int64), np.zeros(width, np.float32)
+    def __init__(self, x: Floats, y: Integers, rows: Integers, node: Integers, width: int, classes: int) -> None:
+        self.x, self.y = x, y
+        self.feature, self.threshold = np.zeros(width, np.int32), np.zeros(width, np.float32)
         self.best = np.full(width, np.inf)
-        order = np.argsort(node, kind="stable")
+        self.counts = np.zeros((width, classes), np.int32)
+        order = np.argsort(node, kind="stable").astype(np.int32)
         self.rows, self.node = rows[order], node[order]
-        self.keep((counts > 0).sum(1) > 1)
+        self.find_pieces()
+        for piece in self.pieces:
+            self.counts[self.nodes_of(piece)] = self.count(self.rows[piece], self.node[piece])
+        self.keep((self.counts > 0).sum(1) > 1)
+
+    def find_pieces(self) -> None:
+        """Cuts the rows into pieces of whole nodes: what a piece takes on the way stays small, however many trees."""
+        self.starts = np.flatnonzero(np.r_[True, self.node[1:] != self.node[:-1]]) if len(self.node) else self.node[:0]
+        ends = np.append(self.starts[1:], len(self.node))
+        cuts = np.flatnonzero(np.diff(ends // ROWS)) + 1  # of the nodes: where a further ROWS rows are full
+        bounds = [0, *ends[cuts - 1].tolist(), len(self.node)]
+        self.pieces = [slice(a, b) for a, b in pairwise(bounds) if a < b]
+
+    def nodes_of(self, piece: slice) -> slice:
+        """The nodes of the level from the first to the last that a piece holds."""
+        return slice(int(self.node[piece.start]), int(self.node[piece.stop - 1]) + 1)
+
+    def count(self, rows: Integers, node: Integers) -> Integers:
+        """Samples of each class, (nodes of the piece, classes)."""
+        first, classes = int(node[0]), self.counts.shape[1]
+        wide = int(node[-1]) - first + 1
+        codes = (node - first) * classes + self.y[rows]
+        return np.bincount(codes, minlength=wide * classes).reshape(wide, classes)
 
     def keep(self, nodes: npt.NDArray[np.bool_]) -> None:
         """From here on only these nodes are looked at."""
         inside = nodes[self.node]
         self.rows, self.node = self.rows[inside], self.node[inside]
-        self.starts = np.flatnonzero(np.r_[True, self.node[1:] != self.node[:-1]]) if len(self.node) else self.node[:0]
+        self.find_pieces()
 
     def keep_undecided(self) -> bool:
         """Only nodes without a split are looked at from here on. False: there is none."""
@@ -144,21 +170,29 @@ class Level:
 
     def try_splits(self, drawn: Integers, shares: Floats) -> None:
         """One split of each node: of a feature (nodes,), at a share (nodes,) of the way between its extremes there."""
-        if not len(self.rows):
-            return
-        (width, classes), at = self.counts.shape, self.node[self.starts]
-        values = self.x[self.rows, drawn[self.node]]
-        low, high = (np.asarray(f.reduceat(values, self.starts)) for f in (np.minimum, np.maximum))
-        cut = np.zeros(width, np.float32)
-        cut[at] = low + shares[at].astype(np.float32) * (high - low)
-        up = values > cut[self.node]
-        codes = self.node[up] * classes + self.y[self.rows[up]]
-        above = np.bincount(codes, minlength=width * classes).reshape(width, classes)
-        impurity, better = mixed_impurity(above, self.counts - above, self.sizes), np.zeros(width, np.bool_)
-        better[at] = (cut[at] < high) & (impurity[at] < self.best[at])
-        self.best = np.where(better, impurity, self.best)
-        self.feature = np.where(better, drawn, self.feature)
-        self.threshold = np.where(better, cut, self.threshold)
+        for piece in self.pieces:
+            rows, node = self.rows[piece], self.node[piece]
+            starts = self.starts[np.searchsorted(self.starts, piece.start) : np.searchsorted(self.starts, piece.stop)]
+            self.try_piece(rows, node, starts - piece.start, self.nodes_of(piece), drawn, shares)
+
+    def try_piece(
+        self, rows: Integers, node: Integers, starts: Integers, of: slice, drawn: Integers, shares: Floats
+    ) -> None:
+        """The same for the nodes of one piece. `starts`: where in its rows each of them begins."""
+        at, first, counts = node[starts], of.start, self.counts[of]
+        values = self.x[rows, drawn[node]]
+        low, high = (np.asarray(f.reduceat(values, starts)) for f in (np.minimum, np.maximum))
+        cut = np.zeros(len(counts), np.float32)
+        cut[at - first] = low + shares[at].astype(np.float32) * (high - low)
+        up = values > cut[node - first]
+        codes = (node[up] - first) * counts.shape[1] + self.y[rows[up]]
+        above = np.bincount(codes, minlength=counts.size).reshape(counts.shape)
+        impurity = mixed_impurity(above, counts - above, counts.sum(1))
+        better = np.zeros(len(counts), np.bool_)
+        better[at - first] = (cut[at - first] < high) & (impurity[at - first] < self.best[at])
+        self.best[of] = np.where(better, impurity, self.best[of])
+        self.feature[of] = np.where(better, drawn[of], self.feature[of])
+        self.threshold[of] = np.where(better, cut, self.threshold[of])
 
 
 def mixed_impurity(above: Integers, under: Integers, sizes: Integers) -> Floats:
