@@ -41,7 +41,7 @@ def test_every_operator_with_a_rule_is_named():
 
 def test_every_refusal_is_named():
     kinds = {c.__name__ for c in CompileError.__subclasses__()}
-    assert [k for k in kinds if k not in README] == []
+    assert [k for k in kinds if k not in PAGE] == []
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
