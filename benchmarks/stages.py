@@ -45,7 +45,7 @@ STEPS = {
         "live.presence.publisher:pack_frame",
     ],
     "read and write messages and records": ["wire.codec.codec:Codec.decode", "wire.codec.codec:Codec.encode"],
-    "rounds and debts": ["contract.node:arrive", "contract.node:tick"],
+    "rounds and who owes an answer": ["contract.node:arrive", "contract.node:tick"],
     "calls, and what comes of them": [
         "delivery.session:perform",
         "delivery.session:Session.next_task",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.health import glossary
+
 ROOT = Path(__file__).parent.parent
 OURS = ("edge_sdk", "aggregator", "models", "hardware")
 OF_EACH_METHOD = {"Settings", "Env", "DeviceState", "HospitalState", "AggregatorState"}
@@ -45,3 +47,21 @@ def test_docstrings_begin_with_their_subject(package: str) -> None:
 def test_files_are_short() -> None:
     lengths = {file: len(file.read_text().splitlines()) for file in sources(*OURS, "tests", "benchmarks")}
     assert not {str(file.relative_to(ROOT)): n for file, n in lengths.items() if n > LINES}
+
+
+PAGES = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "models/README.md", "docs/*.md", "docs/decisions/*.md")
+OF_THE_HOUSE = re.compile(r"\b(told|debts|last words|the office|riders?|sceptics?)\b", re.IGNORECASE)
+"""Words that pages had in place of those of the field: reported or sent, open questions, the final message ..."""
+GLOSSARY = 30
+
+
+def test_pages_have_the_words_of_the_field() -> None:
+    found = []
+    for page in sorted(page for pattern in PAGES for page in ROOT.glob(pattern)):
+        prose = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        found += [f"{page.relative_to(ROOT)}: {each.group()}" for each in OF_THE_HOUSE.finditer(prose)]
+    assert not found, "\n".join(found)
+
+
+def test_the_glossary_is_short() -> None:
+    assert 0 < glossary() <= GLOSSARY

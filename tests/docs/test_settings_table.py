@@ -1,12 +1,14 @@
-"""The table of docs/tuning.md: each setting that the paper, or what is recommended, has other than the default."""
+"""The generated page of settings has each value of a paper, and each recommended one, beside the default."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from docs.site.settings import method_table
 from edge_sdk.contract.search import flattened
 from edge_sdk.methods import METHODS
-from tests.docs.test_names import table_rows
 
 
 def default_of(method: str, key: str) -> Any:
@@ -16,14 +18,15 @@ def default_of(method: str, key: str) -> Any:
     return at
 
 
-def test_the_table_has_what_is_not_the_default_and_nothing_else() -> None:
-    expected = []
-    for name, method in METHODS.items():
-        paper, recommended = flattened(method.paper), flattened(method.recommended)
-        for key in {**paper, **recommended}:
-            default = default_of(name, key)
-            values = default, paper.get(key, default), recommended.get(key, default)
-            expected.append([f"`{name}`", f"`{key}`", *map(str, values)])
-    rows = [[cell.strip(" |") for cell in row] for row in table_rows("docs/tuning.md") if len(row) == 5]
-    shown = [row for row in rows if row[0].strip("`") in METHODS]  # the page has another table of five columns
-    assert sorted(shown) == sorted(expected)
+@pytest.mark.parametrize("name", METHODS)
+def test_values_other_than_the_default_are_in_the_table(name: str) -> None:
+    method = METHODS[name]
+    paper, recommended = flattened(method.paper), flattened(method.recommended)
+    lines = "\n".join(method_table(method)).splitlines()
+    rows = [[cell.strip(" `") for cell in line.strip("|").split(" | ")][:4] for line in lines if line.startswith("| `")]
+    shown = {key: tuple(values) for key, *values in rows if any(values[1:])}
+    expected = {
+        key: (str(default_of(name, key)), str(paper.get(key, "")), str(recommended.get(key, "")))
+        for key in {**paper, **recommended}
+    }
+    assert shown == expected

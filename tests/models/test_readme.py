@@ -1,4 +1,4 @@
-"""The examples of models/README.md, run as they stand."""
+"""The examples of the pages on networks, run as they stand."""
 
 import re
 from pathlib import Path
@@ -10,14 +10,16 @@ from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.rules import RULES
 from edge_sdk.tools.bundle_commands import verify
 
-README = (Path(__file__).parents[2] / "models" / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "models" / "README.md").read_text()
+PAGE = (ROOT / "docs" / "bring-your-model.md").read_text()
+BLOCKS = [block for text in (PAGE, README) for block in re.findall(r"```python\n(.*?)```", text, re.S)]
 
 
 def test_bring_your_own_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text(BLOCKS[0])
-    command = re.search(r"auscult bundle (compile net.py.*)", README)[1].split()
+    command = re.search(r"auscult bundle (compile net.py.*)", PAGE)[1].split()
     assert main(command) == 0
     assert "golden vectors pass" in verify(Path("net.bundle"))
     here = {}
@@ -39,7 +41,7 @@ def test_every_operator_with_a_rule_is_named():
 
 def test_every_refusal_is_named():
     kinds = {c.__name__ for c in CompileError.__subclasses__()}
-    assert [k for k in kinds if k not in README] == []
+    assert [k for k in kinds if k not in PAGE] == []
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
