@@ -17,7 +17,7 @@ class Outcome:
     choice: of the fleet, as it is told. labels: what it chose for labels that devices give, a sentence each.
     density: mean share of entries of the personal component that are not zero.
     bytes: of all messages, encoded. alone: which kind of model is best alone, and pooled, as alone.py tells it.
-    network: that was chosen; "": there was no choice.
+    network: that was chosen; "": there was no choice. models: device -> its models, while the run is judged.
     """
 
     accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -30,6 +30,7 @@ class Outcome:
     seconds: float = 0.0
     alone: dict[str, Any] = field(default_factory=dict)
     network: str = ""
+    models: dict[str, Any] = field(default_factory=dict)
 
 
 def interval(differences: Any, draws: int = 10_000) -> tuple[float, float, float]:
@@ -51,6 +52,8 @@ def by_device(outcomes: Sequence[Outcome], model: str, new: bool) -> dict[str, f
 
 
 MODELS = ("global", "masked", "single", "alone", "personal", "alone smoothed", "personal smoothed")
+SCEPTICS = ("alone, trees that label", "alone, network and trees")
+"""Rows of self_labelled.py and both_alone.py."""
 NEIGHBOURS = ("alone, linear", "alone, trees", "best alone", "all data in one place")
 TITLES = {
     "alone": "alone, network",
@@ -94,13 +97,13 @@ def neighbours(outcomes: Sequence[Outcome], new: bool) -> list[str]:
     best = by_device(outcomes, "best alone", new)
     if not best:
         return []
-    labels = all("alone, trees that label" in found for o in outcomes for found in o.accuracy.values())
-    models = [*NEIGHBOURS, *(["alone, trees that label"] if labels else [])]
+    there = [k for k in SCEPTICS if all(k in found for o in outcomes for found in o.accuracy.values())]
+    models = [*NEIGHBOURS, *there]
     rows = {model: by_device(outcomes, model, new) for model in models}
     lines = [f"{TITLES.get(model, model):33s} {np.mean(list(values.values())):5.1f}" for model, values in rows.items()]
     kinds = ", ".join(str(o.alone["alone"]) for o in outcomes if o.alone)
     lines.append(f"personal to best alone {against(outcomes, 'best alone', new)}   ({kinds})")
-    more = [f"personal to trees that label {against(outcomes, 'alone, trees that label', new)}"] if labels else []
+    more = [f"personal to {k.removeprefix('alone, ')} {against(outcomes, k, new)}" for k in there]
     return [*lines, *more]
 
 

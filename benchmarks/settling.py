@@ -40,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from benchmarks.alone import reach_alone, right_of
+from benchmarks.both_alone import Own, mixed_alone
 from benchmarks.holders import Holder, Part, one_recording, patient, watch, wrist
 from benchmarks.outcomes import Outcome, show
 from benchmarks.self_labelled import by_itself
@@ -146,8 +147,10 @@ def run(job: Job) -> Outcome:
     rows, out.alone = reach_alone(job.fleet, job.newcomers, job.run, job.model, out.accuracy, right)
     for name, found in rows.items():
         out.accuracy[name] |= found
-    for name, found in self_labelled(job, envs).items():
-        out.accuracy[name] |= found
+    for more in (self_labelled(job, envs), mixed(job, envs, out.models)):
+        for name, found in more.items():
+            out.accuracy[name] |= found
+    out.models = {}
     out.seconds = time.monotonic() - began
     return out
 
@@ -189,9 +192,11 @@ def play(job: Job) -> tuple[Outcome, Mapping[str, NodeEnv]]:
         out.accuracy[holder.name] = judged(job.model, told[holder.name], holder.test)
         out.validation[holder.name] = judged(job.model, told[holder.name], holder.validation)
         out.windows[holder.name] = len(holder.validation.y)
+        out.models[holder.name] = told[holder.name].models
     for holder in job.newcomers:
         models = newcomer(job, method, holder, shown)
         out.accuracy[holder.name + "*"] = judged(job.model, models, holder.test)
+        out.models[holder.name + "*"] = models.models
     out.density = float(np.mean([np.mean(m.models["personal"] != m.models["global"]) for m in told.values()]))
     out.bytes = net.sizes
     return out, envs
@@ -205,6 +210,23 @@ def self_labelled(job: Job, envs: Mapping[str, NodeEnv]) -> dict[str, dict[str, 
     tests = {h.name: (h.test.x, h.test.y) for h in job.fleet}
     tests |= {f"{h.name}*": (h.test.x, h.test.y) for h in job.newcomers}
     return by_itself(settling, devices, [h.name for h in job.fleet], tests, len(job.run.classes))
+
+
+def mixed(job: Job, envs: Mapping[str, NodeEnv], models: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """The row of each device's own network and own forest mixed, without any federation."""
+    settling = from_mapping(Settling, job.run.settle, "run.settle")
+    every = [(h.name, h, envs[h.name]) for h in job.fleet] + [(f"{h.name}*", h, env_of(job, h)) for h in job.newcomers]
+    devices = {
+        name: Own(
+            replace(env, me=h.name), models[name]["local"], (h.validation.x, h.validation.y), (h.test.x, h.test.y)
+        )
+        for name, h, env in every
+    }
+    return mixed_alone(settling, job.model, devices, [h.name for h in job.fleet])
+
+
+def pair(part: Part) -> tuple[Any, Any]:
+    return part.x, part.y
 
 
 def newcomer(job: Job, method: Method, holder: Holder, shown: Any) -> Models:
