@@ -77,7 +77,7 @@ def describe(bundle: Bundle) -> str:
     if bundle.augment:
         lines.insert(3, f"augmentation {describe_amounts(bundle.augment)}")
     if not isinstance(bundle.task, OneClass):
-        lines.insert(3, f"task {bundle.task.kind}: {bundle.task.in_words()}")
+        lines.insert(3, f"predicts {bundle.task.in_words()}")
     if bundle.class_names:
         lines.insert(3, f"classes {', '.join(bundle.class_names)}")
     if bundle.signal is not None:
