@@ -233,6 +233,7 @@ def test_what_is_observed_gets_sets_as_labels_and_windows_are_predicted(tmp_path
     for hour in range(20):
         began = 1_700_000_000.0 + 3600 * hour
         device.observe(np.full((600, 1), hour % 4, np.float32), time=began)
+        device.flush()
         if hour % 5:  # of the others nobody has said anything
             assert device.label(found[hour % 4], began, began + 60) > 50
     with pytest.raises(UsageError, match="expected a set of af, pvc, noise"):
