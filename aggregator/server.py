@@ -191,6 +191,8 @@ class Aggregator:
         elif isinstance(message, Event):
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), **self.describe_shown()}
             more["phases"] = self.read_phases()
+            if isinstance(message, Report):
+                more |= self.bundle.task.fleet_scores(message.sums)
             self.metrics.add(number, {**message.to_metrics(), **more, "deadlines": self.read_deadlines()})
             self.log.info("%s: %s", self.name, message.to_sentence())
             self.latest |= describe_figures(message.to_metrics())

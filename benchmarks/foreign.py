@@ -193,7 +193,7 @@ def write_row(name: str, r: dict[str, Any]) -> str:
 
 
 def write_markdown(name: str, r: dict[str, Any]) -> str:
-    """One line of the table in models/README.md; "-" for what was not measured."""
+    """One line of the table of `--table`; "-" for what was not measured."""
     kinds: list[tuple[str, str]] = [
         ("parameters", ","), ("compile_s", ".0f"), ("kB", ".0f"), ("float64", ".0e"), ("rounding", ".1f"),
         ("one_draw", ".0f"), ("load_s", ".2f"), ("ms", ".1f"), ("torch_ms", ".1f"), ("ratio", ".2f"), ("MB", ".0f"),

@@ -24,7 +24,7 @@ from edge_sdk.models.gate.search import SEARCH
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.spec import DROPOUT, NORMS, Spec
 from edge_sdk.models.loading import build_module, name_error, read_arguments, read_augmentation
-from edge_sdk.models.task_options import USUAL, add_task_options, read_task_options, read_words
+from edge_sdk.models.task_options import add_task_options, read_task_options, read_words, usual_loss
 from edge_sdk.models.zoo import ZOO, Entry
 from edge_sdk.models.zoo.split import SPLIT_ZOO
 
@@ -261,7 +261,7 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
         entry, name = ZOO[args.module], args.module
         if isinstance(shape, dict):
             raise CompileError(f"--input {' '.join(args.input)}: {name} has one input, e.g. --input 3,64")
-        shape, classes = shape or entry.input, len(task.units) if task else args.classes or entry.classes
+        shape, classes = shape or entry.input, task.outputs if task else args.classes or entry.classes
         net = build_entry(entry, shape, classes, args.arg)
     else:
         net, classes = build_module(args.module, read_arguments(args.arg)), args.classes or 0
@@ -276,10 +276,10 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     if args.module in ZOO and task is None and (shape, classes) == (ZOO[args.module].input, ZOO[args.module].classes):
         names, signal = names or ZOO[args.module].class_names, signal or ZOO[args.module].signal
     return net.eval(), Spec(
-        name, shape, classes, args.loss or USUAL[args.task], below, norm, groups, features=args.features,
+        name, shape, classes, args.loss or usual_loss(args.task), below, norm, groups, features=args.features,
         blocked=args.blocked, max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names,
         signal=signal, lora=args.lora, target=args.target, also=args.also, smoothing=args.smooth,
-        augment=read_augmentation(args.augment), native=args.native, values=task,
+        augment=read_augmentation(args.augment), native=args.native, task=task,
     )  # fmt: skip
 
 
@@ -333,7 +333,7 @@ def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     inputs = {k: read_numbers(v) for k, v in read_pairs("--input", args.input).items()}
     parties = {k: tuple(v.split("+")) for k, v in read_pairs("--split", args.split).items()}
     name = args.module.split(":")[-1].lower()
-    return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss or USUAL[args.task])
+    return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss or usual_loss(args.task))
 
 
 def main(argv: list[str] | None = None, prog: str = "python -m edge_sdk.models") -> int:

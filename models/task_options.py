@@ -5,24 +5,23 @@ from __future__ import annotations
 import argparse
 
 from edge_sdk.errors import UsageError
-from edge_sdk.model.task import CLASS, VALUE, Values
+from edge_sdk.model.task import CLASS, LABELS, VALUE, OutputTask, SeveralLabels, Values
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.losses import LOSSES
-
-USUAL = {CLASS: "cross_entropy", VALUE: "mean_squared_error"}
-"""Task -> its loss, where none is stated."""
+from edge_sdk.models.ir.spec import OF_TASK
 
 
 def add_task_options(p: argparse.ArgumentParser) -> None:
     """Options that say what the outputs are, and by which loss they are trained."""
-    p.add_argument(
-        "--task", choices=[*USUAL], default=CLASS, help="what it predicts: one class (default), or values (numbers)"
-    )
-    p.add_argument("--loss", choices=sorted(LOSSES), help="(cross_entropy; of values mean_squared_error)")
+    words = "what it predicts: one class (default), values (numbers), or labels (a set of names, also none)"
+    p.add_argument("--task", choices=[CLASS, *OF_TASK], default=CLASS, help=words)
+    words = "(cross_entropy; of values mean_squared_error, of labels binary_cross_entropy)"
+    p.add_argument("--loss", choices=sorted(LOSSES), help=words)
     p.add_argument(
         "--unit", metavar="UNIT,...", help="of the values, one for each output, such as bpm; none where it has none"
     )
-    p.add_argument("--names", metavar="NAME,...", help="of the values (default: whoever has the data names them)")
+    words = "of the labels, one for each output; of the values (default: whoever has the data names them)"
+    p.add_argument("--names", metavar="NAME,...", help=words)
     p.add_argument(
         "--range",
         action="append",
@@ -32,26 +31,45 @@ def add_task_options(p: argparse.ArgumentParser) -> None:
     )
 
 
-def read_task_options(args: argparse.Namespace) -> Values | None:
-    """The values that the options name; None: the task is one class.
+def usual_loss(task: str) -> str:
+    """The loss of a task where none is stated."""
+    return OF_TASK[task][0] if task in OF_TASK else "cross_entropy"
+
+
+def read_task_options(args: argparse.Namespace) -> OutputTask | None:
+    """The values or labels that the options name; None: the task is one class.
 
     Raises:
-        CompileError: options of values without them, or values that do not go together.
+        CompileError: options of another task, or some that do not go together.
     """
     if args.task == CLASS:
         if args.unit is not None or args.names or args.range:
-            raise CompileError(f"--unit, --names and --range are of values: say --task {VALUE}")
+            raise CompileError(f"--unit, --names and --range are of values or labels: say --task {VALUE} or {LABELS}")
         return None
     if args.classes or args.class_names:
-        raise CompileError(f"--task {VALUE}: a model of values has no classes; leave --classes and --class-names out")
+        raise CompileError(f"--task {args.task}: it has no classes; leave --classes and --class-names out")
+    try:
+        return read_labels(args) if args.task == LABELS else read_values(args)
+    except UsageError as error:
+        raise CompileError(str(error)) from error
+
+
+def read_labels(args: argparse.Namespace) -> SeveralLabels:
+    """The labels that --names lists."""
+    if args.unit is not None or args.range:
+        raise CompileError(f"--unit and --range are of values: leave them out with --task {LABELS}")
+    if not (names := read_words(args.names)):
+        raise CompileError(f"--task {LABELS}: name the labels in the order of the outputs, e.g. --names af,pvc,noise")
+    return SeveralLabels(names)
+
+
+def read_values(args: argparse.Namespace) -> Values:
+    """The values that --unit, --names and --range describe."""
     ranges = [read_range(text) for text in args.range or []]
     low, high = tuple(a for a, _ in ranges), tuple(b for _, b in ranges)
     names, units = read_words(args.names), tuple((args.unit or "").split(","))
     count = max(len(names), len(units), len(ranges))
-    try:
-        return Values(units * count if len(units) == 1 else units, names, low, high)
-    except UsageError as error:
-        raise CompileError(str(error)) from error
+    return Values(units * count if len(units) == 1 else units, names, low, high)
 
 
 def read_range(text: str) -> tuple[float, float]:

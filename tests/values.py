@@ -24,7 +24,7 @@ def compile_linear(path: Path, task: Values = RATE, hidden: int = 0) -> Path:
     torch.manual_seed(0)
     head = nn.Linear(hidden or 3, len(task.units))
     net = nn.Sequential(nn.Linear(3, hidden), nn.Tanh(), head) if hidden else head
-    compile_module(net.eval(), Spec("linear", (3,), loss="mean_squared_error", values=task)).save(path)
+    compile_module(net.eval(), Spec("linear", (3,), loss="mean_squared_error", task=task)).save(path)
     return path
 
 

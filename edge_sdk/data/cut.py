@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edge_sdk.data.live.resample import is_same_rate
 from edge_sdk.data.traces import Trace, Windows, cut_windows, read_trace, resample_trace
+from edge_sdk.data.traces.labels import JOIN, check_separator
 from edge_sdk.errors import UsageError
 
 
@@ -30,6 +31,7 @@ class Cut:
         classes: names of classes, whose spelling labels take that differ in upper and lower case only.
         label_missing: further words in the label column that stand for no label.
         strict: refuse what would be put right when the trace is read.
+        separator: what stands between the labels of a set in the label column, "+" where none is stated.
         target: columns of numbers that are to be predicted, in place of labels: their means over each window. They are
             among `channels`, where these are named, and no input.
     """
@@ -48,9 +50,11 @@ class Cut:
     classes: tuple[str, ...] = ()
     label_missing: tuple[str, ...] = ()
     strict: bool = False
+    separator: str = JOIN
     target: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_separator(self.separator)
         if self.window < 1 or self.stride < 1:
             raise UsageError(f"window = {self.window}, stride = {self.stride}: at least 1 sample each")
         if not 0 < self.held_out < 1:
@@ -82,6 +86,7 @@ def cut_trace(data: Cut) -> tuple[Trace, Windows]:
         missing=data.label_missing,
         classes=data.classes,
         labels=not data.target,
+        separator=data.separator,
     )
     if data.rate_hz and data.strict and not is_same_rate(trace.rate_hz, data.rate_hz):
         raise UsageError(

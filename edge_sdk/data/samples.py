@@ -17,8 +17,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.records import gather_arrays, join_records, list_inputs, name_arrays
 
 Array = npt.NDArray[Any]
-Label = str | float | tuple[float, ...]
-"""What somebody has said of a sample: the name of its class, a number, or several numbers."""
+Label = str | float | tuple[float, ...] | frozenset[str]
+"""What somebody has said of a sample: the name of its class, a number or several, or a set of labels (or its text)."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Samples:
     Attributes:
         x: float32 or integers (N, ...), one row for each sample; of a model with several inputs records (N,), with such
             a field for each (`Samples.of_inputs`).
-        labels: N names; or N numbers, or N tuples of them where there are several values, in the units of the model's
+        labels: N names; or N sets of names, or texts such as "af+pvc" and "none" for a model that predicts sets of
+            labels; or N numbers, or N tuples of them where there are several values, in the units of the model's
             bundle. An array of floats, (N,) or (N, K), becomes such tuples.
 
     >>> import numpy as np
@@ -42,6 +43,9 @@ class Samples:
     def __post_init__(self) -> None:
         if isinstance(self.labels, np.ndarray):
             object.__setattr__(self, "labels", read_labels(self.labels))
+        elif any(isinstance(label, set) for label in self.labels):
+            sets = tuple(frozenset(label) if isinstance(label, set) else label for label in self.labels)
+            object.__setattr__(self, "labels", sets)
         for name, values in list_inputs(self.x).items():
             check_values(name, values, at_least=2 if self.x.dtype.names is None else 1)
         if len(self.labels) != len(self.x):
@@ -299,6 +303,10 @@ def read_texts(values: Array) -> tuple[str, ...]:
 def write_labels(labels: Sequence[Label]) -> Array:
     """The array that `read_labels` reads."""
     texts = all(isinstance(label, str) for label in labels)
+    if any(isinstance(label, frozenset) for label in labels):
+        return np.array(
+            ["+".join(sorted(label)) or "none" if isinstance(label, frozenset) else label for label in labels]
+        )
     return np.array(labels, str) if texts else np.array(labels, np.float64)
 
 

@@ -95,7 +95,7 @@ def make_score(model: Binding, rows: BoundSamples, y: Array, cancel: Cancel | No
             out["loss"] += float(inputs.compute_losses(model.loss, z, y[step]).sum())
             for name, value in model.task.counts(y[step], z).items():
                 out[name] += value
-        return out
+        return out | model.task.of_a_device(out)
 
     return sums
 

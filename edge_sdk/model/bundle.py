@@ -41,7 +41,7 @@ from edge_sdk.model.manifest import (
 )
 from edge_sdk.model.manifest import BundleError as BundleError
 from edge_sdk.model.signal_spec import SignalSpec, read_class_names, read_signal
-from edge_sdk.model.task import OneClass, Values, read_task
+from edge_sdk.model.task import Task, read_task
 
 MAGIC = b"AUSCULT\0"
 VERSION = 1
@@ -103,7 +103,7 @@ class Bundle:
         return () if names is None else read_class_names(names, self.manifest["classes"])
 
     @property
-    def task(self) -> OneClass | Values:
+    def task(self) -> Task:
         """What it predicts."""
         return read_task(self.manifest.get("task"), self.manifest["classes"], self.manifest.get("output", []))
 

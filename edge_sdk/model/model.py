@@ -27,7 +27,7 @@ from edge_sdk.model.kernels import KernelChoice, choose
 from edge_sdk.model.native_session import open_form
 from edge_sdk.model.onnx_session import OnnxSession, check_version
 from edge_sdk.model.self_test import check_answers, check_layout
-from edge_sdk.model.task import OneClass, Values
+from edge_sdk.model.task import Task
 from edge_sdk.model.tensor_session import open_session
 from edge_sdk.model.theta_tensors import ThetaTensors
 from edge_sdk.model.whole_batches import check_step
@@ -76,7 +76,7 @@ class Model:
         self.threads = threads
         self.theta0: Floats = self.bundle.theta0
         self.buffers0: Floats = self.bundle.buffers0
-        self.task: OneClass | Values = self.bundle.task
+        self.task: Task = self.bundle.task
         self.drop_sites = self.bundle.drop_sites
         self._sessions: dict[str, OnnxSession] = {}
         self._lock = threading.Lock()

@@ -2,9 +2,11 @@
 
 One class for each sample is the task of every bundle that says nothing else. A bundle for values says so in its
 manifest, with their units: its network works on (value - middle) / half of the range in which they are expected, so
-that step sizes mean the same whatever the unit, and what is shown to people is in the unit again.
+that step sizes mean the same whatever the unit, and what is shown to people is in the unit again. Sets of labels are in
+several_labels.py.
 
-A new task is a class here, and an entry of `read_task`.
+A new task is a class that has what `task_protocol.OutputTask` lists, an entry of `read_task`, and a way to show its
+predictions (nodes/models/working_model.py).
 """
 
 from __future__ import annotations
@@ -12,50 +14,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra import regression
+from edge_sdk.algebra import classification, regression
 from edge_sdk.algebra.regression import MAE, Errors
 from edge_sdk.errors import UsageError
+from edge_sdk.model.several_labels import LABELS as LABELS
+from edge_sdk.model.several_labels import SeveralLabels as SeveralLabels
+from edge_sdk.model.several_labels import read_several_labels
 from edge_sdk.model.signal_spec import TEXT, check_names
+from edge_sdk.model.task_protocol import Label as Label
+from edge_sdk.model.task_protocol import ModelTask as ModelTask
+from edge_sdk.model.task_protocol import OutputTask as OutputTask
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.floating]
-Label = str | float | tuple[float, ...]
-"""What somebody has said of a sample: the name of its class, a number, or several numbers."""
 CLASS, VALUE = "class", "value"
 MOST_VALUES = 16
 """Values that one model predicts, at most: each has scores of its own."""
-
-
-class ModelTask(Protocol):
-    """What a model predicts."""
-
-    @property
-    def kind(self) -> str:
-        """Name of the task, as the manifest has it."""
-
-    def listed(self, labels: Sequence[Label], names: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """The samples whose labels are of use in a run with these names of outputs, as a mask (N,)."""
-
-    def targets(self, labels: Iterable[Label], names: Sequence[str], where: str) -> Array:
-        """Labels as a model is trained with them.
-
-        Raises:
-            UsageError: one is no target of this task. `where` says whose label it is.
-        """
-
-    def write(self, label: Label) -> str:
-        """A label as a text, in which form it is kept beside what was observed. UsageError: it is none of this task."""
-
-    def counts(self, y: Array, outputs: Floats) -> dict[str, float]:
-        """Sums of scores over targets y and outputs (N, ...), but for the loss and the number of samples."""
-
-    def describe(self, sums: Mapping[str, float]) -> str:
-        """Scores of one device's models in words, "" where there are none; `sums`: as `reports.judge` names them."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +51,19 @@ class OneClass:
     def kind(self) -> str:
         return CLASS
 
+    @property
+    def histograms(self) -> int:
+        return self.classes
+
+    def named(self, names: Sequence[str] = ()) -> tuple[str, ...]:
+        return tuple(names) or tuple(map(str, range(self.classes)))
+
+    def in_words(self, names: Sequence[str] = ()) -> str:
+        return f"one class of {len(names) or self.classes}"
+
+    def identity(self, names: Sequence[str]) -> tuple[str, ...]:
+        return (CLASS,)
+
     def listed(self, labels: Sequence[Label], names: Sequence[str]) -> npt.NDArray[np.bool_]:
         return np.asarray([label in names for label in labels], np.bool_)
 
@@ -85,6 +77,15 @@ class OneClass:
 
     def counts(self, y: Array, outputs: Floats) -> dict[str, float]:
         return {"correct": float((outputs.argmax(1) == y).sum())} if self.classes else {}
+
+    def of_a_device(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return {}
+
+    def evaluate(self, y: Array, outputs: Floats, losses: Floats) -> dict[str, float]:
+        return classification.sums(y, outputs)
+
+    def fleet_scores(self, sums: Mapping[str, float]) -> dict[str, Any]:
+        return {}
 
     def describe(self, sums: Mapping[str, float]) -> str:
         return ""
@@ -136,6 +137,17 @@ class Values:
     @property
     def kind(self) -> str:
         return VALUE
+
+    @property
+    def outputs(self) -> int:
+        return len(self.units)
+
+    @property
+    def histograms(self) -> int:
+        return 0
+
+    def identity(self, names: Sequence[str]) -> tuple[str, ...]:
+        return (VALUE, *names, *self.units)
 
     @property
     def middle(self) -> npt.NDArray[np.float64]:
@@ -200,6 +212,31 @@ class Values:
     def counts(self, y: Array, outputs: Floats) -> dict[str, float]:
         return regression.error_sums(y, outputs)
 
+    def shown(self, outputs: Floats) -> npt.NDArray[np.float64]:
+        return self.in_unit(outputs)
+
+    def judged(self, y: Array, outputs: Floats) -> dict[str, float]:
+        return self.counts(y, outputs)
+
+    def of_a_device(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return {}
+
+    def evaluate(self, y: Array, outputs: Floats, losses: Floats) -> dict[str, float]:
+        raise TypeError("values have no histograms")
+
+    def fleet_scores(self, sums: Mapping[str, float]) -> dict[str, Any]:
+        return {}
+
+    def badness(self, sums: Mapping[str, float]) -> float:
+        return regression.sum_of(sums)
+
+    def baseline(self, y: Array) -> Floats:
+        return np.asarray(y.mean(0, keepdims=True))
+
+    def sample_losses(self, labels: Sequence[Label], rows: Floats, where: str) -> npt.NDArray[np.float64]:
+        """The mean of |error| in half ranges."""
+        return np.asarray((np.abs(rows - self.numbers(labels, where)) / self.half).mean(1))
+
     def errors(self, sums: Mapping[str, float], samples: float, names: Sequence[str] = ()) -> dict[str, Errors]:
         """Name of a value -> its errors, in its unit; of sums as `counts` names them, over so many samples."""
         named = self.named(names)
@@ -223,6 +260,13 @@ class Values:
         """Names of the values: those of the bundle, of a run, or numbers."""
         return self.names or tuple(names) or tuple(f"value {k + 1}" for k in range(len(self.units)))
 
+    def entry(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {"kind": VALUE, "units": list(self.units)}
+        for name in ("names", "low", "high"):
+            if found := getattr(self, name):
+                entry[name] = list(found)
+        return entry
+
     def describe(self, sums: Mapping[str, float]) -> str:
         said = list[str]()
         for key, value in sums.items():
@@ -237,7 +281,10 @@ class Values:
 
 
 # In a manifest --------------------------------------------------------------------------------------------------
-def read_task(entry: Any, classes: int, output: Sequence[int]) -> OneClass | Values:
+Task = OneClass | Values | SeveralLabels
+
+
+def read_task(entry: Any, classes: int, output: Sequence[int]) -> Task:
     """The task that a manifest names.
 
     Args:
@@ -249,6 +296,8 @@ def read_task(entry: Any, classes: int, output: Sequence[int]) -> OneClass | Val
     """
     if entry is None:
         return OneClass(classes)
+    if isinstance(entry, dict) and entry.get("kind") == LABELS:
+        return read_several_labels(entry, output)
     known = {"kind", "names", "units", "low", "high"}
     if not isinstance(entry, dict) or set(entry) - known or entry.get("kind") != VALUE:
         raise UsageError(f"task = {str(entry)[:80]}: expected kind = {VALUE!r}, units, and names, low, high or none")
@@ -257,12 +306,3 @@ def read_task(entry: Any, classes: int, output: Sequence[int]) -> OneClass | Val
     if tuple(output) != (len(found.units),):
         raise UsageError(f"task {VALUE}: {len(found.units)} values, but an output of shape {tuple(output)} per sample")
     return found
-
-
-def write_task(task: Values) -> dict[str, Any]:
-    """The manifest's entry for a task."""
-    entry: dict[str, Any] = {"kind": task.kind, "units": list(task.units)}
-    for name in ("names", "low", "high"):
-        if found := getattr(task, name):
-            entry[name] = list(found)
-    return entry

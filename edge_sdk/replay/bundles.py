@@ -14,10 +14,10 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.task import VALUE
+from edge_sdk.model.task import OneClass, Values
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
-from edge_sdk.replay.values.asked import check_values
+from edge_sdk.replay.values.asked import check_asked
 
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
 """Data set -> the network of the zoo that is compiled for it; tables get an MLP."""
@@ -86,7 +86,7 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
             f"one sample is {describe_shapes(cohort.shapes)}: compile a model for it and name its file, --bundle FILE "
             "(docs/bring-your-model.md)"
         )
-    shipped = find_shipped_bundle("wrist.bundle") if cohort.values is None else None
+    shipped = find_shipped_bundle("wrist.bundle") if cohort.task is None else None
     if shipped is not None:
         with contextlib.suppress(UsageError):
             check_fit(shipped, cohort, exactly)
@@ -95,12 +95,15 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
 
 
 def size_options(shape: Sequence[int], cohort: Cohort) -> list[str]:
-    """Options of the compiler for this input shape, and the cohort's classes or values."""
-    if (values := cohort.values) is not None:
-        ranges = [f"--range={low:.12g},{high:.12g}" for low, high in zip(values.low, values.high, strict=True)]
-        named = [f"--names={','.join(values.names)}", f"--unit={','.join(values.units)}"]
-        return ["--input", ",".join(map(str, shape)), "--task", VALUE, *named, *ranges]
-    return ["--input", ",".join(map(str, shape)), "--classes", str(len(cohort.classes))]
+    """Options of the compiler for this input shape, and the cohort's classes, values or labels."""
+    given, task = ["--input", ",".join(map(str, shape))], cohort.task
+    if task is None:
+        return [*given, "--classes", str(len(cohort.classes))]
+    given += ["--task", task.kind, f"--names={','.join(task.named())}"]
+    if isinstance(task, Values):
+        given += [f"--unit={','.join(task.units)}"]
+        given += [f"--range={low:.12g},{high:.12g}" for low, high in zip(task.low, task.high, strict=True)]
+    return given
 
 
 def choose_bundles(
@@ -129,14 +132,14 @@ def check_fit(path: Path, cohort: Cohort, exactly: bool = False) -> None:
         exactly: it may not know more classes either.
     """
     bundle = read_bundle(path)
-    check_values(bundle, cohort.values, cohort.unit)
+    check_asked(bundle, cohort.task, cohort.unit)
     found, known = input_shapes(bundle), int(bundle.manifest["classes"])
-    if cohort.values is not None:
-        known = len(cohort.classes)  # as many outputs as values, `check_values` has found
+    if not isinstance(bundle.task, OneClass):
+        known = bundle.task.outputs
     enough = known == len(cohort.classes) if exactly else known >= len(cohort.classes)
     if not shapes_fit(cohort.shapes, found, cohort.reshape) or not enough:
         wanted = f"{describe_shapes(cohort.shapes)} and {len(cohort.classes)}"
-        what = "classes" if cohort.values is None else "values"
+        what = "classes" if cohort.task is None else "outputs"
         raise UsageError(f"{path}: input {describe_shapes(found)} and {what} {known}; these data need {wanted}")
 
 

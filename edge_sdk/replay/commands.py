@@ -94,6 +94,8 @@ def run_replay(options: argparse.Namespace, job: Replay) -> None:
     if options.target is not None and (options.seeds != 1 or options.days is not None):
         what = "--days" if options.days is not None else f"--seeds {options.seeds}"
         raise UsageError(f"--target with {what}: values are replayed in real time, one seed at a time (--seed)")
+    if options.labels is not None and options.days is not None:
+        raise UsageError("--labels with --days: sets of labels are replayed in real time")
     if options.days is not None:
         return do_days(options, job)
     if options.tensorboard is not None:
@@ -226,6 +228,7 @@ def write_result(job: Replay, result: Mapping[str, Any]) -> None:
 
 def print_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Prints the tables."""
+    from edge_sdk.replay.labels import tables as labels
     from edge_sdk.replay.reports import tables, terminal
     from edge_sdk.replay.reports.boards import board_lines
     from edge_sdk.replay.reports.verdict import titles_of, verdict
@@ -238,6 +241,8 @@ def print_result(job: Replay, result: Mapping[str, Any]) -> None:
         print(f"\n{terminal.device_table(result)}\n")
     if result["statistics"]:
         print(f"{tables.statistics_table(result['statistics'], titles_of(result))}\n")
+    if "labels" in result:
+        print(f"{labels.label_table(result)}\n")
     if job.confusion:
         print(f"{tables.confusion_tables(result['devices'], result['classes'])}\n")
     print(terminal.summary(result))

@@ -12,10 +12,10 @@ from edge_sdk.errors import UsageError
 from edge_sdk.replay.over_seeds import device_means, paired, summarise_seeds
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.simulated import comparison_lines
-from edge_sdk.replay.reports.tables import METRICS, TITLES, difference_columns, spread_columns
+from edge_sdk.replay.reports.tables import TITLES, columns_of, difference_columns, spread_columns
 from edge_sdk.replay.reports.verdict import titles_of, verdict
 from edge_sdk.replay.scores import ALONE, LOCAL, POOLED, REFERENCES, members
-from edge_sdk.replay.statistics import compare
+from edge_sdk.replay.statistics import compare, title_in
 
 SHARED = (*REFERENCES, POOLED)
 """Models that do not depend on the method, so that differences between runs say nothing of the methods."""
@@ -84,6 +84,7 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
         "differences": for each run but the first, each model that both have and that the method decides, the paired
         difference of accuracies to the first run, over the devices that both have.
     """
+    check_alike(runs)
     summaries = [(run, run.summary) for run in runs]
     return {
         "group": group,
@@ -105,6 +106,13 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
         ],
         "differences": {run.name: run_differences(run, runs[0], group) for run in runs[1:]},
     }
+
+
+def check_alike(runs: Sequence[FinishedRun]) -> None:
+    """Raises UsageError for runs that are judged by different scores."""
+    for run in runs[1:]:
+        if title_in(run.results[0]) != (first := title_in(runs[0].results[0])):
+            raise UsageError(f"{run.name} is judged by {title_in(run.results[0])}, {runs[0].name} by {first}")
 
 
 def reached_of(run: FinishedRun) -> list[Mapping[str, Any]] | None:
@@ -130,7 +138,8 @@ def comparison_table(found: Mapping[str, Any]) -> str:
     """The comparison as text."""
     wide = max(len(run["name"]) for run in found["runs"])
     title = max(26, *(len(run["titles"].get(m, m)) for run in found["runs"] for m in run["models"]))
-    names = " ".join(f"{key.replace('_', ' ').replace('accuracy', 'acc.'):>14}" for key in METRICS)
+    titles = columns_of(m for run in found["runs"] for m in run["models"].values()).values()
+    names = " ".join(f"{name.replace('accuracy', 'acc.') if ' ' in name else name:>14}" for name in titles)
     compared = "against alone, points [95 %], devices worse by > 1 point"
     lines = [
         *verdict_lines(found),

@@ -14,14 +14,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from edge_sdk.contract.run import Run
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.task import Values
+from edge_sdk.model.task import OneClass, Task, Values
 from edge_sdk.nodes.configuration.assembly import family_of, method_of, with_bundle
 from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.emulated import EmulatedFleet
+from edge_sdk.replay.labels.asked import labels_of_bundles
+from edge_sdk.replay.labels.scores import with_macro_f1
 from edge_sdk.replay.network_choice import with_chosen_network
 from edge_sdk.replay.node_files import copy_bundles, prepare_files, start_newcomers, start_nodes
 from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
@@ -54,7 +57,10 @@ def replay(
         return finished
     began = time.monotonic()
     say(f"reading {job.data}")
-    cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), is_split(job))
+    options = dict(data_options(job))
+    if not options.get("target") and (labels := options.get("labels") or labels_of_bundles(job.bundle)):
+        options["labels"] = labels
+    cohort = form_cohort(str(job.data), job.hospitals, job.seed, options, is_split(job))
     say(cohort.summary)
     for note in cohort.notes:
         say(note)
@@ -70,9 +76,10 @@ def replay(
     copies = copy_bundles(bundles, job.out)
     run = with_bundle(run, bundle := read_bundle(copies[0]))
     check_task(run, bundle, method_of(run).kernels)
-    values = bundle.task if isinstance(bundle.task, Values) else None
-    if values is not None:
-        say(f"{values.in_words(run.classes)}: `global` and `personal` are mean absolute errors in these units")
+    task = bundle.task
+    if not isinstance(task, OneClass):
+        what = "mean absolute errors in these units" if isinstance(task, Values) else "macro-F1 at thresholds of 0.5"
+        say(f"{task.in_words(run.classes)}: `global` and `personal` are {what}")
     note_job(job, run, copies)
     files = prepare_files(job, run, cohort, copies)
     with contextlib.ExitStack() as stack:
@@ -88,7 +95,7 @@ def replay(
         alone.forget()
         start_nodes(job, run, cohort, files, url, nodes, fleet)
         say(f"{len(nodes.running)} processes are starting; the first round ends when all devices have answered")
-        lines = follow_run(job.out, nodes, lambda line: progress(with_errors(line, run, values)), say)
+        lines = follow_run(job.out, nodes, lambda line: progress(with_scores(line, run, task)), say)
         if job.newcomers:
             joins = "newcomer joins" if len(job.newcomers) == 1 else "newcomers join"
             say(f"the run is over; {len(job.newcomers)} {joins}: {', '.join(job.newcomers)}")
@@ -96,6 +103,11 @@ def replay(
         if job.local_only and not is_split(job):
             say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")
         wait_for_end(nodes, alone, say)
-    lines = [with_errors(line, run, values) for line in lines]
+    lines = [with_scores(line, run, task) for line in lines]
     found = collect_result(job, run, cohort, files, lines, url, time.monotonic() - began, say)
     return found | fleet.report(job.out)
+
+
+def with_scores(line: Line, run: Run, task: Task) -> Line:
+    """A line of metrics with errors of values, or macro-F1 of sets of labels."""
+    return with_macro_f1(with_errors(line, run, task if isinstance(task, Values) else None), task)

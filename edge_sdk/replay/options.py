@@ -15,7 +15,7 @@ TRACE_OPTIONS = (
     *("held_out", "validation", "labelled", "ask", "ask_random", "label", "window", "stride", "gap"),
     *("rate", "channels", "label_missing", "strict"),
 )
-VALUE_OPTIONS = ("target", "unit", "range")
+VALUE_OPTIONS = ("target", "unit", "range", "labels", "separator")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public", *VALUE_OPTIONS)
 
 
@@ -63,13 +63,16 @@ def add_run_options(command: argparse.ArgumentParser, *, needs_data: bool = True
 
 
 def add_value_options(command: argparse.ArgumentParser) -> None:
-    """Adds the options of data that are to be predicted as numbers, in place of classes."""
-    group = command.add_argument_group("values in place of classes")
+    """Adds the options of data that are to be predicted as numbers or sets of labels, in place of classes."""
+    group = command.add_argument_group("values or sets of labels in place of classes")
     words = "columns of numbers that are to be predicted, as means over each window; with commas between them"
     group.add_argument("--target", metavar="NAMES", help=words)
     group.add_argument("--unit", metavar="UNITS", help="of each of them, such as bpm, or one for all (the bundle's)")
     words = "between which they are expected, for a network that is compiled here; once for each (as in the traces)"
     group.add_argument("--range", action="append", metavar="LOW,HIGH", help=words)
+    words = "labels of which each window has a set (af+pvc, or none), with commas between them, or `all` in the traces "
+    group.add_argument("--labels", metavar="NAMES", help=words + "(those of a bundle that predicts labels)")
+    group.add_argument("--separator", metavar="SIGN", help="between the labels of a set in the label column (+)")
 
 
 def add_board_options(command: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from edge_sdk.replay.scores import (
     mean_metrics,
     members,
 )
-from edge_sdk.replay.statistics import spread
+from edge_sdk.replay.statistics import ACCURACY, score_in, score_of, spread
 
 Result = Mapping[str, Any]
 
@@ -32,11 +32,13 @@ def summarise_seeds(results: Sequence[Result]) -> dict[str, Any]:
     """
     first = results[0]
     kept = {key: first[key] for key in ("method", "rounds", "hospitals", "data", "settings")}
-    models = [name for name in first["accuracy"] if all(r["accuracy"].get(name) is not None for r in results)]
+    score = score_in(first)
+    models = [name for name in first[score] if all(r[score].get(name) is not None for r in results)]
     return {
         **kept,
         "seeds": [r["seed"] for r in results],
-        "accuracy": {name: describe_spread([r["accuracy"][name] for r in results]) for name in models},
+        **({"score": score} if score != ACCURACY else {}),
+        score: {name: describe_spread([r[score][name] for r in results]) for name in models},
         "bytes": {hop: sum(r["bytes"][hop] for r in results) / len(results) for hop in first["bytes"]},
         "seconds": round(sum(r["seconds"] for r in results) / len(results), 1),
         "statistics": {
@@ -64,10 +66,11 @@ def summarise_group(runs: Sequence[Sequence[Mapping[str, Any]]], seed: int) -> d
     for name in models:
         means = [mean_metrics(devices, name) for devices in runs]
         found["models"][name] = {key: describe_spread([m[key] for m in means]) for key in means[0]}
+    score = score_of(runs[0][0]["metrics"][models[0]]) if models else ACCURACY
     accuracies = {name: device_means(runs, name) for name in models}
     for other in (LOCAL, FLEET, ALONE):
         found[f"against_{other}"] = {
-            name: describe_pairs(*paired(accuracies[name], accuracies[other]), seed)
+            name: describe_pairs(*paired(accuracies[name], accuracies[other]), seed, score)
             for name in models
             if name not in REFERENCES and other in accuracies
         }
@@ -75,10 +78,10 @@ def summarise_group(runs: Sequence[Sequence[Mapping[str, Any]]], seed: int) -> d
 
 
 def device_means(runs: Sequence[Sequence[Mapping[str, Any]]], model: str) -> dict[str, float]:
-    """Device -> its mean accuracy over the seeds in which it has the model."""
+    """Device -> its mean score over the seeds in which it has the model."""
     every: dict[str, list[float]] = {}
     for d in (d for devices in runs for d in devices if model in d["metrics"]):
-        every.setdefault(d["device"], []).append(d["metrics"][model]["accuracy"])
+        every.setdefault(d["device"], []).append(d["metrics"][model][score_of(d["metrics"][model])])
     return {device: sum(values) / len(values) for device, values in every.items()}
 
 

@@ -147,8 +147,8 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
         check_count(run, settings, 0 if cohort.public is None else len(cohort.public))
     check_newcomers(job, cohort, run)
     check_hospitals(run, {hospital: len(devices) for hospital, devices in members_of(job, cohort).items()})
-    if job.private is not None and cohort.values is not None:
-        raise UsageError("--private with --target: a pretrained model tells classes apart")
+    if job.private is not None and cohort.task is not None:
+        raise UsageError("--private with --target or --labels: a pretrained model tells classes apart")
     if job.private is not None and not takes_private(method_of(run).env):
         raise UsageError(f"--private: the aggregator of {job.method} has no use for a pretrained model")
     return run

@@ -57,8 +57,8 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
 
 def reason_against(job: Replay, cohort: Cohort) -> str:
     """Why this run settles only if it is told to, as a sentence; "": nothing is against it."""
-    if cohort.values is not None:
-        return "task value: they label samples with classes"
+    if cohort.task is not None:
+        return f"task {cohort.task.kind}: they label samples with classes"
     if method_of(job.as_run(cohort.classes)).kernels != "plain":
         return f"devices of method {job.method} share no whole model"
     if set(cohort.shapes) != {"x"} or len(cohort.shapes["x"]) != WINDOW:

@@ -14,16 +14,17 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.task import Values
+from edge_sdk.model.task import OneClass, OutputTask, SeveralLabels, Values
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.replay.cohorts.cohort import Cohort
+from edge_sdk.replay.labels.scores import score_labels, summarise_labels
 from edge_sdk.replay.neighbours.look import NeighbourSource, look_round, read_parts, read_samples_of
+from edge_sdk.replay.neighbours.output_models import Parts, Rows, look_for_output_models
 from edge_sdk.replay.neighbours.rows import add_rows
 from edge_sdk.replay.node_files import NodeFiles
 from edge_sdk.replay.plan import Replay, is_split
 from edge_sdk.replay.resume import read_data_hash
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
-from edge_sdk.replay.values.regressors import Parts, look_for_regressors
 from edge_sdk.replay.values.scores import score_values, summarise_values
 from edge_sdk.replay.watch import Line, Say
 from edge_sdk.version import find_version
@@ -48,21 +49,22 @@ def collect_result(
         json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices, key=natural)
     ]
     written = [d | {"newcomer": d["device"] in job.newcomers} for d in written]
-    if isinstance(task := read_bundle(files.bundles[written[0]["hospital"]]).task, Values):
-        told, rows = look_for_regressors(
-            lambda name: read_values(files, run, task, name), written, job.neighbours, job.seed, say
-        )
-        written = score_values(written, run, task, rows)
-        seen: Mapping[str, Any] = {"told": told, "rows": {}}
-    else:
+    task = read_bundle(files.bundles[written[0]["hospital"]]).task
+    devices: Sequence[Mapping[str, Any]]
+    if isinstance(task, OneClass):
         seen = find_neighbours(job, run, files, written, say)
-    devices = add_rows(score_devices(written, cohort.classes), seen["rows"], cohort.classes)
+        devices = add_rows(score_devices(written, cohort.classes), seen["rows"], cohort.classes)
+    else:
+        wanted = task  # as the type that it has here
+        told, rows = look_for_output_models(
+            task, lambda name: read_targets(files, run, wanted, name), written, job.neighbours, job.seed, say
+        )
+        devices, seen = score_outputs(written, run, task, rows), {"told": told}
     fleet = [d for d in devices if not d["newcomer"]]
     hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in cohort.tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
     copied = copy_files(job)
-    more = {"values": summarise_values(devices, run, task, job.seed)} if isinstance(task, Values) else {}
-    return more | {
+    found = {
         "method": job.method,
         "rounds": job.rounds,
         "seed": job.seed,
@@ -75,7 +77,7 @@ def collect_result(
         "chosen": find_choice(lines),
         "statistics": summarise(devices, job.seed),
         "neighbours": seen["told"],
-        "devices": devices if job.confusion else [without(d, "confusion") for d in devices],
+        "devices": [without(without(d, "label_sums"), "" if job.confusion else "confusion") for d in devices],
         "bytes": sum_bytes(devices, hospitals),
         "seconds": round(seconds, 1),
         "memory": {"device_peak_mb": max(d["peak_memory_mb"] for d in devices)},
@@ -91,6 +93,18 @@ def collect_result(
         "broker": "embedded" if job.broker == "embedded" else conceal(url),
         "curve": list(lines),
     }
+    if isinstance(task, Values):
+        return found | {"values": summarise_values(devices, run, task, job.seed)}
+    return found | (summarise_labels(devices, task) if isinstance(task, SeveralLabels) else {})
+
+
+def score_outputs(
+    written: Sequence[Mapping[str, Any]], run: Run, task: Values | SeveralLabels, rows: Rows
+) -> list[dict[str, Any]]:
+    """The devices' results with scores of models that predict values or sets of labels."""
+    if isinstance(task, SeveralLabels):
+        return score_labels(written, task, rows)
+    return score_devices(score_values(written, run, task, rows), run.classes)
 
 
 def find_neighbours(
@@ -109,7 +123,7 @@ def find_neighbours(
     return look_round(source, job.neighbours, job.seed, say)
 
 
-def read_values(files: NodeFiles, run: Run, task: Values, name: str) -> Parts:
+def read_targets(files: NodeFiles, run: Run, task: OutputTask, name: str) -> Parts:
     """The samples that a device's settings name, with targets as the network has them."""
     found = read_samples_of(files, name)
     empty = Samples(found.train.x[:0], ())

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.replay.statistics import compare, majority_confusion, measure, recall_by_class
+from edge_sdk.replay.statistics import ACCURACY, compare, majority_confusion, measure, recall_by_class, score_of
 
 MIXED = "mixed_in"
 NAMES = {"personal": "personalised", "local": MIXED}
@@ -162,17 +162,20 @@ def mean_metrics(devices: Sequence[Device], model: str) -> dict[str, float]:
 
 
 def differences(devices: Sequence[Device], other: str, seed: int) -> dict[str, Any]:
-    """Model -> how much more accurate it is than another model, over the devices that have both."""
+    """Model -> how much better its score is than another model's, over the devices that have both."""
     found = {}
     for name in list_models(devices):
         both = [d["metrics"] for d in devices if name in d["metrics"] and other in d["metrics"]]
         if both and name not in REFERENCES:
-            values, others = ([m[one]["accuracy"] for m in both] for one in (name, other))
-            found[name] = describe_pairs(values, others, seed)
+            score = score_of(both[0][name])
+            values, others = ([m[one][score] for m in both] for one in (name, other))
+            found[name] = describe_pairs(values, others, seed, score)
     return found
 
 
-def describe_pairs(values: Sequence[float], others: Sequence[float], seed: int) -> dict[str, Any]:
-    """The paired difference of two models' accuracies, and the means of both over these devices."""
+def describe_pairs(
+    values: Sequence[float], others: Sequence[float], seed: int, score: str = ACCURACY
+) -> dict[str, Any]:
+    """The paired difference of two models' scores, and the means of both over these devices."""
     found = asdict(compare(values, others, seed=seed))
-    return {**found, "accuracy": sum(values) / len(values), "than": sum(others) / len(others)}
+    return {**found, score: sum(values) / len(values), "than": sum(others) / len(others)}

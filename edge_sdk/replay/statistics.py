@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,36 @@ POINT = 0.01
 RESAMPLES = 10_000
 COVERED = 0.95
 """Share of resampled means that an interval covers."""
+
+
+ACCURACY, MACRO_F1 = "accuracy", "macro_f1"
+COLUMNS = {
+    ACCURACY: {ACCURACY: "accuracy", MACRO_F1: "macro-F1", "balanced_accuracy": "balanced accuracy"},
+    MACRO_F1: {MACRO_F1: "macro-F1", "exact_match": "exact match", "chosen_f1": "own thresholds"},
+}
+"""Score by which models are compared -> metrics of a table, it first, and their titles. Sets of labels have macro-F1,
+classes accuracy."""
+
+
+def score_of(metrics: Mapping[str, Any]) -> str:
+    """The score by which models with these metrics are compared."""
+    return ACCURACY if ACCURACY in metrics else MACRO_F1
+
+
+def score_in(result: Mapping[str, Any]) -> str:
+    """The score of a result, or of one of its devices."""
+    return str(result.get("score", ACCURACY))
+
+
+def shares_in(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Model -> that score, of a result or of one of its devices."""
+    found: Mapping[str, Any] = result[score_in(result)]
+    return found
+
+
+def title_in(result: Mapping[str, Any]) -> str:
+    """What that score is called."""
+    return COLUMNS[score_in(result)][score_in(result)]
 
 
 @dataclass(frozen=True)

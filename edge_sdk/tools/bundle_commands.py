@@ -11,7 +11,7 @@ from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, read_bundle
 from edge_sdk.model.forms import has_native, native_part
 from edge_sdk.model.front_values import read_front, sample_bytes
 from edge_sdk.model.model import Model
-from edge_sdk.model.task import Values
+from edge_sdk.model.task import OneClass
 from edge_sdk.tools.step_cost import measure
 
 
@@ -76,8 +76,8 @@ def describe(bundle: Bundle) -> str:
         lines.insert(3, f"front computed once for each sample, {sample_bytes(kept):,} bytes of which are kept")
     if bundle.augment:
         lines.insert(3, f"augmentation {describe_amounts(bundle.augment)}")
-    if isinstance(bundle.task, Values):
-        lines.insert(3, f"values {bundle.task.in_words()}")
+    if not isinstance(bundle.task, OneClass):
+        lines.insert(3, f"predicts {bundle.task.in_words()}")
     if bundle.class_names:
         lines.insert(3, f"classes {', '.join(bundle.class_names)}")
     if bundle.signal is not None:

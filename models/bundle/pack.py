@@ -15,7 +15,6 @@ from edge_sdk.model.dropout import DropSite, write_sites
 from edge_sdk.model.forms import NATIVE, native_part
 from edge_sdk.model.front_values import FRONT
 from edge_sdk.model.signal_spec import write_signal
-from edge_sdk.model.task import write_task
 from edge_sdk.model.theta_tensors import TENSORS, tensor_part
 from edge_sdk.models.bundle import container
 from edge_sdk.models.derive.targets import Target
@@ -156,8 +155,8 @@ def describe_extras(spec: Spec, facts: BundleFacts) -> dict[str, Any]:
         found[FRONT] = [*facts.front]
     if spec.class_names:
         found["class_names"] = list(spec.class_names)
-    if spec.values is not None:
-        found["task"] = write_task(spec.values)
+    if spec.task is not None:
+        found["task"] = spec.task.entry()
     if spec.signal is not None:
         found["signal"] = write_signal(spec.signal)
     return found

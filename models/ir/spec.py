@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from edge_sdk.data.augment import Augment
 from edge_sdk.errors import UsageError
 from edge_sdk.model.signal_spec import SignalSpec
-from edge_sdk.model.task import Values
+from edge_sdk.model.task import LABELS, VALUE, OutputTask
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.losses import LOSSES, refuse_positions
 from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers
@@ -17,8 +17,8 @@ NORMS = ("frozen", "batch", "running", "renorm")
 DROPOUT = ("", "keep", "off")
 
 
-OF_VALUES = ("mean_squared_error", "huber")
-"""Losses of a model that predicts numbers."""
+OF_TASK = {VALUE: ("mean_squared_error", "huber"), LABELS: ("binary_cross_entropy",)}
+"""Task -> the losses that train it, the usual one first."""
 RESERVED = frozenset({"theta", "buffers", "y", "weights", "masks", "cotangent"})
 """Names of other inputs of graphs."""
 
@@ -67,7 +67,7 @@ class Spec:
         lora: rank of adapters, which alone are trained; 0: none. target: words in the paths of linear layers that get
             one. also: paths of layers that are trained whole beside them.
         augment: changes of samples that devices train with where a run does not say otherwise.
-        values: what the outputs are, of a model that predicts numbers; None: the loss says what they are.
+        task: what the outputs are, of a model that predicts numbers or sets of labels; None: the loss says it.
     """
 
     name: str
@@ -91,15 +91,15 @@ class Spec:
     also: Sequence[str] = ()
     smoothing: float = 0.0
     augment: Augment = field(default_factory=Augment)
-    values: Values | None = None
+    task: OutputTask | None = None
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise CompileError(f"loss {self.loss!r}: there are {', '.join(LOSSES)}")
         if not 0 <= self.smoothing < 1 or (self.smoothing and self.loss != "cross_entropy"):
             raise CompileError(f"smoothing {self.smoothing:g}: a share of 0 to 1, with the loss cross_entropy")
-        if self.values is not None and self.loss not in OF_VALUES:
-            raise CompileError(f"loss {self.loss} with task {self.values.kind}: there are {', '.join(OF_VALUES)}")
+        if self.task is not None and self.loss not in (fits := OF_TASK[self.task.kind]):
+            raise CompileError(f"loss {self.loss} with task {self.task.kind}: expected {' or '.join(fits)}")
         if self.norm not in NORMS:
             raise CompileError(f"norm {self.norm!r}: there are {', '.join(NORMS)}")
         if self.dropout not in DROPOUT:
@@ -148,10 +148,11 @@ class Spec:
 
 def set_classes(spec: Spec, output: Shape) -> Spec:
     """The spec with its number of classes, checked against the module's output (0 where the loss has none)."""
-    if spec.values is not None and as_numbers(output[1:]) != (len(spec.values.units),):
+    if spec.task is not None and as_numbers(output[1:]) != (spec.task.outputs,):
+        many, kind = spec.task.outputs, spec.task.kind
         raise CompileError(
-            f"task {spec.values.kind}: {len(spec.values.units)} values (--unit, --names or --range name them), but the "
-            f"module returns {as_numbers(output[1:])} per sample; return one row of values, (batch, values)"
+            f"task {kind}: {many} outputs are named (--names; of values --unit or --range), but the module returns "
+            f"{as_numbers(output[1:])} per sample; return one row of numbers, (batch, {many})"
         )
     if spec.loss != "cross_entropy":
         return replace(spec, classes=0)

@@ -41,6 +41,7 @@ SHORTER = {
     r"replay --demo$": "replay --demo --rounds 3 --no-local-only --no-neighbours",  # make demo
     r"^(auscult replay traces --hospitals 1 --method fedavg)": r"\1 --no-local-only --no-neighbours",
     r"--devices 4 --seed 7": "--devices 2 --seed 7",
+    r"--devices 6 --minutes 8 --seed 7": "--devices 2 --minutes 4 --seed 7",
     r"^(auscult replay .*breast-cancer)": r"\1 --hospitals 1 --devices 2",
     r"^(auscult pretrain)": r"\1 --epochs 1",
     r"^(auscult replay .*fedslr-b\+fedal)": r"\1 --no-local-only",

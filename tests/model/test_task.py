@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.errors import UsageError
-from edge_sdk.model.task import OneClass, Values, read_task, write_task
+from edge_sdk.model.task import OneClass, Values, read_task
 from tests.values import BOTH, RATE
 
 
@@ -55,7 +55,7 @@ def test_scores_in_words_have_the_unit() -> None:
 
 @pytest.mark.parametrize("task", [RATE, BOTH, Values(("",))])
 def test_a_manifest_keeps_it(task: Values) -> None:
-    assert read_task(write_task(task), 0, [len(task.units)]) == task
+    assert read_task(task.entry(), 0, [len(task.units)]) == task
     assert read_task(None, 5, [5]) == OneClass(5)
 
 

@@ -61,7 +61,7 @@ def test_a_compiler_that_fails_or_is_missing(compiler: list[list[str]], monkeypa
 
 
 def test_a_network_of_the_zoo_can_be_named(compiler: list[list[str]], tmp_path: Path) -> None:
-    cohort = SimpleNamespace(shapes={"x": (784,)}, classes=("a", "b"), values=None, unit="")
+    cohort = SimpleNamespace(shapes={"x": (784,)}, classes=("a", "b"), task=None, unit="")
     ondemand.find_named_bundle("mnist:x.npz", Path("lenet"), cohort, 7, print)  # type: ignore[arg-type]
     assert compiler[0][3:-2] == ["compile", "lenet", "--seed", "7", "--input", "1,28,28", "--classes", "2"]
     mine = tmp_path / "lenet"
@@ -79,7 +79,7 @@ def test_the_shipped_network_where_more_classes_do_no_harm(compiler: list[list[s
     shipped.mkdir()
     (shipped / "wrist.bundle").write_bytes(WRIST.read_bytes())
     cohort: Any = SimpleNamespace(
-        shapes={"x": (3, 64)}, classes=tuple("abcdefghijkl"), reshape=False, values=None, unit=""
+        shapes={"x": (3, 64)}, classes=tuple("abcdefghijkl"), reshape=False, task=None, unit=""
     )
     found = ondemand.choose_bundles("traces", [], cohort, 0, print, several=False)
     assert found == (shipped / "wrist.bundle",) and compiler == []

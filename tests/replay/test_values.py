@@ -12,12 +12,13 @@ from edge_sdk.cli import main
 from edge_sdk.contract.run import Run
 from edge_sdk.data.traces import read_trace
 from edge_sdk.errors import UsageError
+from edge_sdk.model.task import Values
 from edge_sdk.replay.cohorts.form import form_cohort
+from edge_sdk.replay.neighbours.output_models import look_for_output_models
 from edge_sdk.replay.traces.heart import RATE as HZ
 from edge_sdk.replay.traces.heart import write_heart_traces
 from edge_sdk.replay.values import scores, tables
 from edge_sdk.replay.values.asked import asked_values, widened
-from edge_sdk.replay.values.regressors import look_for_regressors
 from tests.values import BOTH, RATE, draw
 
 pytest.importorskip("torch", reason="a bundle is compiled here")
@@ -34,7 +35,7 @@ def heart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("heart") / "traces"
     write_heart_traces(folder, devices=3, minutes=2)
     net = nn.Sequential(nn.Flatten(), nn.Linear(256, 1)).eval()
-    compile_module(net, Spec("flat", (4, 64), loss="huber", values=RATE)).save(folder / "flat.bundle")
+    compile_module(net, Spec("flat", (4, 64), loss="huber", task=RATE)).save(folder / "flat.bundle")
     return folder
 
 
@@ -70,9 +71,9 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
 def test_a_cohort_of_values(heart: Path) -> None:
     found = form_cohort(str(heart), 2, 0, {"target": "heart_rate", "unit": "bpm", "range": ("40,180",)})
     assert found.classes == ("heart_rate",) and found.shapes == {"x": (4, 64)} and "heart_rate (bpm" in found.summary
-    assert found.values is not None and (found.values.low, found.values.high) == ((40.0,), (180.0,))
-    guessed = form_cohort(str(heart), 2, 0, {"target": "heart_rate"}).values
-    assert guessed is not None and 40 < guessed.low[0] < guessed.high[0] < 200 and guessed.low[0] % 1 == 0
+    assert isinstance(found.task, Values) and (found.task.low, found.task.high) == ((40.0,), (180.0,))
+    guessed = form_cohort(str(heart), 2, 0, {"target": "heart_rate"}).task
+    assert isinstance(guessed, Values) and 40 < guessed.low[0] < guessed.high[0] < 200 and guessed.low[0] % 1 == 0
 
 
 def test_a_range_is_about_what_the_data_have() -> None:
@@ -124,13 +125,13 @@ def device(name: str, scale: float, newcomer: bool = False) -> dict[str, Any]:
         }
 
     test = {"mean": sums(0.5), "local": sums(0.3 * scale), "global": sums(0.2 * scale), "personal": sums(0.1 * scale)}
-    kept = {"errors": {"test": test}, "hospital": "h", "samples": 5, "held_out": 10, "newcomer": newcomer}
+    kept = {"sums": {"test": test}, "hospital": "h", "samples": 5, "held_out": 10, "newcomer": newcomer}
     return {"device": name, **kept}
 
 
 def result_of() -> dict[str, Any]:
     devices = [device("a", 1), device("b", 2), device("c", 1.5), device("new", 9, newcomer=True)]
-    more = {d["device"]: {"alone": d["errors"]["test"]["local"]} for d in devices}
+    more = {d["device"]: {"alone": d["sums"]["test"]["local"]} for d in devices}
     found = scores.score_values(devices, RUN, BOTH, more)
     told = {
         "state": "computed",
@@ -167,13 +168,13 @@ def test_the_neighbours_find_what_can_be_found() -> None:
     pytest.importorskip("sklearn", reason="neighbours are of scikit-learn")
     parts = {name: tuple((x, RATE.scaled(y[:, None])) for x, y in (draw(80, k), draw(40, k + 9), draw(200, k + 18)))
              for k, name in enumerate("abc")}  # fmt: skip
-    written = [device(name, 1) | {"errors": {"test": {}}} for name in parts]
-    told, rows = look_for_regressors(lambda name: parts[name], written, 40, 0, lambda text: None)  # type: ignore[arg-type, return-value]
+    written = [device(name, 1) | {"sums": {"test": {}}} for name in parts]
+    told, rows = look_for_output_models(RATE, lambda name: parts[name], written, 40, 0, lambda text: None)  # type: ignore[arg-type, return-value]
     assert told["chosen"] == "linear" and told["samples"] == 120
     for found in rows.values():
         for name in ("alone", "alone_linear", "pooled"):
             assert 70 * np.sqrt(found[name]["squared:0"] / 200) == pytest.approx(2, abs=0.4), "the noise of the targets"
-    assert look_for_regressors(lambda name: parts[name], written, 0, 0, print)[0] == {"state": "left out"}  # type: ignore[arg-type, return-value]
+    assert look_for_output_models(RATE, lambda name: parts[name], written, 0, 0, print)[0] == {"state": "left out"}  # type: ignore[arg-type, return-value]
 
 
 def test_lines_of_metrics_get_errors_in_units() -> None:

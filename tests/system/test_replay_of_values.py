@@ -37,7 +37,7 @@ def test_from_a_module_to_an_error_in_bpm(tmp_path: Path) -> None:
     bundle, module = tmp_path / "pulse.bundle", f"{tmp_path / 'pulse.py'}:Pulse"
     said = ("--input", "4,128", "--task", "value", "--unit", "bpm", "--range", "40,180", "--search", 0)
     auscult("bundle", "compile", module, *said, "--loss", "huber", "-o", bundle)
-    assert "values value 1 (bpm, 40 to 180)" in auscult("bundle", "inspect", bundle).stdout
+    assert "predicts value 1 (bpm, 40 to 180)" in auscult("bundle", "inspect", bundle).stdout
     auscult("traces", "synth", tmp_path / "heart", "--kind", "heart-rate", "--devices", 3, "--minutes", 2)
     target = ("--target", "heart_rate", "--unit", "bpm", "--newcomers", "heart-03")
     done = auscult("replay", tmp_path / "heart", *target, *CUT, "--bundle", bundle, "--out", tmp_path / "out")

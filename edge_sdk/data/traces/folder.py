@@ -11,9 +11,10 @@ import numpy as np
 
 from edge_sdk.data.availability import SUFFIX
 from edge_sdk.data.live.resample import is_same_rate
-from edge_sdk.data.traces.labels import describe_folds, fold_labels, join_classes
+from edge_sdk.data.traces.form import Stated
+from edge_sdk.data.traces.labels import JOIN, describe_folds, fold_labels, join_classes
 from edge_sdk.data.traces.rates import common_rate, resample_trace
-from edge_sdk.data.traces.read import LIMIT, UNLABELLED, Trace, read_trace
+from edge_sdk.data.traces.read import LIMIT, UNLABELLED, Trace, read_stated
 from edge_sdk.errors import UsageError
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".dat")
@@ -57,6 +58,7 @@ def load_traces(
     missing: Sequence[str] = (),
     rate_hz: float = 0.0,
     labels: bool = True,
+    separator: str = JOIN,
 ) -> TraceFolder:
     """Reads the traces of a folder (but files of availability), or the files of a list, and makes them alike.
 
@@ -72,15 +74,18 @@ def load_traces(
         missing: further words that stand for no label.
         rate_hz: samples per second of all traces; 0: what most have.
         labels: False: no column with labels is looked for.
+        separator: between the labels of a set.
 
     Raises:
         UsageError: no file, two files of one name, or no trace is left; or, under `strict`, one is unlike others.
     """
-    files = find_files(path)
+    files, wanted = find_files(path), None if channels is None else tuple(channels)
+    said = Stated(label=label, channels=wanted, missing=tuple(missing), strict=strict, labels=labels)
+    said = replace(said, separator=separator)
     traces, notes, faults = list[Trace](), list[str](), list[UsageError]()
     for file in files:
         try:
-            traces.append(read_trace(file, label, channels, limit=limit, strict=strict, missing=missing, labels=labels))
+            traces.append(read_stated(file, said, limit))
         except UsageError as error:
             if strict:
                 raise

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_sdk.data.traces.labels import LABEL_NAMES
+from edge_sdk.data.traces.labels import JOIN, LABEL_NAMES, check_separator
 from edge_sdk.errors import UsageError
 
 DELIMITERS = ("\t", ";", "|", ",", " ")
@@ -45,6 +45,7 @@ class Stated:
         missing: further words that stand for no label.
         strict: refuse what would be repaired.
         labels: look for a column with labels; False: there is none, or nobody wants it.
+        separator: between the labels of a set.
     """
 
     label: str | None = None
@@ -59,8 +60,10 @@ class Stated:
     missing: tuple[str, ...] = ()
     strict: bool = False
     labels: bool = True
+    separator: str = JOIN
 
     def __post_init__(self) -> None:
+        check_separator(self.separator)
         for name, value, known in (
             ("delimiter", self.delimiter, DELIMITERS),
             ("decimal", self.decimal, (".", ",")),
@@ -166,7 +169,8 @@ def find_delimiter(file: Path, lines: Sequence[str], said: Stated) -> tuple[str,
 
     The header is the first line whose cells are as many as those of most lines after it.
     """
-    for delimiter in [said.delimiter] if said.delimiter else DELIMITERS:
+    tried = [sign for sign in DELIMITERS if sign != said.separator]  # which stands within a cell
+    for delimiter in [said.delimiter] if said.delimiter else tried:
         counts = [len(split_line(line, delimiter)) if line.strip("\0\r\n ") else 0 for line in lines]
         for at, count in enumerate(counts[:-1]):
             rest = [other for other in counts[at + 1 :] if other]

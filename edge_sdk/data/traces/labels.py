@@ -5,9 +5,15 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from edge_sdk.errors import UsageError
+
 NO_LABEL = ("", "unlabelled", "nan")
 """What the cell of a sample without a label says: nothing, the word that `auscult record` writes, or what
 libraries of tables write for nothing."""
+JOIN = "+"
+"""What stands between the labels of a set, wherever they come from."""
+UNLABELLED = -1
+"""Code of a sample without a label."""
 LABEL_NAMES = ("activity", "label", "class", "labels", "activities", "target", "annotation", "event", "state")
 """Names of the label column, the likely ones first, where nobody has said which it is."""
 
@@ -15,6 +21,21 @@ LABEL_NAMES = ("activity", "label", "class", "labels", "activities", "target", "
 def clean_label(text: str) -> str:
     """A label without spaces around it, in one form of Unicode: the same word is the same class."""
     return unicodedata.normalize("NFC", text.strip())
+
+
+def check_separator(sign: str) -> None:
+    """Raises UsageError for what cannot stand between the labels of a set."""
+    if not sign or sign.strip() != sign or sign[:1].isalnum():
+        raise UsageError(f"separator = {sign!r}: expected a sign that is in no label, such as '+', '|' or ';'")
+
+
+def join_labels(label: str, separator: str) -> str:
+    """A set of labels with JOIN between them, each without spaces around it, as `clean_label` leaves a name."""
+    if separator == JOIN:
+        return label
+    if JOIN in label:
+        raise UsageError(f"label {label!r}: with separator {separator!r} no label may have a {JOIN!r} in it")
+    return JOIN.join(part.strip() for part in label.split(separator))
 
 
 def is_missing(label: str, missing: Collection[str] = ()) -> bool:

@@ -19,16 +19,15 @@ import numpy.typing as npt
 
 from edge_sdk.data.traces.cells import EXACT, Block, read_blocks
 from edge_sdk.data.traces.form import TRIED, Form, Stated, find_form, split_line
-from edge_sdk.data.traces.labels import LABEL_NAMES, clean_label, describe_folds, fold_labels, is_missing
+from edge_sdk.data.traces.labels import JOIN, LABEL_NAMES
+from edge_sdk.data.traces.labels import UNLABELLED as UNLABELLED
 from edge_sdk.data.traces.repairs import Repair, Repairs
-from edge_sdk.data.traces.rows import Rows, mend
+from edge_sdk.data.traces.rows import Rows, code_labels, mend
 from edge_sdk.data.traces.text import look_encoding, open_lines
 from edge_sdk.data.traces.times import Convert, find_dates, find_unit, find_zone, from_local, has_zone
 from edge_sdk.errors import UsageError
 
 LIMIT = 512 * 2**20
-UNLABELLED = -1
-"""Code of a sample without a label."""
 COLUMNS = ("time", "values", "codes", "line")
 """Of `Rows`."""
 RATES = (1e-5, 1e6)
@@ -86,6 +85,7 @@ def read_trace(
     missing: Sequence[str] = (),
     classes: Sequence[str] = (),
     labels: bool = True,
+    separator: str = JOIN,
 ) -> Trace:
     """Reads one CSV file.
 
@@ -98,17 +98,23 @@ def read_trace(
         missing: further words that stand for no label.
         classes: names of classes, whose spelling labels take that differ from it in upper and lower case only.
         labels: False: nobody wants any, so no column is looked for.
+        separator: between the labels of a set.
 
     Raises:
         UsageError: with the file, the line (from 1), the column, the value and what would be right.
     """
     wanted = None if channels is None else tuple(channels)
-    said = Stated(label=label, channels=wanted, missing=tuple(missing), strict=strict, labels=labels)
-    repairs = Repairs(Path(path), strict)
-    table = read_table(path, said, repairs, limit=limit)
-    return make_trace(
-        Path(Path(path).name.removesuffix(".gz")).stem, table.devices[""], repairs, said, classes, table.start
+    said = Stated(
+        label=label, channels=wanted, missing=tuple(missing), strict=strict, labels=labels, separator=separator
     )
+    return read_stated(Path(path), said, limit, classes)
+
+
+def read_stated(file: Path, said: Stated, limit: int = LIMIT, classes: Sequence[str] = ()) -> Trace:
+    """The trace of `read_trace`."""
+    repairs = Repairs(file, said.strict)
+    table = read_table(file, said, repairs, limit=limit)
+    return make_trace(Path(file.name.removesuffix(".gz")).stem, table.devices[""], repairs, said, classes, table.start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,7 +296,7 @@ def make_trace(
         UsageError: too few rows are left, or their rate cannot be one; or something had to be put right under `strict`.
     """
     mend(rows, repairs)
-    codes, found = code_labels(rows, said.missing, classes, repairs)
+    codes, found = code_labels(rows, said, classes, repairs)
     began = float(rows.time[0])
     time, values, channels = rows.time, rows.values, rows.channels
     rows.take(np.zeros(0, np.int64))  # they may be a day's, and are not held twice
@@ -325,24 +331,3 @@ def measure_rate(time: npt.NDArray[np.float64]) -> float:
     with suppress(ZeroDivisionError):
         return float(span / np.median(time[span:] - time[:-span]))
     return float("inf")
-
-
-def code_labels(
-    rows: Rows, missing: Sequence[str], classes: Sequence[str], repairs: Repairs
-) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """Codes (n,) of the samples' labels, and the classes: words without spaces around them, in one form of Unicode."""
-    counts = np.bincount(rows.codes, minlength=len(rows.words))
-    clean = [clean_label(word) for word in rows.words]
-    changed = {word: name for word, name in zip(rows.words, clean, strict=True) if word != name and name}
-    sums: dict[str, int] = {}
-    for number, name in enumerate(clean):
-        if counts[number] and not is_missing(name, missing):
-            sums[name] = sums.get(name, 0) + int(counts[number])
-    folds = fold_labels(sums, classes)
-    said = describe_folds(changed | {name: other for name, other in folds.items() if name != other})
-    if said:
-        repairs.doubt(said)
-    names = tuple(sorted({*folds.values()}))
-    place = {name: names.index(folds[name]) for name in folds}
-    table = np.array([place.get(name, UNLABELLED) for name in clean], np.int64)
-    return table[rows.codes], names

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.traces.form import Stated
+from edge_sdk.data.traces.labels import UNLABELLED, clean_label, describe_folds, fold_labels, is_missing, join_labels
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
 
@@ -191,3 +193,24 @@ def spread_times(rows: Rows, first: Ints) -> None:
     steps = np.append(np.minimum(steps, usual), usual)
     place = np.arange(len(rows.time)) - np.repeat(first, sizes)
     rows.time = rows.time + place * np.repeat(steps / np.maximum(sizes, 1), sizes)
+
+
+def code_labels(
+    rows: Rows, said: Stated, classes: Sequence[str], repairs: Repairs
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Codes (n,) of the samples' labels, and the classes: words without spaces around them, in one form of Unicode."""
+    counts = np.bincount(rows.codes, minlength=len(rows.words))
+    clean = [join_labels(clean_label(word), said.separator) for word in rows.words]
+    changed = {word: name for word, name in zip(rows.words, clean, strict=True) if word != name and name}
+    sums: dict[str, int] = {}
+    for number, name in enumerate(clean):
+        if counts[number] and not is_missing(name, said.missing):
+            sums[name] = sums.get(name, 0) + int(counts[number])
+    folds = fold_labels(sums, classes)
+    told = describe_folds(changed | {name: other for name, other in folds.items() if name != other})
+    if told:
+        repairs.doubt(told)
+    names = tuple(sorted({*folds.values()}))
+    place = {name: names.index(folds[name]) for name in folds}
+    table = np.array([place.get(name, UNLABELLED) for name in clean], np.int64)
+    return table[rows.codes], names

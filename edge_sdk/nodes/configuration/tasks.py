@@ -1,11 +1,12 @@
-"""Which parts of a run take a bundle that predicts values in place of classes; others are refused before it begins."""
+"""Which parts of a run take a bundle that predicts values or sets of labels in place of classes; others are refused
+before it begins."""
 
 from __future__ import annotations
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.task import VALUE, Values
+from edge_sdk.model.task import OneClass
 
 WHOLE = "plain"
 """Family of methods whose devices train one whole model on the gradient of its own loss, whatever that is."""
@@ -17,23 +18,27 @@ def check_task(run: Run, bundle: Bundle, kernels: str) -> None:
     Args:
         kernels: family of the run's method.
     """
-    task = bundle.task
-    if not isinstance(task, Values):
+    task, name = bundle.task, bundle.manifest["name"]
+    if isinstance(task, OneClass):
         return
-    if why := find_reason(run, kernels):
-        raise UsageError(f"task {VALUE}: {why}; bundle {bundle.manifest['name']} predicts {task.in_words(run.classes)}")
-    if len(run.classes) != len(task.units) or (task.names and task.names != run.classes):
+    if why := find_reason(run, kernels, task.histograms > 0):
+        raise UsageError(f"task {task.kind}: {why}; bundle {name} predicts {task.in_words(run.classes)}")
+    named = task.named(run.classes)
+    if len(run.classes) != task.outputs or named != tuple(run.classes):
         given = ", ".join(run.classes) or "none"
-        name = bundle.manifest["name"]
-        raise UsageError(f"task {VALUE}: run {run.id} is for {given}, but bundle {name} predicts {task.in_words()}")
+        raise UsageError(f"task {task.kind}: run {run.id} is for {given}, but bundle {name} predicts {task.in_words()}")
 
 
-def find_reason(run: Run, kernels: str) -> str:
-    """Why a run is for classes only, as half a sentence; "": it is not."""
+def find_reason(run: Run, kernels: str, masked: bool) -> str:
+    """Why a run is for classes only, as half a sentence; "": it is not.
+
+    Args:
+        masked: the task's scores are counts and histograms, which secret sums have places for.
+    """
     if kernels != WHOLE:
         return f"method {run.method} compares or divides outputs of classifiers"
     if run.settle:
         return "run.settle chooses by counts of right samples, and labels samples with classes; leave it out"
-    if run.uploads.get("secret"):
+    if run.uploads.get("secret") and not masked:
         return "secret sums have no place for errors among their scores; leave uploads.secret out"
     return ""

@@ -19,7 +19,7 @@ from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test, sums_on_validation
 from edge_sdk.methods.standardising.equations import by_itself
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.task import Values
+from edge_sdk.model.task import OneClass
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.configuration.settings import part_of
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters, write_json
@@ -30,7 +30,7 @@ from edge_sdk.nodes.evaluation.confusion_matrices import count_labels, judge_alo
 from edge_sdk.nodes.evaluation.local_baseline import choose_trial
 from edge_sdk.nodes.evaluation.local_training import train_alone
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
-from edge_sdk.nodes.evaluation.value_errors import LOCAL, judge_values, judge_values_alone
+from edge_sdk.nodes.evaluation.output_scores import LOCAL, judge_outputs, judge_outputs_alone
 
 log = logging.getLogger("auscult.serve")
 ALONE = "alone.json"
@@ -83,7 +83,7 @@ class DeviceService:
         """The content of result.json: figures that only this device has."""
         device, run, apart = self.device.part, self.device.part.current, self.device.part.validation is not None
         assert device.train is not None and device.held_out is not None and run is not None
-        scores, in_values = device.kept.scores, isinstance(device.model.task, Values)
+        scores, in_words = device.kept.scores, all(isinstance(label, str) for label in device.train.labels)
         alone = self.judge_local_only(run) if self.file.local_only and len(device.held_out) else {}
         return {
             "device": device.name,
@@ -91,8 +91,8 @@ class DeviceService:
             "samples": len(device.train),
             "validation": None if device.validation is None else len(device.validation),
             "held_out": len(device.held_out),
-            "classes": 0 if in_values else len(set(device.train.labels)),
-            "labels": {} if in_values else count_labels(device.train),
+            "classes": len(set(device.train.labels)) if in_words else 0,
+            "labels": count_labels(device.train) if in_words else {},
             "accuracy": compute_accuracies(sums_on_test(scores) if apart else scores),
             "alone_accuracy": alone.get("accuracy"),
             "validation_accuracy": compute_accuracies(sums_on_validation(scores)) if apart else {},
@@ -108,11 +108,11 @@ class DeviceService:
         }
 
     def judge_errors(self, run: Run, alone: Mapping[str, Any]) -> dict[str, Any]:
-        """What result.json has of a model that predicts values: "errors", see `evaluation.value_errors`."""
-        if not isinstance(self.device.part.model.task, Values):
+        """What result.json has of a model that predicts no classes: "sums", see `evaluation.output_scores`."""
+        if isinstance(self.device.part.model.task, OneClass):
             return {}
-        found, local = judge_values(self.device.part, run), alone.get("errors", {})
-        return {"errors": {p: own | ({LOCAL: local[p]} if p in local else {}) for p, own in found.items()}}
+        found, local = judge_outputs(self.device.part, run), alone.get("sums", {})
+        return {"sums": {p: own | ({LOCAL: local[p]} if p in local else {}) for p, own in found.items()}}
 
     @property
     def is_split(self) -> bool:
@@ -131,10 +131,10 @@ class DeviceService:
             trials = judge_alone(device, run, note)
             chosen = choose_trial([trial["validation_correct"] for trial in trials])
             return {"trials": trials} | ({"accuracy": trials[chosen]["accuracy"]} if len(device.validation) else {})
-        if isinstance(device.model.task, Values):
+        if not isinstance(device.model.task, OneClass):
             if device.validation is None or not len(device.validation):
                 return {}  # nothing to choose optimiser and steps by
-            return {"errors": judge_values_alone(device, run, note)}
+            return {"sums": judge_outputs_alone(device, run, note)}
         env, _ = by_itself(replace(device.env(run, cancellable=False), me=device.name))
         assert env.score is not None
         sums = env.score(train_alone(method_of(run), env, lambda done: note(done, env.rounds)))

@@ -11,7 +11,7 @@ An application that has its samples ready calls `train_on` in place of `observe`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from math import inf
 from pathlib import Path
 from typing import Any, Self
@@ -175,11 +175,12 @@ class Device:
         """
         self.live.open().observe(samples, time, channel)
 
-    def label(self, activity: Label, began: float, ended: float) -> int:
+    def label(self, activity: Label | Set[str], began: float, ended: float) -> int:
         """Say what was done from `began` to `ended`, seconds since 1970. Later words correct earlier ones.
 
         Args:
-            activity: a name; of a model that predicts values a number, or a tuple of them, in its units.
+            activity: a name; of a model that predicts sets of labels a set of names, also an empty one; of one that
+                predicts values a number, or a tuple of them, in its units.
 
         Returns:
             How many windows have another label than before.
@@ -187,7 +188,8 @@ class Device:
         Raises:
             UsageError: it is no label of the bundle's task, or no stretch of time.
         """
-        changed = self.live.open().label(self.part.own_model.task.write(activity), began, ended)
+        said = frozenset(activity) if isinstance(activity, Set) else activity
+        changed = self.live.open().label(self.part.own_model.task.write(said), began, ended)
         if changed and self.refusal:
             self.runtime.reconsider()  # the run may have been refused for want of labels
         elif changed:

@@ -218,7 +218,9 @@ class Participant:
         else:
             given = family_of(run).for_device(self.parts(run, cancellable))
         earlier = find_earlier(self.working, self.model, run, self.log) if self.warm_start else NOTHING
-        masking = mask_assignment.for_device(run, self.masks, self.name, self.model.classes, lambda: self.gate.allow)
+        masking = mask_assignment.for_device(
+            run, self.masks, self.name, self.model.task.histograms, lambda: self.gate.allow
+        )
         return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given, **masking)
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:

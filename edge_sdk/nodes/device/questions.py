@@ -11,7 +11,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.asking import choose, margins, means_of, stretches
 from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
 from edge_sdk.errors import UsageError
-from edge_sdk.model.task import Values
+from edge_sdk.model.task import OneClass
 from edge_sdk.nodes.device.live_samples import LiveSamples
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models.working_model import WorkingModel
@@ -42,8 +42,9 @@ def find_questions(live: LiveSamples, working: WorkingModel, most: int) -> tuple
     """Questions about what was observed, the most useful first, as `Device.questions` describes them."""
     if most < 1:
         raise UsageError(f"questions: most = {most}, expected a number of questions, 1 or more")
-    if isinstance(working.model.task, Values):
-        raise UsageError(f"questions: {working.model.name} predicts values, and questions are for the names of classes")
+    if not isinstance(working.model.task, OneClass):
+        what = f"{working.model.name} predicts {working.model.task.in_words(working.classes)}"
+        raise UsageError(f"questions: {what}, and questions are for the names of classes")
     live.flush()
     normalise = live.signal.normalise
     loose, x = read(live.store, live.store.unlabelled(LATEST, LATEST), normalise)

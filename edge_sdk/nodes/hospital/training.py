@@ -130,7 +130,7 @@ class HospitalTraining:
                 patients=hospital.patients,
             )
         )
-        given |= mask_assignment.for_hospital(run, int(bundle.manifest["classes"]))
+        given |= mask_assignment.for_hospital(run, bundle.task.histograms)
         given |= mask_assignment.for_pooling(run, hospital.masks, hospital.name)
         env = make_env(run, bundle.layout, bundle.theta0, sizes=sizes, limits=hospital.limits, **given)
         assembly = make_assembly(run, "hospital", env)

@@ -7,7 +7,6 @@ from zlib import crc32
 
 import numpy as np
 
-from edge_sdk.algebra import classification
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.run import Run
 from edge_sdk.contract.samples import Labelled
@@ -16,6 +15,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bound import GradFn
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.front import BoundSamples
+from edge_sdk.model.inputs import compute_losses
 from edge_sdk.model.model import Model
 from edge_sdk.model.whole_batches import check_step
 from edge_sdk.nodes.kernels.family import Array, DeviceParts, Family, Fields
@@ -174,9 +174,14 @@ def judge_by(model: Model, samples: Bound | None, score: str, judge: str) -> Fie
         return {}
     x, y = samples
     found: Fields = {score: model.score(x, y)}
-    if model.loss == "cross_entropy":
+    if model.task.histograms:
         outputs = model.predict_fn(x)
-        found[judge] = lambda theta: classification.sums(y, outputs(theta))
+
+        def judged(theta: Vector) -> dict[str, float]:
+            z = outputs(theta)
+            return model.task.evaluate(y, z, compute_losses(model.loss, z, y))
+
+        found[judge] = judged
     return found
 
 

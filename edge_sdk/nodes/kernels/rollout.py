@@ -17,7 +17,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, BundleError, parse
-from edge_sdk.model.task import VALUE, Values
+from edge_sdk.model.task import OneClass
 from edge_sdk.nodes.kernels.family import AggregatorParts, Family, Fields, give_nothing
 from edge_sdk.nodes.kernels.split import is_split
 
@@ -26,9 +26,9 @@ def check(run: Run, settings: Any, bundle: Bundle) -> None:
     """Raises UsageError for a bundle whose model no device runs alone."""
     if is_split(bundle):
         raise UsageError(f"bundle {bundle.manifest['name']} is a split model, which no device runs alone")
-    if isinstance(bundle.task, Values):
-        name = bundle.manifest["name"]
-        raise UsageError(f"task {VALUE}: a rollout compares versions by right samples; bundle {name} predicts values")
+    if not isinstance(bundle.task, OneClass):
+        what = f"bundle {bundle.manifest['name']} predicts {bundle.task.in_words()}"
+        raise UsageError(f"task {bundle.task.kind}: a rollout compares versions by right samples; {what}")
 
 
 def for_aggregator(parts: AggregatorParts) -> Fields:

@@ -4,7 +4,8 @@ Each time a run has made new models, they are compared with those that predicted
 validation samples (held-out ones where there are no others). A poisoned fleet can so spoil a run, and costs a device
 what the run would have gained, no more. McNemar's test decides: of the samples that just one of the two gets right,
 those of the old models must outnumber those of the new ones by more than SURE standard deviations of chance. So few
-samples seldom keep a model out, and small losses never do. Of values, |errors| are compared in place of wrong samples.
+samples seldom keep a model out, and small losses never do. Of values, |errors| are compared in place of wrong samples,
+and of sets of labels the shares of labels that are wrong.
 
 Source: Q. McNemar, "Note on the sampling error of the difference between correlated proportions", Psychometrika 1947.
 
@@ -27,7 +28,7 @@ from edge_sdk.atomic import write_text
 from edge_sdk.data.samples import Samples
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.task import Values
+from edge_sdk.model.task import OneClass
 from edge_sdk.nodes.models.versions import mark_losses
 from edge_sdk.nodes.models.working_model import BEFORE, WorkingModel, initial_model, load_run, read_before
 
@@ -60,8 +61,8 @@ class ModelsDeclined:
     Attributes:
         run: id of the run. before: of the run whose models predict on; "": the bundle's initial model does.
         right, right_before: own samples that the new models, and those before, get right; `samples`: of so many.
-        loss, loss_before: mean loss on a sample: the share that is wrong or, of values, which have no right ones, the
-            mean absolute error in halves of the range.
+        loss, loss_before: mean loss on a sample: the share that is wrong; of sets of labels the share of the labels
+            that are wrong; of values, which have no right ones, the mean absolute error in halves of the range.
 
     >>> ModelsDeclined("run-2", "run-1", right=10, right_before=30, samples=40).before
     'run-1'
@@ -108,9 +109,9 @@ class LastLine:
         if not are_worse(other, old):
             return new
         right, right_before = (len(samples) - round(float(losses.sum())) for losses in (other, old))
-        if isinstance(new.model.task, Values):
+        if not isinstance(new.model.task, OneClass):
             right = right_before = 0
-            told = f"errors on {len(samples)} own samples are {other.mean():.3g} of half the range, {old.mean():.3g}"
+            told = f"the mean loss on {len(samples)} own samples is {other.mean():.3g}, {old.mean():.3g}"
         else:
             told = f"{right} of {len(samples)} own samples are right, {right_before}"
         declined = ModelsDeclined(
@@ -137,5 +138,4 @@ class LastLine:
 
 def what_of(working: WorkingModel) -> tuple[str, ...]:
     """What a model predicts: classes, whichever they are, or these values."""
-    task = working.model.task
-    return (task.kind, *working.classes, *task.units) if isinstance(task, Values) else (task.kind,)
+    return working.model.task.identity(working.classes)

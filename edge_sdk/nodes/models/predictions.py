@@ -1,9 +1,9 @@
-"""What a device predicts: names of classes with their probabilities, or values; and by which model of which run."""
+"""What a device predicts: names of classes with their probabilities, sets of labels, or values; and by which model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import nan
 
 import numpy as np
@@ -40,17 +40,23 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """One window's classes, or its values.
+    """One window's class, its labels, or its values.
 
     Attributes:
         label: the most probable class; None: its probability lies below the threshold that was asked for, or the model
-            predicts values.
+            predicts values or sets of labels.
         probability: of the most probable class.
-        probabilities: float (C,), of all `classes`, in their order.
+        probabilities: float (C,), of all `classes`, in their order; of labels each by itself, not 1
+            together.
         model: "personal", "global", another model of the run, or "initial".
         run: id of the run that made the model; "" for the initial one.
         time: seconds since 1970 of the window's last sample; None where nobody has told.
         values: of a model that predicts values, with `probability` nan and no `probabilities`.
+        labels: of a model that predicts sets of labels, those whose probability reaches their threshold; None: it
+            predicts something else.
+        thresholds: of each label; empty: the model predicts something else.
+        chosen: labels whose threshold was chosen, for the best F1 on the device's own validation samples (held-out ones
+            where there are no others) at the end of the run. That of all others is 0.5.
 
     >>> import numpy as np
     >>> one = Predictions(np.array([[0.3, 0.7]]), ("sit", "walk"), "personal", "run-1")[0]
@@ -66,12 +72,15 @@ class Prediction:
     run: str
     time: float | None = None
     values: tuple[Value, ...] = ()
+    labels: frozenset[str] | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    chosen: frozenset[str] = frozenset()
 
     @property
     def value(self) -> Value:
-        """The only value, or the first. Raises UsageError if the model predicts classes."""
+        """The only value, or the first. Raises UsageError if the model predicts classes or labels."""
         if not self.values:
-            raise UsageError("this prediction is of a class: it has a label, and no value")
+            raise UsageError("this prediction is of a class or of labels, and has no value")
         return self.values[0]
 
 
@@ -81,11 +90,13 @@ class Predictions(Sequence[Prediction]):
 
     Attributes:
         probabilities: float64 (N, C).
-        classes: names of the C classes, or of the K values.
+        classes: names of the C classes or labels, or of the K values.
         model, run, abstain: see `Prediction`; `abstain` is the threshold.
         values: of a model that predicts values, float64 (N, K) in their units; None: it predicts classes.
         units: of the K values.
         spread: half the width of their intervals; empty: it is not known.
+        thresholds: of a model that predicts sets of labels, for each; empty: it predicts something else.
+        chosen: which of these were chosen, see `Prediction`.
 
     >>> import numpy as np
     >>> Predictions(np.array([[0.3, 0.7], [0.6, 0.4]]), ("sit", "walk"), "personal", "run-1", abstain=0.65).labels
@@ -100,6 +111,8 @@ class Predictions(Sequence[Prediction]):
     values: Floats | None = None
     units: tuple[str, ...] = ()
     spread: tuple[float, ...] = ()
+    thresholds: tuple[float, ...] = ()
+    chosen: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> Floats:
@@ -109,11 +122,21 @@ class Predictions(Sequence[Prediction]):
     @property
     def labels(self) -> tuple[str | None, ...]:
         """The most probable class of each window; None where its probability lies below the threshold."""
-        if self.values is not None:
+        if self.values is not None or self.thresholds:
             return (None,) * len(self)
         best = self.probabilities.argmax(1)
         sure = self.probabilities.max(1) >= self.abstain
         return tuple(self.classes[code] if is_sure else None for code, is_sure in zip(best, sure, strict=True))
+
+    @property
+    def sets(self) -> tuple[frozenset[str], ...]:
+        """The labels of each window whose probability reaches their threshold; empty: it predicts no sets."""
+        return tuple(self.set_of(row) for row in self.probabilities) if self.thresholds else ()
+
+    def set_of(self, row: Floats) -> frozenset[str]:
+        """The labels that probabilities (C,) make."""
+        pairs = zip(self.classes, row >= np.array(self.thresholds), strict=True)
+        return frozenset(name for name, there in pairs if there)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -136,6 +159,10 @@ class Predictions(Sequence[Prediction]):
             return Prediction(
                 None, nan, row[:0], self.classes, self.model, self.run, time, values=tuple(self.values_of(row))
             )
+        if self.thresholds:
+            own = dict(zip(self.classes, self.thresholds, strict=True))
+            of = (self.classes, self.model, self.run, time)
+            return Prediction(None, nan, row, *of, labels=self.set_of(row), thresholds=own, chosen=self.chosen)
         code = int(row.argmax())
         probability = float(row[code])
         label = self.classes[code] if probability >= self.abstain else None

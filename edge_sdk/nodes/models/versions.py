@@ -29,7 +29,7 @@ from edge_sdk.methods.rollout.messages import VersionKept, VersionLeft, VersionT
 from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.task import Values
+from edge_sdk.model.task import OneClass
 from edge_sdk.nodes.configuration.assembly import only_judges
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.nodes.kernels.rollout import hash_model, open_version
@@ -263,15 +263,15 @@ def mark_right(working: WorkingModel, samples: Samples) -> npt.NDArray[np.bool_]
 
 
 def mark_losses(working: WorkingModel, samples: Samples) -> npt.NDArray[np.float64]:
-    """What a model loses on each sample, (N,): 1 for a wrong class; of values the mean of |error| in half ranges."""
+    """What a model loses on each sample, (N,): 1 for a wrong class; else as the task has it."""
     task = working.model.task
-    if not isinstance(task, Values):
+    if isinstance(task, OneClass):
         return (~mark_right(working, samples)).astype(np.float64)
-    y, found = task.numbers(samples.labels, working.whose), np.zeros(len(samples))
+    found = np.zeros(len(samples))
     for start in range(0, len(samples), BATCH):
         part = slice(start, start + BATCH)
-        values = working.predict(samples.x[part], None).rows
-        found[part] = (np.abs(values - y[part]) / task.half).mean(1)
+        rows = working.predict(samples.x[part], None).rows
+        found[part] = task.sample_losses(samples.labels[part], rows, working.whose)
     return found
 
 

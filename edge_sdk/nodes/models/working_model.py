@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
@@ -24,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.ensemble import combined, log_probabilities, probabilities, smoothed
+from edge_sdk.algebra.label_sets import choose_thresholds
 from edge_sdk.algebra.regression import NINETY, SQUARED
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file, write_text
@@ -35,7 +37,7 @@ from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.task import Values
+from edge_sdk.model.task import LABELS, VALUE, OneClass, Values
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels
@@ -73,33 +75,25 @@ class WorkingModel:
     def predict(self, x: Data, which: str | None, smooth: int = 1, abstain: float = 0.0) -> Predictions:
         """Predicts as `Device.predict` describes it."""
         name, _ = self.find_model(which)
-        if isinstance(self.model.task, Values):
-            return self.predict_values(self.model.task, name, x, smooth, abstain)
+        if not isinstance(self.model.task, OneClass):
+            if abstain:
+                what = f"{self.model.name} predicts {self.model.task.in_words(self.classes)}"
+                raise UsageError(f"abstain = {abstain}: there is no probability of one class; {what}")
+            rows = mean_of_last(self.model.task.shown(self.outputs(name, x)), smooth)
+            return SHOW[self.model.task.kind](self, name, rows)
         if smooth == 1 and self.kept.ensemble is None and not isinstance(self.model, SplitModel):
             p = probabilities(self.outputs(name, x))
         else:
             p = smoothed(self.log_probabilities(x, which), smooth)
         return Predictions(p, self.classes, name, self.run, abstain)
 
-    def predict_values(self, task: Values, name: str, x: Data, smooth: int, abstain: float) -> Predictions:
-        """Values, of each window the mean over the last so many. UsageError for a threshold of probability."""
-        if abstain:
-            raise UsageError(f"abstain = {abstain}: values have no probability; look at their interval, low and high")
-        values = task.in_unit(mean_of_last(self.outputs(name, x), smooth))
-        squared = [self.kept.scores.get(f"{name}_{SQUARED}:{k}") for k in range(len(task.units))]
-        samples = self.kept.scores.get("samples", 0.0)
-        known = samples > 0 and None not in squared
-        scores = [(s or 0.0) / samples for s in squared] if known else []
-        spread = tuple(NINETY * sqrt(s) * float(half) for s, half in zip(scores, task.half, strict=known))
-        found = Predictions(np.zeros((len(values), 0)), task.named(self.classes), name, self.run)
-        return replace(found, values=values, units=task.units, spread=spread)
-
     def log_probabilities(self, x: Data, which: str | None) -> npt.NDArray[np.floating]:
         """Log-probabilities as `Device.log_probabilities` describes them."""
         if isinstance(self.model, SplitModel):
             raise UsageError(f"{self.whose}: {self.model.name} is a split model, which no device runs alone")
-        if isinstance(self.model.task, Values):
-            raise UsageError(f"{self.whose}: {self.model.name} predicts values, which have no probabilities")
+        if not isinstance(self.model.task, OneClass):
+            what = self.model.task.in_words(self.classes)
+            raise UsageError(f"{self.whose}: {self.model.name} predicts {what}, which has no probabilities of classes")
         name, _ = self.find_model(which)
         found = self.kept.ensemble if name in ENSEMBLE else None
         classes = () if found is None else found.classes
@@ -156,16 +150,45 @@ class WorkingModel:
         return name, models[name]
 
 
+# Other predictions than of one class ----------------------------------------------------------------------------
+def show_values(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
+    """Values (N, K) in their units, with intervals where the model has been judged here."""
+    task, kept = working.model.task, working.kept
+    assert isinstance(task, Values)
+    squared = [kept.scores.get(f"{name}_{SQUARED}:{k}") for k in range(len(task.units))]
+    samples = kept.scores.get("samples", 0.0)
+    known = samples > 0 and None not in squared
+    scores = [(s or 0.0) / samples for s in squared] if known else []
+    spread = tuple(NINETY * sqrt(s) * float(half) for s, half in zip(scores, task.half, strict=known))
+    found = Predictions(np.zeros((len(rows), 0)), task.named(working.classes), name, working.run)
+    return replace(found, values=rows, units=task.units, spread=spread)
+
+
+def show_sets(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
+    """Probabilities (N, K) of labels, with thresholds that are chosen where the model has been judged here."""
+    names = working.model.task.named()
+    thresholds, chosen = choose_thresholds(working.kept.scores, len(names), f"{name}_")
+    own = frozenset(label for label, is_chosen in zip(names, chosen, strict=True) if is_chosen)
+    return Predictions(rows, names, name, working.run, thresholds=thresholds, chosen=own)
+
+
+SHOW: Mapping[str, Callable[[WorkingModel, str, npt.NDArray[np.floating]], Predictions]] = {
+    VALUE: show_values,
+    LABELS: show_sets,
+}
+"""Task -> predictions of a model of this name, of rows as people see them."""
+
+
 def initial_model(whose: str, model: Model) -> WorkingModel:
     """The bundle's own model, with the names that the bundle has for its outputs, or else their numbers."""
     outputs = model.classes if not isinstance(model, SplitModel) else 0
-    if isinstance(model.task, Values):
+    if not isinstance(model.task, OneClass):
         return WorkingModel(whose, model, model.task.named(), KeptModels())
     names = model.bundle.class_names or tuple(map(str, range(outputs)))
     return WorkingModel(whose, model, names, KeptModels())
 
 
-def mean_of_last(rows: npt.NDArray[np.float32], last: int) -> npt.NDArray[np.floating]:
+def mean_of_last(rows: npt.NDArray[np.floating], last: int) -> npt.NDArray[np.floating]:
     """Means of each row (N, K) with those before it, up to `last` in all."""
     if last < 1:
         raise UsageError(f"smoothing over {last} windows: at least 1")

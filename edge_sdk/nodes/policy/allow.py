@@ -38,8 +38,8 @@ class Allow:
         epsilon_per_run: that a run may come to, counted by this node itself; 0: no such rule, and runs need no noise.
         epsilon_for_good: that all runs together may come to, from the first one of this node on; 0: no such rule.
         epsilon_delta: delta beside the two.
-        scores: that may leave: "sums": how many held-out samples models get right, and their losses; "classes": also
-            histograms by class, which tell how many samples of each class there are.
+        scores: that may leave: "sums": how many held-out samples models get right, errors or macro-F1, losses;
+            "classes": also histograms by class, which tell how many samples of each class there are.
         scores_of: of a hospital: least number of devices whose added scores it passes on.
         approval: "policy": a run that keeps these rules begins by itself; "by-hand": a person approves each one.
     """

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.model.task import Values
+from edge_sdk.model.task import OutputTask
 from edge_sdk.replay.datasets.table import Floats
 
 Shape = tuple[int, ...]
@@ -40,8 +40,8 @@ class Cohort:
         generated: not measured on anybody.
         tables: writes the data files into a directory, and returns the [data] tables that name them.
         public: float32 (P, ...), inputs that all devices know; None: there are none.
-        values: what is to be predicted, where the samples are in no classes: `classes` has the names of the values, and
-            ranges are stated, or those of the data. None: they are in classes.
+        task: what is to be predicted, where the samples are in no classes: `classes` has the names of the values or of
+            the labels, and ranges of values are stated, or those of the data. None: they are in classes.
         unit: of these values, as somebody has stated it; "": nobody has.
         chooses: each device has samples to make choices on, unless the options of the data say that there are none.
         notes: what a person should know of how these devices were chosen, a sentence each.
@@ -56,7 +56,7 @@ class Cohort:
     tables: Callable[[Path, Wanted], Tables]
     public: Floats | None = None
     notes: tuple[str, ...] = ()
-    values: Values | None = None
+    task: OutputTask | None = None
     unit: str = ""
     chooses: bool = True
 

@@ -20,6 +20,7 @@ from edge_sdk.model.task import Values
 from edge_sdk.records import list_inputs
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, count_nodes
 from edge_sdk.replay.datasets.table import Floats
+from edge_sdk.replay.labels.asked import asked_labels
 from edge_sdk.replay.values.asked import asked_values
 
 PUBLIC = "public.npz"
@@ -33,12 +34,14 @@ class ReadyOptions:
     Attributes:
         public: inputs that all devices are to know, at least; they are in a file of their own. 0: none.
         target, unit, range: of labels that are numbers, see `traces.Cutting`; `target` only names them.
+        labels: of which each sample has a set, as there.
     """
 
     public: int = 0
     target: str = ""
     unit: str = ""
     range: tuple[str, ...] = ()
+    labels: str = ""
 
 
 def is_ready(folder: Path) -> bool:
@@ -64,9 +67,9 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
     public = read_inputs_of_all(folder, how.public)
     tree = {f"hospital-{h + 1}": tuple(names[h::hospitals]) for h in range(min(hospitals, len(names)))}
     labels = [label for samples in found.values() for part in parts_of(samples) for label in part.labels]
-    values = values_of(folder, labels, how)
-    classes = tuple(sorted(map(str, {*labels}))) if values is None else values.named()
-    kinds = f"{len(classes)} classes" if values is None else values.in_words()
+    task = asked_labels(how.labels, map(str, labels)) or values_of(folder, labels, how)
+    classes = tuple(sorted(map(str, {*labels}))) if task is None else task.named()
+    kinds = f"{len(classes)} classes" if task is None else task.in_words()
     return Cohort(
         summary=f"{count_nodes(tree)}, {kinds}, samples that are ready",
         tree=tree,
@@ -76,7 +79,7 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
         generated=False,
         tables=lambda *_: {name: {"samples": path.resolve()} for name, path in paths.items()},
         public=public,
-        values=values,
+        task=task,
         unit=how.unit,
         chooses=all(samples.validation is not None and len(samples.validation) for samples in found.values()),
     )

@@ -21,12 +21,13 @@ from edge_sdk.model.task import Values
 from edge_sdk.replay.cohorts.asked import asked_windows
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes
 from edge_sdk.replay.datasets.table import Floats
+from edge_sdk.replay.labels.asked import asked_labels
 from edge_sdk.replay.traces.synth import MARK
 from edge_sdk.replay.values.asked import asked_values, words
 
 OF_THE_COHORT = (
     *("public", "reserved", "ask", "ask_random", "rate", "channels", "label_missing"),
-    *("target", "unit", "range"),
+    *("target", "unit", "range", "labels"),
 )
 """Fields of `Cutting` that no device's table has, or not in this form."""
 
@@ -48,6 +49,8 @@ class Cutting:
         target: names of columns of numbers that are to be predicted, with commas between them; "": the labels are.
         unit: of each of them, with commas between them, or one for all. range: LOW,HIGH between which each is expected;
             none: what the traces have.
+        labels: names, with commas between them, of which each sample has a set; "all": those in the label column; "":
+            each sample has one class. separator: between the labels of a set.
     """
 
     label: str = "activity"
@@ -68,6 +71,8 @@ class Cutting:
     target: str = ""
     unit: str = ""
     range: tuple[str, ...] = ()
+    labels: str = ""
+    separator: str = "+"
 
     def __post_init__(self) -> None:
         check_shares(self.validation, self.held_out)
@@ -80,8 +85,11 @@ class Cutting:
             raise UsageError(f"--rate {self.rate}: samples per second, or 0 for what most traces have")
         if not self.target and (self.unit or self.range):
             raise UsageError("--unit and --range are of values: name the columns that have them with --target")
-        if self.target and (self.ask or self.ask_random):
-            raise UsageError(f"--ask with --target {self.target}: questions are for the names of classes")
+        if self.target and self.labels:
+            raise UsageError(f"--target {self.target} with --labels {self.labels}: a model predicts values or labels")
+        if (self.target or self.labels) and (self.ask or self.ask_random):
+            asked = f"--target {self.target}" if self.target else f"--labels {self.labels}"
+            raise UsageError(f"--ask with {asked}: questions are for the names of classes")
         if (self.ask or self.ask_random) and not self.labelled:
             raise UsageError("--ask: all windows have labels; say with --labelled SECONDS how many have")
 
@@ -99,21 +107,26 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
     tree = {f"hospital-{h + 1}": tuple(sorted(names)[h::hospitals]) for h in range(min(hospitals, len(names)))}
     first = traces[0]
     lent = [f"{t.name} lends its windows as public inputs, and is no device" for t in every if t.name not in names]
-    target, values = words(how.target), values_of(traces, how)
-    kinds = f"{len(first.classes)} classes" if values is None else values.in_words()
+    target, task = words(how.target), asked_labels(how.labels, labels_in(traces)) or values_of(traces, how)
+    kinds = f"{len(first.classes)} classes" if task is None else task.in_words()
     return Cohort(
         summary=f"{count_nodes(tree)}, {kinds}, {first.rate_hz:.0f} Hz",
         tree=tree,
-        classes=target or first.classes,
+        classes=first.classes if task is None else task.named(target),
         shapes={"x": (len(first.channels) - len(target), how.window)},
         reshape=False,
         generated=(folder / MARK).is_file(),  # the generator leaves that file beside its traces
         tables=lambda *_: trace_tables(read, traces, how, seed),
         public=public,
         notes=(*read.notes, *skipped, *lent),
-        values=values,
+        task=task,
         unit=how.unit,
     )
+
+
+def labels_in(traces: Sequence[Trace]) -> list[str]:
+    """All texts that samples of some traces have as labels."""
+    return [trace.classes[code] for trace in traces for code in np.unique(trace.codes).tolist() if code != UNLABELLED]
 
 
 def values_of(traces: Sequence[Trace], how: Cutting) -> Values | None:
@@ -134,6 +147,7 @@ def read_traces(folder: Path, how: Cutting) -> TraceFolder:
         missing=words(how.label_missing),
         rate_hz=how.rate,
         labels=not how.target,
+        separator=how.separator,
     )
 
 

@@ -18,6 +18,8 @@ from edge_sdk.replay.neighbours.holders import Codes
 Scores = Callable[[Floats], Floats]
 TREES, MOST_STEPS = 300, 1000
 """Trees of a forest; steps of L-BFGS at most."""
+NEVER = -20.0
+"""Logit of a label that no training sample has."""
 FARTHEST = 8.0
 """Standard deviations from the mean at which a standardised feature is cut: few windows make small deviations."""
 
@@ -95,3 +97,34 @@ def fit_value_trees(x: Floats, y: Floats, leaf: int, seed: int) -> Scores:
     own = y[:, 0] if y.shape[1] == 1 else y  # one value is a vector to scikit-learn
     forest = ExtraTreesRegressor(TREES, min_samples_leaf=leaf, random_state=seed, n_jobs=1).fit(x, own)
     return lambda rows: np.asarray(forest.predict(rows)).reshape(len(rows), -1)
+
+
+# Sets of labels -------------------------------------------------------------------------------------------------
+def fit_logistic(x: Floats, y: Floats, c: float) -> Scores:
+    """A logistic regression with an L2 penalty for each label of y (N, K), on standardised features: logits (N, K).
+
+    Args:
+        c: one over the penalty's weight. A label that all samples have, or none, is predicted, or not, for good.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    mean, scale = x.mean(0), x.std(0) + 1e-6
+
+    def standardised(rows: Floats) -> Floats:
+        return np.asarray(np.clip((rows - mean) / scale, -FARTHEST, FARTHEST))
+
+    known, models = standardised(x), list[Any]()
+    for column in (y > 1 / 2).T:
+        both = 0 < column.sum() < len(column)
+        models.append(LogisticRegression(C=c, max_iter=MOST_STEPS).fit(known, column) if both else bool(column.all()))
+
+    def scores(rows: Floats) -> Floats:
+        found = [
+            np.full(len(rows), NEVER if not model else -NEVER)
+            if isinstance(model, bool)
+            else model.decision_function(standardised(rows))
+            for model in models
+        ]
+        return np.stack(found, 1)
+
+    return scores

@@ -11,8 +11,9 @@ from edge_sdk.replay.over_seeds import device_means, paired
 from edge_sdk.replay.reports import charts, rows, sections, seeds_page
 from edge_sdk.replay.reports.page import KINDS, wrap
 from edge_sdk.replay.reports.rows import Whisker
-from edge_sdk.replay.reports.tables import METRICS, TITLES, interval, with_spread
+from edge_sdk.replay.reports.tables import TITLES, columns_of, interval, with_spread
 from edge_sdk.replay.scores import POOLED, REFERENCES, members
+from edge_sdk.replay.statistics import title_in
 
 COLOUR_COUNT = 6
 SHARED = (*REFERENCES, POOLED)
@@ -42,8 +43,9 @@ def run_colours(runs: Sequence[FinishedRun]) -> dict[str, str]:
 
 # Tables ---------------------------------------------------------------------------------------------------------
 def metrics_table(found: Mapping[str, Any]) -> str:
-    head = ["run", "model", "accuracy", "against alone, points [95 %]", "worse by > 1 point", "macro-F1"]
-    head += ["balanced accuracy", "MB", "method", "seeds"]  # what matters first: a phone shows three columns
+    first, *others = columns_of(m for run in found["runs"] for m in run["models"].values()).values()
+    head = ["run", "model", first, "against alone, points [95 %]", "worse by > 1 point", *others]
+    head += ["MB", "method", "seeds"]  # what matters first: a phone shows three columns
     lines = [metrics_row(run, model) for run in found["runs"] for model in run["models"]]
     return f"<h2>Test samples</h2>{sections.table(head, lines)}"
 
@@ -51,7 +53,7 @@ def metrics_table(found: Mapping[str, Any]) -> str:
 def metrics_row(run: Mapping[str, Any], model: str) -> list[object]:
     metrics, gain = run["models"][model], against_of(run).get(model)
     harmed = "" if gain is None else f"{round(gain['worse_by_a_point'] * gain['devices'])} of {gain['devices']}"
-    accuracy, *others = (with_spread(metrics.get(key)) for key in METRICS)
+    accuracy, *others = (with_spread(metrics.get(key)) for key in columns_of([metrics]))
     head: list[object] = [run["name"], run["titles"].get(model, model), accuracy, interval(gain), harmed]
     total = sum(run["bytes"].values()) / 1e6
     return [*head, *others, f"{total:.1f}", run["method"], len(run["seeds"])]
@@ -78,8 +80,9 @@ def model_section(runs: Sequence[FinishedRun], kind: str, group: str) -> str:
         return ""
     colours, title = run_colours(runs), KINDS[kind]
     means, bands = curves(having, title)
-    drawn = charts.lines(means, "round", "accuracy", percent=True, colours=colours, bands=bands) if means else ""
-    head = f"<h2>{title[0].upper()}{title[1:]}: accuracy in rounds, and per device on test samples</h2>"
+    score = title_in(having[0].results[0])
+    drawn = charts.lines(means, "round", score, percent=True, colours=colours, bands=bands) if means else ""
+    head = f"<h2>{title[0].upper()}{title[1:]}: {score} in rounds, and per device on test samples</h2>"
     return head + drawn + per_device(having, kind, colours) + "".join(gains(having, kind, group))
 
 
@@ -105,7 +108,7 @@ def per_device(runs: Sequence[FinishedRun], kind: str, colours: Mapping[str, str
         run: [seeds_page.spread([a[kind] for a in found[d]]) if d in found else nothing for d in names]
         for run, found in every.items()
     }
-    return rows.intervals(names, series, "accuracy", percent=True, colours=colours)
+    return rows.intervals(names, series, title_in(runs[0].results[0]), percent=True, colours=colours)
 
 
 def gains(runs: Sequence[FinishedRun], kind: str, group: str) -> list[str]:

@@ -8,14 +8,16 @@ from html import escape
 from math import isfinite, nan
 from typing import Any
 
-from edge_sdk.methods.shared.evaluation.reports import accuracy_spreads, mean_accuracies, mean_loss
+from edge_sdk.algebra.label_sets import F1
+from edge_sdk.methods.shared.evaluation.reports import device_means, device_spreads, mean_loss
+from edge_sdk.replay.labels.page import labels_section
 from edge_sdk.replay.reports import charts, rows, sections, simulated
 from edge_sdk.replay.reports.boards import boards_section
 from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.reports.tables import TITLES
 from edge_sdk.replay.reports.terminal import NEWCOMERS_NOTE, Result, format_percent, format_size, mark_newcomer
 from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_NETWORK, ALONE_TREES, MIXED, POOLED
-from edge_sdk.replay.statistics import wilson
+from edge_sdk.replay.statistics import ACCURACY, MACRO_F1, score_in, shares_in, title_in, wilson
 from edge_sdk.replay.values import page as value_page
 
 STYLE = """
@@ -77,9 +79,10 @@ def make_page(result: Result) -> str:
         generated_note(result),
         tiles(result),
         sections.statistics_section(result),
+        labels_section(result),
         curves(result),
         simulated.section(result),
-        value_page.errors_section(result) if values else DEVICES + per_device_chart(result) + html_table(result),
+        value_page.errors_section(result) if values else devices_section(result),
         sections.differences_section(result),
         boards_section(result),
         sections.recall_section(result, KINDS),
@@ -88,6 +91,16 @@ def make_page(result: Result) -> str:
         as_json(result),
     ]
     return wrap(title, parts)
+
+
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def devices_section(result: Result) -> str:
+    """The chart and the table of devices."""
+    head = DEVICES if score_in(result) == ACCURACY else f"<h2>{capital(title_in(result))} per device, test samples</h2>"
+    return head + per_device_chart(result) + html_table(result)
 
 
 def count_of(size: int, noun: str) -> str:
@@ -115,8 +128,9 @@ def generated_note(result: Result) -> str:
 
 
 def tiles(result: Result) -> str:
-    accuracy, count = result["accuracy"], result["bytes"]
-    found = [(format_percent(accuracy[kind]), name) for kind, name in KINDS.items() if kind in accuracy]
+    accuracy, count = shares_in(result), result["bytes"]
+    named = "" if score_in(result) == ACCURACY else f"{title_in(result)}, "
+    found = [(format_percent(accuracy[kind]), f"{named}{name}") for kind, name in KINDS.items() if kind in accuracy]
     found += [(f"{area:.3f}", f"AUC, {KINDS.get(kind, kind)}") for kind, area in result["auc"].items()]
     if spent := result.get("privacy", {}).get("spent"):
         found.append((f"{spent['epsilon']:.3g}", f"epsilon, at delta {spent['delta']:g}"))
@@ -131,20 +145,7 @@ def tiles(result: Result) -> str:
 
 def curves(result: Result) -> str:
     """The charts of accuracy, loss and traffic, side by side."""
-    accuracy = (
-        {}
-        if "values" in result
-        else {
-            f"Accuracy on {part_of_rounds(result)} samples, mean and standard deviation over devices": charts.lines(
-                accuracy_curves(result),
-                "round",
-                "accuracy",
-                percent=True,
-                colours=COLOURS,
-                bands=accuracy_bands(result),
-            ),
-        }
-    )
+    accuracy = {} if "values" in result else score_curves(result)
     charted = accuracy | {
         "Training loss": charts.lines({"loss": per_round(result, mean_loss)}, "round", "loss"),
         "Parameters that travel down": charts.lines({"sent": per_round(result, sent)}, "round", "parameters"),
@@ -152,6 +153,14 @@ def curves(result: Result) -> str:
     }
     cells = (f"<div><h2>{name}</h2>{chart}</div>" for name, chart in charted.items())
     return f"<div class='two'>{''.join(cells)}</div>"
+
+
+def score_curves(result: Result) -> dict[str, str]:
+    """The chart of accuracy or macro-F1 over rounds, under its heading."""
+    curves, bands = accuracy_curves(result), accuracy_bands(result)
+    chart = charts.lines(curves, "round", title_in(result), percent=True, colours=COLOURS, bands=bands)
+    of = f"{capital(title_in(result))} on {part_of_rounds(result)} samples"
+    return {f"{of}, mean and standard deviation over devices": chart}
 
 
 def part_of_rounds(result: Result) -> str:
@@ -176,7 +185,8 @@ def accuracy_bands(result: Result) -> dict[str, list[tuple[float, float, float]]
 def accuracy_points(result: Result) -> dict[str, list[tuple[float, float, float]]]:
     """Model -> (round, mean, standard deviation over devices; 0 in runs of before, which have none)."""
     lines = {starting_round(line): line["sums"] for line in result["curve"] if "sums" in line}
-    found = {r: (mean_accuracies(sums), accuracy_spreads(sums)) for r, sums in sorted(lines.items())}
+    of = F1 if score_in(result) == MACRO_F1 else "accuracy"
+    found = {r: (device_means(sums, f"_{of}"), device_spreads(sums, of)) for r, sums in sorted(lines.items())}
     names = {"global": "global model", "personal": "personalised", "local": KINDS[MIXED]}
     return {
         name: [(r, means[key], spreads.get(key, 0.0)) for r, (means, spreads) in found.items() if key in means]
@@ -205,23 +215,25 @@ def hops(result: Result) -> str:
 
 def per_device_chart(result: Result) -> str:
     """A row for each device: the accuracy of each of its models, with the interval that its test samples leave."""
-    devices, kinds = result["devices"], [kind for kind in KINDS if kind in result["accuracy"]]
+    devices, kinds = result["devices"], [kind for kind in KINDS if kind in shares_in(result)]
     values = {KINDS[kind]: [device_interval(d, kind) for d in devices] for kind in kinds}
-    return rows.intervals([mark_newcomer(d) for d in devices], values, "accuracy", percent=True, colours=COLOURS)
+    return rows.intervals([mark_newcomer(d) for d in devices], values, title_in(result), percent=True, colours=COLOURS)
 
 
 def device_interval(d: Mapping[str, Any], kind: str) -> Whisker:
-    share = d["accuracy"].get(kind, nan)
+    share = shares_in(d).get(kind, nan)
+    if score_in(d) != ACCURACY:
+        return bare(share)  # a mean of ratios, which has no such interval
     return Whisker(share, *wilson(share, d["held_out"])) if isfinite(share) and d["held_out"] else bare(share)
 
 
 def html_table(result: Result) -> str:
     always = {*KINDS} - {*RARE}
-    kinds = {k: name for k, name in (KINDS | TABLED).items() if k in result["accuracy"] or k in always}
+    kinds = {k: name for k, name in (KINDS | TABLED).items() if k in shares_in(result) or k in always}
     head = ["device", "hospital", "samples", "held out", "classes", *kinds.values(), "density of p", "peak MB", "CPU s"]
     lines = [device_row(d, kinds) for d in result["devices"]]
     mean = row(
-        ["mean", "", "", "", "", *each(result["accuracy"], kinds), format_percent(result["density"]), "", ""], "mean"
+        ["mean", "", "", "", "", *each(shares_in(result), kinds), format_percent(result["density"]), "", ""], "mean"
     )
     body = "".join([*lines, mean])
     note = f"<p class='lead'>{NEWCOMERS_NOTE}.</p>" * any(d.get("newcomer") for d in result["devices"])
@@ -229,7 +241,7 @@ def html_table(result: Result) -> str:
 
 
 def device_row(d: Mapping[str, Any], kinds: Iterable[str]) -> str:
-    cells = [mark_newcomer(d), d["hospital"], d["samples"], d["held_out"], d["classes"], *each(d["accuracy"], kinds)]
+    cells = [mark_newcomer(d), d["hospital"], d["samples"], d["held_out"], d["classes"], *each(shares_in(d), kinds)]
     return row([*cells, format_percent(d["density"]), f"{d['peak_memory_mb']:.0f}", f"{d['cpu_seconds']:.1f}"])
 
 

@@ -36,6 +36,9 @@ def line_scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for model, share in mean_accuracies(line["sums"]).items():
         if not model.startswith("test_"):
             yield f"accuracy in {kind}/{model}", share
+    for model, f1 in line.get("macro_f1", {}).items():
+        if not model.startswith("test_"):
+            yield f"macro-F1 in {kind}/{model}", f1
     for model, errors in line.get("errors", {}).items():
         if not model.startswith("test_"):
             for value, error in errors.items():

@@ -10,11 +10,11 @@ from typing import Any
 from edge_sdk.replay.reports import rows
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.rows import Whisker
-from edge_sdk.replay.reports.tables import METRICS, PHRASES, interval, shown_groups, with_spread, yardsticks
+from edge_sdk.replay.reports.tables import PHRASES, columns_of, interval, shown_groups, with_spread, yardsticks
 from edge_sdk.replay.reports.terminal import Result, format_percent, mark_newcomer
 from edge_sdk.replay.reports.verdict import titles_of, verdict
 from edge_sdk.replay.scores import ALONE, FLEET, LOCAL
-from edge_sdk.replay.statistics import difference_interval
+from edge_sdk.replay.statistics import ACCURACY, difference_interval, score_in, shares_in, title_in
 
 BETTER, WORSE = "var(--c2)", "var(--bad)"
 HARMED = 0.01
@@ -50,7 +50,7 @@ def statistics_section(result: Result) -> str:
     titles = titles_of(result)
     for name, group in shown_groups(result.get("statistics", {})).items():
         than = f"against {yardsticks(group)[0][1]}, points [95 %]"
-        head = ["", "accuracy", "macro-F1", "balanced accuracy", than, "worse by > 1 point"]
+        head = ["", *columns_of(group["models"].values()).values(), than, "worse by > 1 point"]
         lines = [[titles.get(m, m), *statistics_row(group, m, metrics)] for m, metrics in group["models"].items()]
         parts.append(f"<h2>Test samples, {escape(PHRASES[name].format(group['devices']))}</h2>{table(head, lines)}")
     return "".join(parts)
@@ -60,18 +60,19 @@ def statistics_row(group: Mapping[str, Any], model: str, metrics: Mapping[str, A
     """The cells of one model but its name."""
     found = group[f"against_{yardsticks(group)[0][0]}"].get(model)
     harmed = "" if found is None else f"{round(found['worse_by_a_point'] * found['devices'])} of {found['devices']}"
-    return [*(with_spread(metrics.get(key)) for key in METRICS), interval(found), harmed]
+    return [*(with_spread(metrics.get(key)) for key in columns_of([metrics])), interval(found), harmed]
 
 
 def differences_section(result: Result) -> str:
     """Section with the gain of each device's personalised model over the one that it trains alone."""
-    other = yardstick_of([d["accuracy"] for d in result["devices"]])
-    both = [d for d in result["devices"] if {other, "personalised"} <= {*d["accuracy"]}]
+    other = yardstick_of([shares_in(d) for d in result["devices"]])
+    both = [d for d in result["devices"] if {other, "personalised"} <= {*shares_in(d)}]
     if not both:
         return ""
     found = {mark_newcomer(d): device_difference(d, other) for d in both}
     than = titles_of(result)[other]
-    how = f"Personalised minus {than} on test samples, percentage points, with 95 % intervals for so few samples"
+    ends = ", with 95 % intervals for so few samples" if score_in(result) == ACCURACY else f" of {title_in(result)}"
+    how = f"Personalised minus {than} on test samples, percentage points{ends}"
     return differences_part(found, how)
 
 
@@ -82,7 +83,9 @@ def yardstick_of(accuracies: Iterable[Mapping[str, float]]) -> str:
 
 def device_difference(d: Mapping[str, Any], other: str) -> Whisker:
     """The gain of one device in percentage points, with the interval that its number of test samples leaves."""
-    own, alone = d["accuracy"]["personalised"], d["accuracy"][other]
+    own, alone = shares_in(d)["personalised"], shares_in(d)[other]
+    if score_in(d) != ACCURACY:
+        return rows.bare(100 * (own - alone))  # a mean of ratios, which has no such interval
     low, high = difference_interval(own, d["held_out"], alone, d["held_out"]) if d["held_out"] else (own - alone,) * 2
     return Whisker(100 * (own - alone), 100 * low, 100 * high)
 

@@ -11,6 +11,7 @@ from edge_sdk.replay.reports.page import COLOURS, KINDS, accuracy_curves, as_jso
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.terminal import Result
 from edge_sdk.replay.scores import ALONE
+from edge_sdk.replay.statistics import shares_in
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -69,8 +70,8 @@ def by_device(runs: Sequence[Result], *models: str) -> dict[str, list[Mapping[st
     """Device -> its accuracies in each seed in which it has all of these models."""
     found: dict[str, list[Mapping[str, float]]] = {}
     for d in (d for run in runs for d in run["devices"]):
-        if {*models} <= {*d["accuracy"]}:
-            found.setdefault(d["device"], []).append(d["accuracy"])
+        if {*models} <= {*shares_in(d)}:
+            found.setdefault(d["device"], []).append(shares_in(d))
     return found
 
 

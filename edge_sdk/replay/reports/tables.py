@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edge_sdk.replay.scores import (
@@ -17,6 +17,7 @@ from edge_sdk.replay.scores import (
     MIXED,
     POOLED,
 )
+from edge_sdk.replay.statistics import ACCURACY, COLUMNS, score_of
 
 Group = Mapping[str, Any]
 
@@ -33,9 +34,8 @@ TITLES = {
 }
 """Model -> what it is called where its name does not say it."""
 PHRASES = dict(zip(GROUPS, ("all {} devices", "{} devices with two classes or more", "{} newcomers"), strict=True))
-METRICS = ("accuracy", "macro_f1", "balanced_accuracy")
+METRICS = tuple(COLUMNS[ACCURACY])
 WIDTH = 14
-COLUMNS = " ".join(f"{name:>{WIDTH}}" for name in ("accuracy", "macro-F1", "balanced"))
 
 
 def statistics_table(statistics: Mapping[str, Group], titles: Mapping[str, str] = TITLES) -> str:
@@ -68,7 +68,9 @@ def shown_groups(statistics: Mapping[str, Group]) -> dict[str, Group]:
 def group_table(name: str, group: Group, titles: Mapping[str, str]) -> str:
     title, ((_, first), (_, second)) = PHRASES[name].format(group["devices"]), yardsticks(group)
     wide = max(34, *(len(titles.get(model, model)) for model in group["models"]))
-    head = f"{COLUMNS}   {f'against {first}, points [95 %]':<30}{'> 1 point worse':>15}   {second}"
+    names = columns_of(group["models"].values()).values()
+    heads = " ".join(f"{name.replace('balanced accuracy', 'balanced'):>{WIDTH}}" for name in names)
+    head = f"{heads}   {f'against {first}, points [95 %]':<30}{'> 1 point worse':>15}   {second}"
     rows = [model_row(group, titles.get(m, m), wide, m, metrics) for m, metrics in group["models"].items()]
     return "\n".join([f"{title:{wide + 2}}{head}", *rows])
 
@@ -81,7 +83,12 @@ def model_row(group: Group, title: str, wide: int, model: str, metrics: Mapping[
 
 def spread_columns(metrics: Mapping[str, Any], width: int) -> str:
     """The metrics of one model, with their deviation over seeds where there are several."""
-    return " ".join(f"{with_spread(metrics.get(key)):>{width}}" for key in METRICS)
+    return " ".join(f"{with_spread(metrics.get(key)):>{width}}" for key in columns_of([metrics]))
+
+
+def columns_of(models: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
+    """Metrics of a table of these models, and their titles."""
+    return COLUMNS[next(map(score_of, models), ACCURACY)]
 
 
 def with_spread(value: Any) -> str:

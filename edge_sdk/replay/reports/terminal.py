@@ -10,6 +10,7 @@ from edge_sdk.methods.shared.evaluation.spent import PrivacySpent, to_words
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.tables import TITLES
 from edge_sdk.replay.scores import ALONE
+from edge_sdk.replay.statistics import ACCURACY, score_in, shares_in, title_in
 
 Result = Mapping[str, Any]
 
@@ -29,6 +30,7 @@ DENSE = 0.95
 def round_line(line: Mapping[str, Any], began: float) -> str:
     """Formats one line of metrics. `began` is the time of the replay's start, seconds since the epoch."""
     found = {model: format_percent(share, 0) for model, share in mean_accuracies(line["sums"]).items()}
+    found |= {model: format_percent(f1, 0) for model, f1 in line.get("macro_f1", {}).items()}
     found |= {model: f"{next(iter(errors.values())):.4g}" for model, errors in line.get("errors", {}).items()}
     name = line["round"] if line["kind"] == "round" else "end" if line.get("final") else "all"
     devices = line.get("devices", line["sums"].get("devices", 0))
@@ -55,18 +57,19 @@ def device_table(result: Result) -> str:
     rows = [device_row(wide, d, columns_of(result)) for d in devices]
     rule = "-" * len(head)
     note = [NEWCOMERS_NOTE] * any(d.get("newcomer") for d in devices)
-    mean = format_row(wide, "mean", "", "", "", "", format_accuracies(result["accuracy"], columns_of(result)))
-    return "\n".join([head, rule, *rows, rule, mean, *note])
+    mean = format_row(wide, "mean", "", "", "", "", format_accuracies(shares_in(result), columns_of(result)))
+    title = [] if score_in(result) == ACCURACY else [f"{title_in(result)}, test samples"]
+    return "\n".join([*title, head, rule, *rows, rule, mean, *note])
 
 
 def columns_of(result: Result) -> dict[str, int]:
     """The models in the table of devices, and how wide their columns are."""
-    return {"local": 8, **({ALONE: 8} if ALONE in result["accuracy"] else {}), "global": 8, PERSONAL: 9}
+    return {"local": 8, **({ALONE: 8} if ALONE in shares_in(result) else {}), "global": 8, PERSONAL: 9}
 
 
 def device_row(wide: tuple[int, int], d: Mapping[str, Any], widths: Mapping[str, int]) -> str:
     """The row of one device. `wide`: of the columns of names. `widths`: of those of models."""
-    accuracies = format_accuracies(d["accuracy"], widths)
+    accuracies = format_accuracies(shares_in(d), widths)
     return format_row(wide, mark_newcomer(d), d["hospital"], d["samples"], d["held_out"], d["classes"], accuracies)
 
 
@@ -91,10 +94,10 @@ def summary(result: Result) -> str:
     lines = [
         f"bytes    {hop.replace('_to_', ' -> '):24} {format_size(count):>10}" for hop, count in result["bytes"].items()
     ]
-    if "companion" in result["accuracy"]:
-        lines.append(f"companions, mean accuracy {format_percent(result['accuracy']['companion'], 18)}")
-    if "unseen" in result["accuracy"]:
-        lines.append(f"never trained, accuracy  {format_percent(result['accuracy']['unseen'], 18)}")
+    if "companion" in shares_in(result):
+        lines.append(f"companions, mean accuracy {format_percent(shares_in(result)['companion'], 18)}")
+    if "unseen" in shares_in(result):
+        lines.append(f"never trained, accuracy  {format_percent(shares_in(result)['unseen'], 18)}")
     lines += [f"AUC      {TITLES.get(kind, kind):24} {area:>10.3f}" for kind, area in result["auc"].items()]
     lines += [f"settled  {line}" for line in choice_lines([result])]
     if model["parameters"]:

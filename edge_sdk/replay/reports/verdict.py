@@ -10,6 +10,7 @@ from edge_sdk.replay.neighbours.features import FEATURES, PIXELS
 from edge_sdk.replay.neighbours.told import COMPUTED, LEFT_OUT, MISSING
 from edge_sdk.replay.reports.tables import TITLES, interval
 from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_TREES, POOLED
+from edge_sdk.replay.statistics import MACRO_F1, score_of
 
 OURS = {"personalised": "the personal models", "companion": "the companions", "global": "the shared models"}
 """Models by which devices predict, the first that there is, and what they are called in a sentence: in the plural."""
@@ -71,7 +72,8 @@ def sentence(told: Mapping[str, Any], d: Mapping[str, Any], ours: str, where: st
     alone = kinds_in_words(told["chosen"], told["on"])
     several = alone.startswith("trees")
     alone = f"{alone} reach {share(d['than'])}" if several else f"a {alone} reaches {share(d['than'])}"
-    own = f"{ours} {'reach ' if d['low'] > 0 else ''}{share(d['accuracy'])}"
+    reached = share(d[score_of(d)])
+    own = f"{ours} {'reach ' if d['low'] > 0 else ''}{reached}"
     if d["devices"] < FEWEST:
         said = f"{FEWEST - 1} devices or fewer are too few to tell who wins: {alone}{where}, {own}"
     elif d["high"] < 0:
@@ -82,6 +84,7 @@ def sentence(told: Mapping[str, Any], d: Mapping[str, Any], ours: str, where: st
         said = f"Nobody clearly wins here: {alone}{where}, {own}"
     more = f"; {harmed} of {d['devices']} devices worse by more than a point" if (harmed := count_harmed(d)) else ""
     chosen = "" if told["samples"] else "; without validation samples there was nothing to choose by"
+    said = f"{said} macro-F1" if score_of(d) == MACRO_F1 else said
     return f"{said} ({interval(d)} points{more}{chosen})."
 
 

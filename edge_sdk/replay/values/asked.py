@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.task import VALUE, Values
+from edge_sdk.model.task import VALUE, OneClass, OutputTask, Values
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -58,26 +58,25 @@ def read_range(text: str) -> tuple[float, float]:
     return low, high
 
 
-def check_values(bundle: Bundle, asked: Values | None, unit: str = "") -> None:
+def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> None:
     """Raises UsageError if a bundle predicts something else than the data are read for.
 
     Args:
         asked: None: the data are in classes.
-        unit: as it was stated; "": it was not.
+        unit: of values, as it was stated; "": it was not.
     """
     name, task = bundle.manifest["name"], bundle.task
     if asked is None:
-        if isinstance(task, Values):
+        if not isinstance(task, OneClass):
             raise UsageError(
                 f"bundle {name} predicts {task.in_words()}, and the data are read for classes: say which columns "
-                "are to be predicted, --target NAME (of files of samples, give them labels that are numbers)"
+                "are to be predicted, --target NAME (samples that are ready need labels that are numbers) or --labels"
             )
         return
-    if not isinstance(task, Values):
-        raise UsageError(
-            f"--target {','.join(asked.names)}: bundle {name} predicts no values; compile it with --task {VALUE}"
-        )
-    if len(task.units) != len(asked.units) or (task.names and task.names != asked.names):
-        raise UsageError(f"--target {','.join(asked.names)}: bundle {name} predicts {task.in_words()}")
-    if unit and task.units != asked.units:
+    option = f"{'--target' if asked.kind == VALUE else '--labels'} {','.join(asked.named())}"
+    if isinstance(task, OneClass) or task.kind != asked.kind:
+        raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}; compile it with --task {asked.kind}")
+    if task.named(asked.named()) != asked.named() or task.outputs != asked.outputs:
+        raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}")
+    if unit and isinstance(task, Values) and isinstance(asked, Values) and task.units != asked.units:
         raise UsageError(f"--unit {unit}: bundle {name} predicts {task.in_words(asked.names)}")

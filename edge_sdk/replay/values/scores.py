@@ -16,7 +16,7 @@ import numpy as np
 from edge_sdk.algebra.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation import reports
-from edge_sdk.model.task import Values, write_task
+from edge_sdk.model.task import Values
 from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_TREES, LOCAL, NAMES, POOLED
 from edge_sdk.replay.statistics import bootstrap
 
@@ -39,15 +39,16 @@ def score_values(devices: Sequence[Device], run: Run, values: Values, more: Mapp
     """The devices' results with "errors": model -> value -> its errors on test samples.
 
     Args:
-        devices: as they have written it, with sums under "errors".
+        devices: as they have written it, with "sums".
         more: device -> sums of further models.
     """
     found = []
     for d in devices:
-        sums = {NAMES.get(n, n) if n != LOCAL else n: s for n, s in d["errors"].get("test", {}).items()}
+        sums = {NAMES.get(n, n) if n != LOCAL else n: s for n, s in d["sums"].get("test", {}).items()}
         sums |= more.get(d["device"], {})
         named = {model: errors_in(s, run, values) for model, s in sums.items() if s["samples"]}
-        found.append({**d, "errors": in_order(named)})
+        rest = {key: value for key, value in d.items() if key != "sums"}
+        found.append({**rest, "errors": in_order(named)})
     return found
 
 
@@ -72,7 +73,7 @@ def summarise_values(devices: Sequence[Device], run: Run, values: Values, seed: 
     fleet = [d for d in devices if not d["newcomer"] and d["errors"]]
     new = [d for d in devices if d["newcomer"] and d["errors"]]
     return {
-        "task": {**write_task(values), "names": list(values.named(run.classes))},
+        "task": {**values.entry(), "names": list(values.named(run.classes))},
         "devices": len(fleet),
         "models": mean_of(fleet),
         "newcomers": mean_of(new),

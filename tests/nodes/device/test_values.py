@@ -197,7 +197,7 @@ def test_a_fleet_learns_by_each_method_that_trains_whole_models(
 def test_what_is_observed_gets_numbers_as_labels(tmp_path: Path) -> None:
     signal = SignalSpec(("ppg",), ("",), 10.0, 10, 10)
     net = nn.Sequential(nn.Flatten(), nn.Linear(10, 1)).eval()
-    spec = Spec("live", (1, 10), loss="huber", values=RATE, signal=signal)
+    spec = Spec("live", (1, 10), loss="huber", task=RATE, signal=signal)
     compile_module(net, spec).save(tmp_path / "live.bundle")
     place = {
         "broker": "mqtt://127.0.0.1:1",

@@ -29,6 +29,7 @@ from edge_sdk.methods.shared.aggregation.scores import (
     LOSS_DEVICES,
     MODELS,
     NAMES,
+    OF_SETS,
     PERSONAL_FACTS,
     TEST,
     partial_histograms,
@@ -112,6 +113,7 @@ def to_words(values: Sequence[int]) -> npt.NDArray[np.uint64]:
 
 def written_scores(names: Sequence[str], scores: Mapping[str, float]) -> tuple[list[int], list[int]]:
     """Flags of these scores, 1 for each that is there, and their words. The flag of the loss says LOSS_DEVICES."""
+    scores = {name: value for name, value in scores.items() if name.removeprefix(TEST) not in OF_SETS}
     if strange := next((name for name in scores if name not in names and name != LOSS_DEVICES), None):
         raise ValueError(f"score {strange!r} is none of those that can be masked")
     there = [int(name in scores) for name in names]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from math import isfinite
 
 from edge_sdk.algebra.classification import BINS, MOST_CLASSES
+from edge_sdk.algebra.label_sets import F1
 from edge_sdk.algebra.regression import ABSOLUTE, ERROR, MAE, SQUARED
 
 LARGEST = 2.0**32
@@ -27,6 +28,9 @@ LOSS_DEVICES = "loss_devices"
 PERSONAL_FACTS = ("personal_harmed", "personal_density")
 """Of an evaluation: devices whose personal model is right on fewer samples than the global one (reports.HARMED), and
 shares of their personal components that are not zero. They are never masked: a sum of masked answers has none."""
+OF_SETS = frozenset(f"{model}_{metric}" for model in MODELS for metric in (F1, f"{F1}_squared"))
+"""Sums over devices of their own macro-F1 and of its squares, of models that predict sets of labels. They are never
+masked either: a sum of masked histograms has the F1 of all samples together."""
 STAGES = ("started", "trained", "settled")  # of FedAL, around which it measures what is forgotten
 
 SIGNED = {"loss", "value", *(f"{model}_loss" for model in MODELS)}
@@ -39,7 +43,7 @@ OTHERS = {
 }
 NAMES = SIGNED | OTHERS | {f"{model}_{metric}" for model in MODELS for metric in METRICS}
 HISTOGRAM = re.compile(rf"({'|'.join(MODELS)})_auc:(\d{{1,4}}):[01]:(\d{{1,4}})")
-MOST = 2 * (len(NAMES) + len(PERSONAL_FACTS) + len(MODELS) * MOST_CLASSES * 2 * BINS)
+MOST = 2 * (len(NAMES) + len(PERSONAL_FACTS) + len(OF_SETS) + len(MODELS) * MOST_CLASSES * 2 * BINS)
 ERRORS = re.compile(rf"({'|'.join(MODELS)})_({ABSOLUTE}|{SQUARED}|{ERROR}|{MAE}):(\d{{1,2}})")
 MOST_VALUES = 16
 """Sums of errors of predicted values (algebra/regression.py), by their number, and how many a model has at most."""
@@ -67,7 +71,8 @@ def check_score(name: str, value: float, scores: Mapping[str, float], count: flo
     of_values = ERRORS.fullmatch(name)
     if of_values is not None and int(of_values[3]) >= MOST_VALUES:
         raise ValueError(f"score {name!r}: there are at most {MOST_VALUES} values")
-    if name not in NAMES and name != UNTOLD and name not in PERSONAL_FACTS and of_values is None:
+    known = name in NAMES or name == UNTOLD or name in PERSONAL_FACTS or name in OF_SETS
+    if not known and of_values is None:
         check_histogram(name)
     if not (isfinite(value) and abs(value) <= LARGEST):
         raise ValueError(f"score {name!r} = {value} is not finite or above {LARGEST:.0f}")
@@ -115,10 +120,10 @@ def most_of(name: str, scores: Mapping[str, float], count: float) -> float:
         return count
     if name in PERSONAL_FACTS:
         return scores.get("devices", 0.0)
-    if metric == "accuracy":
+    if metric in ("accuracy", F1):
         return count if model in STAGES else scores.get(f"{model}_devices", scores.get("devices", 0.0))
-    if metric == "accuracy_squared":
-        return scores.get(f"{model}_accuracy", 0.0)
+    if metric in ("accuracy_squared", f"{F1}_squared"):
+        return scores.get(name.removesuffix("_squared"), 0.0)
     if metric == "correct" or metric.startswith("auc:"):
         return scores.get(f"{model}_samples", scores.get("samples", 0.0))
     return LARGEST

@@ -9,6 +9,8 @@ personal_harmed, personal_density   of an evaluation: devices whose personal mod
                                than HARMED; sum of the shares of their personal components that are not zero
 loss / (devices - untold) of a Progress   mean training loss of the devices that took part, without those in hospitals
                                that have too few of them to tell their scores
+global_f1 / devices            of models that predict sets of labels: unweighted mean of the devices' own macro-F1;
+                               "correct" and "accuracy" are of sets that are right in every label then
 test_global_accuracy / test_devices   the same on test samples, in the last evaluation only, where devices have a
                                validation part, which all the others are then on
 """
@@ -25,6 +27,7 @@ from edge_sdk.algebra import classification
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.classification import areas
 from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
+from edge_sdk.algebra.label_sets import F1, is_count
 from edge_sdk.algebra.regression import ABSOLUTE, MAE
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, NodeEnv, Send
@@ -43,7 +46,8 @@ UNSEEN = "unseen"  # the model that a device made of the global one without ever
 
 
 HARMED = 0.01
-"""A device is harmed where its personal model's accuracy is below the global one's by more than this."""
+"""A device is harmed where its personal model's accuracy (of sets of labels: macro-F1) is below the global
+one's by more than this."""
 
 NO_SUMS: Mapping[str, Mapping[str, float]] = {}
 
@@ -169,7 +173,11 @@ def judge(
         found = known.get(name) or env.score(theta)
         if not found["samples"] > 0:
             return {}
-        sums |= {f"{name}_{key}": gather.bounded(value) for key, value in found.items() if key != "samples"}
+        sums |= {
+            f"{name}_{key}": gather.bounded(value)
+            for key, value in found.items()
+            if key != "samples" and not is_count(key)
+        }
         sums |= {"samples": float(found["samples"]), "devices": 1.0} if name != COMPANION else {}
         if "correct" in found:
             share = found["correct"] / found["samples"]
@@ -191,10 +199,11 @@ def judge_personal(models: Mapping[str, Theta], sums: Mapping[str, float]) -> di
     Args:
         sums: the device's own, as `judge` names them.
     """
-    if not {"personal_accuracy", "global_accuracy"} <= {*sums}:
+    metric = F1 if f"personal_{F1}" in sums else "accuracy"
+    if not {f"personal_{metric}", f"global_{metric}"} <= {*sums}:
         return {}
     own, shared = models["personal"], models["global"]
-    worse = sums["global_accuracy"] - sums["personal_accuracy"] > HARMED
+    worse = sums[f"global_{metric}"] - sums[f"personal_{metric}"] > HARMED
     return {"personal_harmed": float(worse), "personal_density": float(np.mean(own != shared))}
 
 
@@ -250,8 +259,18 @@ def mean_accuracies(sums: Mapping[str, float]) -> dict[str, float]:
 
 def accuracy_spreads(sums: Mapping[str, float]) -> dict[str, float]:
     """Standard deviations of these accuracies over the same devices."""
-    means, squares = mean_accuracies(sums), device_means(sums, "_accuracy_squared")
+    return device_spreads(sums, "accuracy")
+
+
+def device_spreads(sums: Mapping[str, float], metric: str) -> dict[str, float]:
+    """Model -> standard deviation of a metric over the devices that have such a model."""
+    means, squares = device_means(sums, f"_{metric}"), device_means(sums, f"_{metric}_squared")
     return {name: max(0.0, square - means[name] ** 2) ** 0.5 for name, square in squares.items() if name in means}
+
+
+def mean_macro_f1(sums: Mapping[str, float]) -> dict[str, float]:
+    """Unweighted means of macro-F1 over the devices that have such a model; none where labels are in no sets."""
+    return device_means(sums, f"_{F1}")
 
 
 def mean_errors(sums: Mapping[str, float]) -> dict[str, dict[str, float]]:
@@ -290,4 +309,6 @@ def to_words(sums: Mapping[str, float]) -> list[str]:
         for value, means in mean_errors(sums).items()
         for name, mean in means.items()
     ]
+    if f1 := mean_macro_f1(sums):
+        return [f"{name} macro-F1 {mean:.3f}" for name, mean in f1.items()] + untold
     return [f"{name} {100 * share:.1f}%" for name, share in mean_accuracies(sums).items()] + errors + untold

@@ -1,6 +1,6 @@
-"""A device's judgement of models that predict values, when a run is over: sums of errors on its own samples.
+"""A device's judgement of models that predict values or sets of labels, when a run is over: sums on its own samples.
 
-Sums are of `algebra.regression.error_sums`, with "samples" beside them, in halves of the range that the bundle names.
+Sums are as the task's `judged` has them, with "samples" beside them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra.regression import MEAN, error_sums, sum_of
+from edge_sdk.algebra.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.standardising.equations import by_itself, placed
-from edge_sdk.model.task import Values
+from edge_sdk.model.task import OneClass, OutputTask
 from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
 
@@ -27,15 +27,15 @@ LOCAL = "local"
 """A network trained alone."""
 
 
-def judge_values(device: Participant, run: Run) -> dict[str, dict[str, Sums]]:
-    """Sums of errors of the models that a device has kept of a run, and of the mean of its training targets.
+def judge_outputs(device: Participant, run: Run) -> dict[str, dict[str, Sums]]:
+    """Sums of scores of the models that a device has kept of a run, and of what says the same of each sample.
 
     Returns:
         "test" and, where the device has such a part, "validation" -> model -> sums.
     """
     task, found = task_of(device), dict[str, dict[str, Sums]]()
     assert device.train is not None
-    mean = targets_of(device, run, device.train).mean(0, keepdims=True)
+    mean = task.baseline(targets_of(device, run, device.train))
     for part, samples in (("test", device.held_out), ("validation", device.validation)):
         if samples is not None and len(samples := device.select_listed(samples, run, part)):
             y = targets_of(device, run, samples)
@@ -45,11 +45,11 @@ def judge_values(device: Participant, run: Run) -> dict[str, dict[str, Sums]]:
     return found
 
 
-def judge_values_alone(device: Participant, run: Run, told: Told) -> dict[str, Sums]:
-    """Sums of errors on the parts "test" and "validation" of a network that the device has trained alone.
+def judge_outputs_alone(device: Participant, run: Run, told: Told) -> dict[str, Sums]:
+    """Sums of scores on the parts "test" and "validation" of a network that the device has trained alone.
 
-    Optimiser and number of steps are those of the least mean absolute error on its validation part (of several values,
-    of their sum in halves of the range): of equals, Adam before SGD and fewer steps before more.
+    Optimiser and number of steps are those that are best on its validation part, by the task's `badness`: of equals,
+    Adam before SGD and fewer steps before more.
     """
     assert device.train is not None and device.held_out is not None and device.validation is not None
     env, statistics = by_itself(replace(device.env(run, cancellable=False), me=device.name))
@@ -61,10 +61,10 @@ def judge_values_alone(device: Participant, run: Run, told: Told) -> dict[str, S
         tell = partial(tell_steps, told, number, steps[-1])
         for trained in train_in_steps(env, run, optimiser, steps, tell):
             theta = placed(env.layout, trained, statistics)
-            guessed = device.model.predict(theta, chosen.x)
-            error = sum_of(error_sums(wanted, guessed))
+            guessed = counted(task, wanted, device.model.predict(theta, chosen.x))
+            error = task.badness(guessed)
             if best is None or error < best[0]:
-                best = error, counted(task, y, device.model.predict(theta, test.x)), counted(task, wanted, guessed)
+                best = error, counted(task, y, device.model.predict(theta, test.x)), guessed
     assert best is not None
     return {"test": best[1], "validation": best[2]}
 
@@ -74,8 +74,8 @@ def tell_steps(told: Told, before: int, of_each: int, done: int) -> None:
     told(before * of_each + done, len(OPTIMISERS) * of_each)
 
 
-def counted(task: Values, y: Any, outputs: Any) -> Sums:
-    return {"samples": float(len(y)), **task.counts(y, outputs)}
+def counted(task: OutputTask, y: Any, outputs: Any) -> Sums:
+    return {"samples": float(len(y)), **task.judged(y, outputs)}
 
 
 def targets_of(device: Participant, run: Run, samples: Samples) -> Any:
@@ -83,8 +83,8 @@ def targets_of(device: Participant, run: Run, samples: Samples) -> Any:
     return device.codes(device.select_listed(samples, run, "own"), run)
 
 
-def task_of(device: Participant) -> Values:
-    """The task of a device whose model predicts values."""
+def task_of(device: Participant) -> OutputTask:
+    """The task of a device whose model predicts no classes."""
     task = device.model.task
-    assert isinstance(task, Values)
+    assert not isinstance(task, OneClass)
     return task

@@ -1,0 +1,41 @@
+"""Bundles that predict sets of labels, for tests: of three numbers three findings, each by the sign of one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.data.samples import Samples
+from edge_sdk.model.several_labels import SeveralLabels, join_set
+
+FINDINGS = SeveralLabels(("af", "pvc", "noise"))
+
+
+def compile_findings(path: Path, hidden: int = 0) -> Path:
+    """Writes the bundle: 3 inputs, so many hidden units (0: none), 3 outputs."""
+    import torch
+    from torch import nn
+
+    from edge_sdk.models.bundle.compile import compile_module
+    from edge_sdk.models.ir.spec import Spec
+
+    torch.manual_seed(0)
+    head = nn.Linear(hidden or 3, 3)
+    net = nn.Sequential(nn.Linear(3, hidden), nn.Tanh(), head) if hidden else head
+    compile_module(net.eval(), Spec("findings", (3,), loss="binary_cross_entropy", task=FINDINGS)).save(path)
+    return path
+
+
+def draw(count: int, seed: int = 0) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+    """Inputs (count, 3), and which findings each has: by the sign, wrong where it is near 0."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(count, 3)).astype(np.float32)
+    return x, (x + random.normal(0, 0.2, x.shape)) > 0
+
+
+def samples(count: int, seed: int = 0) -> Samples:
+    x, there = draw(count, seed)
+    names = np.array(FINDINGS.names)
+    return Samples(x, tuple(join_set(names[row].tolist(), FINDINGS.names) for row in there))
