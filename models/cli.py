@@ -6,7 +6,6 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,9 +22,10 @@ from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.gate.search import SEARCH
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.spec import DROPOUT, NORMS, Spec
-from edge_sdk.models.loading import build_module, name_error, read_arguments, read_augmentation
+from edge_sdk.models.loading import build_entry, build_module, name_error, read_arguments, read_augmentation
 from edge_sdk.models.task_options import add_task_options, read_task_options, read_words, usual_loss
-from edge_sdk.models.zoo import ZOO, Entry
+from edge_sdk.models.zoo import ZOO
+from edge_sdk.models.zoo.plugged import find_entry, is_network
 from edge_sdk.models.zoo.split import SPLIT_ZOO
 
 Shapes = tuple[int, ...] | dict[str, tuple[int, ...]]
@@ -37,8 +37,8 @@ def add_parsers(commands: argparse._SubParsersAction[Parser]) -> None:
     p.add_argument(
         "module",
         nargs="?",
-        help="my_module.py:Net (a class, or a function that builds a module), an installed package:name, or one of "
-        f"the zoo: {', '.join([*ZOO, *SPLIT_ZOO])}",
+        help="my_module.py:Net (a class, or a function that builds a module), an installed package:name, one of "
+        f"another package (auscult plugins), or one of the zoo: {', '.join([*ZOO, *SPLIT_ZOO])}",
     )
     p.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the class")
     p.add_argument("-o", "--output", type=Path, help="bundle to write (default: <name>.bundle)")
@@ -206,7 +206,7 @@ def run_compile(args: argparse.Namespace) -> int:
     except Exception as error:
         if args.explain:
             traceback.print_exc()
-        known = isinstance(error, (CompileError, OSError))
+        known = isinstance(error, (CompileError, UsageError, OSError))
         what = name_error(error) if not known else f"{type(error).__name__}: {error}"
         more = "" if known else "; this is a defect of the compiler, which --explain shows in full"
         print(f"{what}{more}", file=sys.stderr)
@@ -235,7 +235,7 @@ def find_module_argument(args: argparse.Namespace) -> None:
     """
     for words in (args.input, args.below, args.groups, args.split, args.target, args.also):
         for word in words or []:
-            if args.module is None and "=" not in word and (":" in word or word in ZOO or word in SPLIT_ZOO):
+            if args.module is None and "=" not in word and (":" in word or is_network(word)):
                 args.module = word
                 words.remove(word)
     if args.module is None:
@@ -257,43 +257,30 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     shape, below = read_inputs(args)
     groups = read_pairs("--groups", args.groups) or None
     task = read_task_options(args)
-    if args.module in ZOO:
-        entry, name = ZOO[args.module], args.module
+    if (entry := find_entry(args.module)) is not None:
+        name = args.module
         if isinstance(shape, dict):
             raise CompileError(f"--input {' '.join(args.input)}: {name} has one input, e.g. --input 3,64")
         shape, classes = shape or entry.input, task.outputs if task else args.classes or entry.classes
-        net = build_entry(entry, shape, classes, args.arg)
+        if not shape or not classes:
+            raise CompileError(f"{name} has no size of its own: --input and --classes, or --task, are missing")
+        net = build_entry(args.module, entry, shape, classes, args.arg)
     else:
         net, classes = build_module(args.module, read_arguments(args.arg)), args.classes or 0
         name = args.module.split(":")[-1].lower()
     if not shape:
         raise CompileError("--input is missing: the shape of one sample without the batch, e.g. --input 3,64")
-    norm = args.norm or (ZOO[args.module].norm if args.module in ZOO else "frozen")
-    most = args.max_batch
-    if most is None and args.module in ZOO:
-        most = ZOO[args.module].max_batch
+    norm = args.norm or (entry.norm if entry else "frozen")
+    most = entry.max_batch if args.max_batch is None and entry else args.max_batch
     names, signal = read_words(args.class_names), read_signal_options(args, shape)
-    if args.module in ZOO and task is None and (shape, classes) == (ZOO[args.module].input, ZOO[args.module].classes):
-        names, signal = names or ZOO[args.module].class_names, signal or ZOO[args.module].signal
+    if entry and task is None and (shape, classes) == (entry.input, entry.classes):
+        names, signal = names or entry.class_names, signal or entry.signal
     return net.eval(), Spec(
         name, shape, classes, args.loss or usual_loss(args.task), below, norm, groups, features=args.features,
         blocked=args.blocked, max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names,
         signal=signal, lora=args.lora, target=args.target, also=args.also, smoothing=args.smooth,
         augment=read_augmentation(args.augment), native=args.native, task=task,
     )  # fmt: skip
-
-
-def build_entry(entry: Entry, shape: tuple[int, ...], classes: int, texts: Sequence[str]) -> nn.Module:
-    """A network of the zoo with the arguments of --arg.
-
-    Raises:
-        CompileError: its class takes no such arguments.
-    """
-    given = read_arguments(texts)
-    try:
-        return entry.build(shape, classes, **given)
-    except TypeError as error:
-        raise CompileError(f"--arg {' '.join(texts)}: {name_error(error)}") from error
 
 
 def read_inputs(args: argparse.Namespace) -> tuple[Shapes | None, int | dict[str, int] | None]:

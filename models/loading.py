@@ -1,4 +1,4 @@
-"""Finds and builds the module that a command line names: FILE.py:NAME, or an installed package:NAME."""
+"""Finds and builds the module that a command line names: FILE.py:NAME, package:NAME, or a network's name."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch import nn
 from edge_sdk.data.augment import AMOUNTS, Augment
 from edge_sdk.errors import UsageError
 from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.zoo import Entry
 
 
 def build_module(text: str, arguments: Mapping[str, Any]) -> nn.Module:
@@ -34,6 +35,24 @@ def build_module(text: str, arguments: Mapping[str, Any]) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise CompileError(f"{text}: calling it gives a {type(made).__name__}, expected a torch.nn.Module")
     return made
+
+
+def build_entry(name: str, entry: Entry, shape: tuple[int, ...], classes: int, texts: Sequence[str]) -> nn.Module:
+    """A network by its name, with the arguments of --arg.
+
+    Raises:
+        CompileError: it takes no such arguments, or cannot be built of this size.
+    """
+    try:
+        net = entry.build(shape, classes, **read_arguments(texts))
+    except CompileError:
+        raise
+    except Exception as error:
+        given = f"--arg {' '.join(texts)}" if texts else f"{name}, with input {shape} and {classes} classes"
+        raise CompileError(f"{given}: {name_error(error)}") from error
+    if not isinstance(net, nn.Module):
+        raise CompileError(f"{name}: calling it gives a {type(net).__name__}, expected a torch.nn.Module")
+    return net
 
 
 EXAMPLES = {"--arg": "width=64", "--augment": "rotation=0.25"}

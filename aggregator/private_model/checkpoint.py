@@ -70,11 +70,11 @@ def build_module(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
         if ":" in architecture:
             module = load_named(architecture)(**arguments)
         else:
-            entry = importlib.import_module("edge_sdk.models.zoo").ZOO[architecture]
+            entry = importlib.import_module("edge_sdk.models.zoo.plugged").find_entry(architecture)
+            if entry is None:
+                raise UsageError(f"{architecture!r}: no such model in the zoo; one's own is FILE.py:NAME")
             defaults = {"input": entry.input, "classes": entry.classes, **entry.options}
             module = entry.make(**{**defaults, **arguments})
-    except KeyError as error:
-        raise UsageError(f"{architecture!r}: no such model in the zoo; one's own is FILE.py:NAME") from error
     except (ImportError, TypeError, RuntimeError, ValueError, IndexError) as error:
         raise UsageError(f"{architecture} with {dict(arguments)}: {error}") from error
     if not isinstance(module, nn.Module):

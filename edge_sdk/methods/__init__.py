@@ -8,14 +8,11 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator, Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 from edge_sdk.contract.method import Method
 from edge_sdk.errors import UsageError
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+from edge_sdk.plugins import PlugIns
 
 NAME = re.compile(r"[a-z][a-z0-9+-]*")
 REPRODUCED = {
@@ -48,8 +45,16 @@ COMBINED = {
 }
 
 
-PLUGINS = "auscult.methods"
-"""Group of entry points by which other packages offer methods: name = module:constant."""
+def check_offered(name: str, found: Any) -> Method:
+    """A method of another package. Raises UsageError if what is there is none, or one of another name."""
+    if not isinstance(found, Method):
+        raise UsageError(f"a {type(found).__name__}; expected a Method, as edge_sdk.method makes it")
+    if found.name != name:
+        raise UsageError(f"the method calls itself {found.name}; both must be one name")
+    return found
+
+
+PLUGINS = PlugIns("method", {*REPRODUCED, *NEIGHBOURS, *COMBINED}, check_offered)
 
 
 class Catalogue(Mapping[str, Method]):
@@ -69,17 +74,17 @@ class Catalogue(Mapping[str, Method]):
     def __getitem__(self, name: str) -> Method:
         if name in self.added:
             return self.added[name]
-        if name not in self.places:
-            return self.load(name)
+        if name in PLUGINS:
+            return PLUGINS.load(name)
         module, _, constant = self.places[name].partition(":")
         found: Method = getattr(importlib.import_module(f"edge_sdk.methods.{module}"), constant)
         return found
 
     def __contains__(self, name: object) -> bool:
-        return name in self.places or name in self.added or name in self.plugins  # the inherited one would load it
+        return name in self.places or name in self.added or name in PLUGINS  # the inherited one would load it
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self.places, *self.plugins, *self.added]))
+        return iter(dict.fromkeys([*self.places, *PLUGINS, *self.added]))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -87,30 +92,9 @@ class Catalogue(Mapping[str, Method]):
     def __repr__(self) -> str:
         return f"{len(self)} methods: {', '.join(self)}"
 
-    @cached_property
-    def plugins(self) -> Mapping[str, EntryPoint]:
-        """Name -> entry point of another package; looked for when a name is none of ours. Ours cannot be replaced."""
-        from importlib.metadata import entry_points
-
-        return {found.name: found for found in entry_points(group=PLUGINS) if found.name not in self.places}
-
-    def load(self, name: str) -> Method:
-        """A method of another package.
-
-        Raises:
-            UsageError: what is there is no method, or one of another name.
-        """
-        entry = self.plugins[name]
-        found = entry.load()
-        if not isinstance(found, Method):
-            raise UsageError(f"method {name}: {entry.value} is a {type(found).__name__}, expected a Method")
-        if found.name != name:
-            raise UsageError(f"method {name}: {entry.value} calls itself {found.name}; both must be one name")
-        return found
-
     def check_name(self, name: str) -> None:
         """Raises UsageError for a name that is taken, or none that a run can have."""
-        if name in self.places or name in self.plugins:
+        if name in self.places or name in PLUGINS:
             raise UsageError(f"method {name}: there is one of that name; choose another")
         if not NAME.fullmatch(name):
             raise UsageError(f"method {name!r}: small letters, digits, - and + are expected, a letter first")

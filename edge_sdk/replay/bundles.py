@@ -16,6 +16,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.task import OneClass, Values
 from edge_sdk.nodes.kernels.split import input_shapes
+from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
 from edge_sdk.replay.values.asked import check_asked
 
@@ -61,7 +62,7 @@ def find_input_shape(data: str, cohort: Cohort) -> Sequence[int]:
 
 
 def find_named_bundle(data: str, named: Path, cohort: Cohort, seed: int, say: Callable[[str], None]) -> Path:
-    """The file of that name or, where there is none and the name is a plain word, a network of the zoo, compiled."""
+    """The file of that name or, where there is none and the name is a plain word, a network of that name, compiled."""
     if named.exists() or named.suffix or len(named.parts) > 1:
         return named.resolve()
     if "x" not in cohort.shapes:
@@ -165,7 +166,7 @@ def find_compiler() -> Path | None:
 
 # Compiling ------------------------------------------------------------------------------------------------------
 def compile_network(network: str, sizes: Sequence[str], seed: int, say: Callable[[str], None]) -> Path:
-    """Compiles a network of the zoo, or takes it from the cache if the same compiler has compiled it before.
+    """Compiles a network by its name, or takes it from the cache if the same compiler has compiled it before.
 
     Raises:
         UsageError: `edge_sdk.models` is not installed, or it refuses.
@@ -174,7 +175,7 @@ def compile_network(network: str, sizes: Sequence[str], seed: int, say: Callable
     if package is None:
         raise UsageError("no model can be compiled here: pip install 'auscult[aggregator]', or name one with --bundle")
     options = [network, "--seed", str(seed), *sizes]
-    path = find_cache() / f"{network}-{hash_inputs(package, options)}.bundle"
+    path = find_cache() / f"{network}-{hash_inputs(package, options, hash_plugin('network', network))}.bundle"
     if path.is_file():
         return path
     say(f"compiling {' '.join(options)}")
@@ -193,9 +194,13 @@ def find_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "auscult" / "bundles"
 
 
-def hash_inputs(package: Path, options: Sequence[str]) -> str:
-    """Hash of all that a compiled file depends on: the options, the compiler, and the torch that draws theta0."""
-    found = hashlib.sha256("\0".join(options).encode())
+def hash_inputs(package: Path, options: Sequence[str], own: str = "") -> str:
+    """Hash of all that a compiled file depends on: the options, the compiler, and the torch that draws theta0.
+
+    Args:
+        own: hash of the sources of the network, where it is another package's.
+    """
+    found = hashlib.sha256("\0".join([*options, own] if own else options).encode())
     for library in ("torch", "onnx", "onnxscript", "onnxruntime"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.update(f"{library} {importlib.metadata.version(library)}".encode())

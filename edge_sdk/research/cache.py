@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import shutil
 import sys
@@ -13,6 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+
+from edge_sdk.plugins import hash_package
 
 MOST = 500
 """Folders of one kind that are kept."""
@@ -64,16 +65,6 @@ def hash_code() -> str:
             continue
     for package in ("edge_sdk", "edge_sdk.models", "edge_sdk.hardware", "aggregator"):
         found.update(hash_package(package).encode())
-    return found.hexdigest()
-
-
-def hash_package(name: str) -> str:
-    """SHA-256 of the sources of a package, or of a module that is one file; of nothing where there is none."""
-    found, spec = hashlib.sha256(), importlib.util.find_spec(name)
-    places = [] if spec is None else [*(spec.submodule_search_locations or ()), *filter(None, [spec.origin])]
-    for place in map(Path, places):
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place] if place.is_file() else []:
-            found.update(file.read_bytes())
     return found.hexdigest()
 
 

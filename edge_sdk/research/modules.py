@@ -64,9 +64,10 @@ def find_file(name: str) -> str:
         return str(path.resolve())
     if path.suffix or len(path.parts) > 1:
         raise UsageError(f"model = {name!r}: there is no such file")
-    zoo = load("edge_sdk.models.zoo").ZOO
-    if name not in zoo:
-        raise UsageError(f"model = {name!r}: no file and no name of the zoo{nearest(name, zoo)}; {', '.join(zoo)}")
+    plugged = load("edge_sdk.models.zoo.plugged")
+    if plugged.find_entry(name) is None:
+        known = [*plugged.ZOO, *plugged.PLUGINS]
+        raise UsageError(f"model = {name!r}: no file and no name of the zoo{nearest(name, known)}; {', '.join(known)}")
     return name
 
 

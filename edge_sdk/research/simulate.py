@@ -13,16 +13,19 @@ from typing import Any
 from edge_sdk.arguments import nearest
 from edge_sdk.contract.method import Method
 from edge_sdk.errors import UsageError
-from edge_sdk.methods import METHODS
+from edge_sdk.methods import METHODS, PLUGINS
+from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.data_hash import hash_data
 from edge_sdk.research.asked import option_arguments, read_command, settings_arguments
-from edge_sdk.research.cache import cache_of, drop_old, hash_code, hash_own_modules, hash_package
+from edge_sdk.research.cache import cache_of, drop_old, hash_code, hash_own_modules
 from edge_sdk.research.fleet import Fleet
 from edge_sdk.research.modules import bundle_of
 from edge_sdk.research.processes import play_all
 from edge_sdk.research.progress import make_bar
 from edge_sdk.research.results import Results, read_result
 
+PLUGGED = {"--method=": "method", "--bundle=": "network"}
+"""Option -> kind of plug-in that it may name."""
 Jobs = dict[int, tuple[list[str], Path]]
 """Seed -> its command line, and the directory of its run."""
 
@@ -138,8 +141,8 @@ def jobs_of(common: Sequence[str], seeds: Sequence[int], method: str) -> Jobs:
         UsageError: the command does not know an option or its value.
     """
     read_command([*common, "--seed=0"])
-    package = package_of(common)
-    own = [hash_own_modules(), hash_package(package) if package else ""] if method or package else []
+    theirs = hash_plugins(common)
+    own = [hash_own_modules(), theirs] if method or theirs else []
     bundles = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in files_of(common, "--bundle=")]
     bundles += [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in files_of(common, "--settings=")]
     found = {}
@@ -158,13 +161,12 @@ def files_of(arguments: Sequence[str], option: str) -> list[str]:
     return [path for path in found if Path(path).is_file()]
 
 
-def package_of(arguments: Sequence[str]) -> str:
-    """The package of the method that arguments name, where its code is not ours; "": it is, or none is named."""
-    named = next((one.removeprefix("--method=") for one in arguments if one.startswith("--method=")), "")
-    if named in METHODS.places or named not in METHODS.plugins:
-        return ""
-    METHODS[named]  # what it loads is then among the loaded modules
-    return METHODS.plugins[named].module.partition(".")[0]
+def hash_plugins(arguments: Sequence[str]) -> str:
+    """SHA-256 of the packages whose method or networks arguments name; "": all that is named is ours."""
+    named = {option: [a.removeprefix(option) for a in arguments if a.startswith(option)] for option in PLUGGED}
+    for name in filter(PLUGINS.__contains__, named["--method="]):
+        PLUGINS.load(name)  # what it loads is then among the loaded modules
+    return "".join(hash_plugin(PLUGGED[option], name) for option, names in named.items() for name in names)
 
 
 def written_down(method: Method) -> bytes:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-WORDS = "see which methods other packages bring along, and whether they can be used"
+from edge_sdk.errors import UsageError
+from edge_sdk.plugins import HOMES, entries_of
+
+WORDS = "see which methods, networks, readers and sensors other packages bring along, and whether they work"
 
 
 def add_plugins(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
@@ -22,22 +26,33 @@ def do_plugins(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found, indent=1))
     elif not found:
-        print("no other package brings a method along (docs/python.md says how one does)")
+        print("no other package brings anything along (docs/plugins.md says how one does)")
     for one in () if options.json else found:
-        print(f"method {one['name']}: {one['place']}, of {one['package']} {one['version']}; {one['fault'] or 'works'}")
+        of = f"{one['place']} of {one['package']} {one['version']}".rstrip()
+        print(f"{one['kind']} {one['name']}, {of}: works" if not one["fault"] else f"cannot be used: {one['fault']}")
     return int(any(one["fault"] for one in found))
 
 
 def list_plugins() -> Iterator[dict[str, str]]:
-    """Name, place, package and version of each method of another package, and why it cannot be used ("": it can)."""
-    from edge_sdk.methods import METHODS
+    """Kind, name, place, package and version of each plug-in, and why it cannot be used ("": it can)."""
+    for kind in HOMES:
+        for name, entries in entries_of(kind).items():
+            fault = fault_of(kind, name)
+            for entry in entries:
+                of = {"package": "", "version": ""}
+                if entry.dist is not None:
+                    of = {"package": entry.dist.name, "version": entry.dist.version}
+                yield {"kind": kind, "name": name, "place": entry.value, **of, "fault": fault}
 
-    for name, entry in METHODS.plugins.items():
-        of = entry.dist
-        told = {"package": "", "version": ""} if of is None else {"package": of.name, "version": of.version}
-        try:
-            METHODS[name]
-            fault = ""
-        except Exception as error:  # whatever a module of other people's raises
-            fault = f"cannot be used: {error}"
-        yield {"name": name, "place": entry.value, **told, "fault": fault}
+
+def fault_of(kind: str, name: str) -> str:
+    """Why a plug-in cannot be used; "": it can."""
+    try:
+        home = importlib.import_module(HOMES[kind])
+    except ModuleNotFoundError as error:
+        return f"{kind} {name}: {error.name} is missing here: pip install 'auscult[replay]'"
+    try:
+        home.PLUGINS.load(name)
+    except UsageError as error:
+        return str(error)
+    return ""

@@ -18,7 +18,8 @@ from edge_sdk.hardware.sensors.record import UNLABELLED, Labels, Recorder
 def add_record(commands: Any, parents: Sequence[argparse.ArgumentParser] = ()) -> None:
     """Adds `record` to the command line."""
     words = "write what sensors give as traces that can be replayed"
-    more = f"{words}. A sensor is KIND:TARGET[,KEY=VALUE ...], with one of {', '.join(KINDS)}; see docs/boards.md. "
+    more = f"{words}. A sensor is KIND:TARGET[,KEY=VALUE ...], with one of {', '.join(KINDS)}, "
+    more += "or one of another package (auscult plugins); see docs/boards.md. "
     more += "Each line on standard input names what is done from then on. Ctrl-C ends the recording."
     command = commands.add_parser("record", help=words, description=more, parents=parents)
     command.add_argument("sensor", nargs="+", help="such as iio:lis3dh_accel or serial:/dev/ttyUSB0,channels=x y z")

@@ -5,17 +5,24 @@ serial:/dev/ttyUSB0,channels=x y z,baud=9600      mpu6050:1,rate=50
 mqtt:127.0.0.1,temperature=kitchen/t#value        heart-rate:C8:1E:00:00:00:01
 gatt:C8:1E:00:00:00:01,characteristic=UUID,form=<3h,channels=x y z
 wfdb:records/100,speed=0                          edf:night.edf,speed=0,channels=EEG Fpz-Cz|EOG
+
+Other packages have more kinds, by the entry point `auscult.sensors`: functions like those of KINDS.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.sensors.sensor import Sensor
+from edge_sdk.plugins import PlugIns
 
 Options = dict[str, str]
+Make = Callable[[str, Options, Path], Sensor]
+PARTS = ("name", "channels", "units", "rate_hz", "open", "read", "close")
+"""What a sensor has."""
 
 
 def make_sensor(text: str, root: Path = Path("/")) -> Sensor:
@@ -29,8 +36,9 @@ def make_sensor(text: str, root: Path = Path("/")) -> Sensor:
         UsageError: the kind or an option is unknown, or a value cannot be used; it names what is expected.
     """
     kind, colon, rest = text.partition(":")
-    if kind not in KINDS or not colon or not rest:
-        raise UsageError(f"sensor = {text!r}; expected KIND:TARGET[,KEY=VALUE ...] with one of {', '.join(KINDS)}")
+    if not colon or not rest or (kind not in KINDS and kind not in PLUGINS):
+        known = ", ".join([*KINDS, *PLUGINS])
+        raise UsageError(f"sensor = {text!r}; expected KIND:TARGET[,KEY=VALUE ...] with one of {known}")
     target, *pairs = rest.split(",")
     options: Options = {}
     for pair in pairs:
@@ -39,11 +47,25 @@ def make_sensor(text: str, root: Path = Path("/")) -> Sensor:
             raise UsageError(f"sensor = {text!r}: {pair!r}; expected KEY=VALUE")
         options[key.strip()] = value.strip()
     try:
-        sensor = KINDS[kind](target, options, root)
+        sensor = KINDS[kind](target, options, root) if kind in KINDS else make_plugged(kind, target, options, root)
     except ValueError as error:
         raise UsageError(f"sensor = {text!r}: {error}") from error
     if options:
         raise UsageError(f"sensor = {text!r}: {', '.join(options)} is no option of {kind}")
+    return sensor
+
+
+def make_plugged(kind: str, target: str, options: Options, root: Path) -> Sensor:
+    """A sensor of another package. Raises UsageError if it cannot be loaded, or what it makes is no sensor."""
+    make = PLUGINS.load(kind)
+    try:
+        sensor = make(target, options, root)
+    except (ValueError, UsageError):
+        raise
+    except Exception as error:
+        raise PLUGINS.blame(kind, error) from error
+    if missing := [part for part in PARTS if not hasattr(sensor, part)]:
+        raise PLUGINS.blame(kind, f"it makes a {type(sensor).__name__} without {', '.join(missing)}")
     return sensor
 
 
@@ -122,7 +144,7 @@ def make_edf(target: str, options: Options, _: Path) -> Sensor:
     return Playback(read_edf(Path(target), take_names(options)), take_number(options, "speed", 1.0) or 0.0)
 
 
-KINDS: dict[str, Callable[[str, Options, Path], Sensor]] = {
+KINDS: dict[str, Make] = {
     "iio": make_iio,
     "iio-polled": make_polled,
     "serial": make_serial,
@@ -133,3 +155,14 @@ KINDS: dict[str, Callable[[str, Options, Path], Sensor]] = {
     "wfdb": make_wfdb,
     "edf": make_edf,
 }
+
+
+def check_offered(name: str, found: Any) -> Make:
+    """What makes a sensor of another package. Raises UsageError if what is there cannot be called."""
+    if not callable(found):
+        raise UsageError(f"a {type(found).__name__}; expected a function (target, options, root) -> sensor")
+    make: Make = found
+    return make
+
+
+PLUGINS = PlugIns("sensor", KINDS, check_offered)

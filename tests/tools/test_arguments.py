@@ -1,13 +1,8 @@
 """What is wrong on a command line is told of with the usage of its own command, and the nearest word; the doors."""
 
-import json
-import types
-
 import pytest
 
 from edge_sdk.cli import DOORS, main, make_parser
-from edge_sdk.methods import METHODS
-from edge_sdk.methods.own import method
 
 
 @pytest.mark.parametrize(
@@ -68,19 +63,3 @@ def test_every_command_is_behind_one_door(capsys):
         main(["--help"])
     told = capsys.readouterr().out
     assert all(f"\n  {name} " in told or f"\n  {name}\n" in told for name in named)
-
-
-def test_plugins_are_listed_with_what_is_wrong_with_them(monkeypatch, capsys):
-    def entry(name, found):
-        of = types.SimpleNamespace(name="theirs", version="1.0")
-        return types.SimpleNamespace(name=name, value=f"theirs:{name}", dist=of, load=lambda: found)
-
-    assert main(["plugins"]) == 0
-    assert "no other package" in capsys.readouterr().out
-    monkeypatch.setitem(METHODS.__dict__, "plugins", {"good": entry("good", method("good")), "bad": entry("bad", 3)})
-    assert main(["plugins"]) == 1
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "method good: theirs:good, of theirs 1.0; works"
-    assert told[1].endswith("cannot be used: method bad: theirs:bad is a int, expected a Method")
-    assert main(["plugins", "--json"]) == 1
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["good", "bad"]

@@ -89,6 +89,7 @@ def import_traces(
     said: Stated | None = None,
     *,
     rate_hz: float = 0.0,
+    reader: str = "",
     command: str = "",
     overwrite: bool = False,
     progress: Callable[[DeviceLine], None] | None = None,
@@ -100,6 +101,7 @@ def import_traces(
         directory: made where it is missing.
         said: how the files are written, as far as that is not to be found by looking.
         rate_hz: of all traces; 0: each as it was recorded.
+        reader: of another package, which reads the files that it takes, and no others are read; "": all are.
         command: the command line, kept beside the traces.
         overwrite: write into a directory that has files already (those of the same name are replaced).
         progress: called with each device's line.
@@ -116,12 +118,12 @@ def import_traces(
         raise UsageError(
             f"{directory} lies in {source}, whose files would be replaced or read again; name another place"
         )
-    sources = find_sources(source)
+    sources = find_sources(source, reader)
     folder = open_folder(Path(directory), overwrite)
     made, left, faults = list[DeviceLine](), list[str](), list[UsageError]()
     for name, path in sources:
         try:
-            for recorded in read_source(name, path, said):
+            for recorded in read_source(name, path, said, reader):
                 line = import_recorded(recorded, folder, said, rate_hz, {one.name: one.source for one in made})
                 made.append(line)
                 if progress is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.data.traces.cells import FLOAT32_MAX
+from edge_sdk.data.traces.form import Stated
+from edge_sdk.data.traces.read import SINCE_1970
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.rows import Rows
+from edge_sdk.errors import UsageError
 
 LONGEST = 4
 """Sampling intervals of a stream within which values are taken from the line between two of its samples."""
@@ -42,6 +45,48 @@ class Recorded:
     dated: bool
     zoned: bool = True
     units: dict[str, str] | None = None
+
+
+def recorded_arrays(
+    path: Path,
+    name: str,
+    said: Stated,
+    *,
+    time: npt.ArrayLike,
+    values: npt.ArrayLike,
+    channels: Sequence[str],
+    labels: Sequence[str] | None = None,
+    units: Mapping[str, str] | None = None,
+) -> Recorded:
+    """What one device recorded, of arrays: for readers of further formats.
+
+    Args:
+        path: of the file. name: of the device.
+        said: what a reader is given.
+        time: n seconds; since 1970 if they are so large.
+        values: (n, c); NaN where a sensor gave nothing.
+        channels: c names.
+        labels: n, "" for none; None: there are none.
+        units: of channels by their names.
+
+    Raises:
+        UsageError: lengths do not agree, or a channel that was named is not there.
+    """
+    at, found = np.asarray(time, np.float64), np.asarray(values, np.float64)
+    words = {"": 0}
+    codes = [words.setdefault(word, len(words)) for word in ([""] * len(at) if labels is None else labels)]
+    if at.ndim != 1 or found.shape != (len(at), len(channels)) or len(codes) != len(at):
+        shape = f"time {at.shape}, values {found.shape}, {len(channels)} channels, {len(codes)} labels"
+        raise UsageError(f"{path}: {shape}; expected (n,), (n, c), c and n")
+    line = np.arange(1, len(at) + 1, dtype=np.int32)
+    rows = Rows(at, narrow(found), tuple(channels), np.array(codes, np.int32), list(words), line)
+    if unknown := [one for one in said.channels or () if one not in rows.channels]:
+        raise UsageError(f"{path}: no channel {unknown[0]!r} among {', '.join(channels)}")
+    if said.channels is not None:
+        rows.take_channels([rows.channels.index(one) for one in said.channels])
+    dated = len(at) > 0 and bool(at[0] > SINCE_1970)
+    first = f"{at[0]:.3f}" if len(at) else ""
+    return Recorded(name, path, rows, Repairs(path, said.strict), first, dated, units=dict(units or {}))
 
 
 @dataclass(frozen=True, eq=False)

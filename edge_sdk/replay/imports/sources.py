@@ -14,6 +14,7 @@ from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.columns import read_columns_file
 from edge_sdk.replay.imports.empatica import is_empatica, read_empatica
+from edge_sdk.replay.imports.readers import PLUGINS, read_plugged, reader_of
 from edge_sdk.replay.imports.ready_windows import is_ready_windows, read_ready_windows
 from edge_sdk.replay.imports.recording import Recorded
 from edge_sdk.replay.imports.signal_files import EDF, read_signal_file
@@ -27,36 +28,49 @@ BESIDE = ("GENERATED.txt", "tags.csv")
 """Files that are no recordings."""
 
 
-def find_sources(source: Path) -> list[tuple[str, Path]]:
+def find_sources(source: Path, reader: str = "") -> list[tuple[str, Path]]:
     """The files, or folders that one device wrote, of a source, with the names of devices that their places give.
+
+    Args:
+        reader: of another package, whose files alone are wanted; "": all that anybody reads.
 
     Raises:
         UsageError: there is none.
     """
     if not source.exists():
         raise UsageError(f"{source}: no such file or folder")
-    found = [(device_name(source), source)] if is_source(source) else list(walk(source, ""))
+    found = [(device_name(source), source)] if is_source(source, reader) else list(walk(source, "", reader))
+    if not found and reader:
+        raise UsageError(f"{source}: nothing that {reader} takes ({PLUGINS.place_of(reader)})")
     if not found:
-        kinds = ", ".join((*TEXTS, *COLUMNS, *SIGNALS))
+        kinds = ", ".join((*TEXTS, *COLUMNS, *SIGNALS, *(f"what {name} takes" for name in PLUGINS)))
         raise UsageError(
             f"{source}: nothing to import; expected files that end in {kinds}, or folders of an Empatica E4 or UCI HAR"
         )
     return found
 
 
-def walk(folder: Path, above: str) -> Iterator[tuple[str, Path]]:
+def walk(folder: Path, above: str, reader: str = "") -> Iterator[tuple[str, Path]]:
     """The sources of a folder and those below it. `above`: names of the folders between, with "-" after each."""
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):
-        if is_source(path):
+        if is_source(path, reader):
             yield above + device_name(path), path
         elif path.is_dir() and not path.name.startswith("."):
-            yield from walk(path, f"{above}{device_name(path)}-")
+            yield from walk(path, f"{above}{device_name(path)}-", reader)
 
 
-def is_source(path: Path) -> bool:
-    """Is this something that a device wrote?"""
+def is_source(path: Path, reader: str = "") -> bool:
+    """Is this something that a device wrote? Readers of other packages are asked for what we do not read."""
+    if not reader and is_ours(path):
+        return True
+    known = path.name in BESIDE or path.name.startswith(".") or path.name.lower().endswith(SUFFIX)
+    return not known and bool(reader_of(path, reader))
+
+
+def is_ours(path: Path) -> bool:
+    """Is it of a kind that this package reads?"""
     if path.is_dir():
         return is_empatica(path) or is_ready_windows(path)
     name = path.name.lower()
@@ -75,18 +89,21 @@ def clean_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.")[:64] or "device"
 
 
-def read_source(name: str, path: Path, said: Stated) -> Iterator[Recorded]:
+def read_source(name: str, path: Path, said: Stated, reader: str = "") -> Iterator[Recorded]:
     """What devices recorded in one file or folder.
 
     Args:
         name: of the device, where no column tells devices apart.
+        reader: of another package; "": ours, or the one that takes it.
 
     Raises:
         UsageError: it cannot be read as what its name says.
     """
     suffix = path.suffix.lower()
     repairs = Repairs(path, said.strict)
-    if path.is_dir() and is_ready_windows(path):
+    if reader or not is_ours(path):
+        yield from read_plugged(reader or reader_of(path), path, name, said)
+    elif path.is_dir() and is_ready_windows(path):
         yield from read_ready_windows(path, said)
     elif path.is_dir():
         yield read_empatica(path, name, repairs)

@@ -69,6 +69,8 @@ def add_import(kinds: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     command.add_argument("--delimiter", help="between cells: , ; | tab or space")
     command.add_argument("--decimal", help="sign: . or ,")
     command.add_argument("--rate", type=float, default=0.0, metavar="HZ", help="of all traces (as each was recorded)")
+    words = "read with this one of another package (auscult plugins), and only what it takes"
+    command.add_argument("--reader", metavar="NAME", default="", help=words)
     command.add_argument("--strict", action="store_true", help="refuse what would be put right, or left out")
     command.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
     command.add_argument("--json", action="store_true", help="print one JSON object")
@@ -104,6 +106,7 @@ def do_import(options: argparse.Namespace) -> None:
         options.directory,
         said,
         rate_hz=options.rate,
+        reader=options.reader,
         command=shlex.join(["auscult", *options.given]),
         overwrite=options.overwrite,
         progress=progress,

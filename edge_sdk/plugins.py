@@ -1,0 +1,112 @@
+"""Plug-ins: what other installed packages bring along, by entry points; each is loaded when its name is asked for.
+
+    [project.entry-points."auscult.sensors"]    of methods, networks, readers and sensors: see docs/plugins.md
+    ruler = "their_package:make_ruler"
+
+Names of our own cannot be taken, and a name can be one package's only. To find what is ours none of this is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Container, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from edge_sdk.errors import UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+T = TypeVar("T")
+HOMES = {
+    "method": "edge_sdk.methods",
+    "network": "edge_sdk.models.zoo.plugged",
+    "reader": "edge_sdk.replay.imports.readers",
+    "sensor": "edge_sdk.hardware.sensors.catalog",
+}
+"""Kind of plug-in -> the module whose `PLUGINS` loads them. Its group of entry points is auscult.KINDs."""
+
+
+@cache
+def entries_of(kind: str) -> Mapping[str, tuple[EntryPoint, ...]]:
+    """Name -> the entry points of that name. Nothing that they name is loaded."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, tuple[EntryPoint, ...]] = {}
+    for entry in sorted(entry_points(group=f"auscult.{kind}s"), key=lambda one: (one.name, one.value)):
+        found[entry.name] = (*found.get(entry.name, ()), entry)
+    return found
+
+
+class PlugIns(Generic[T]):
+    """The plug-ins of one kind, by name.
+
+    Args:
+        kind: a key of HOMES.
+        ours: names that this package has itself.
+        use: (name, what the entry point names) -> what is used of it; raises UsageError with what was expected.
+    """
+
+    def __init__(self, kind: str, ours: Container[str], use: Callable[[str, Any], T]) -> None:
+        self.kind, self.ours, self.use = kind, ours, use
+
+    def __contains__(self, name: object) -> bool:
+        return name not in self.ours and name in entries_of(self.kind)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in entries_of(self.kind) if name not in self.ours)
+
+    def load(self, name: str) -> T:
+        """Loads one.
+
+        Raises:
+            UsageError: none has this name, the name is taken, or it cannot be loaded or used; with its package.
+        """
+        entries = entries_of(self.kind).get(name, ())
+        if not entries:
+            raise UsageError(f"{self.kind} {name}: no installed package has one of this name")
+        if name in self.ours:
+            raise self.blame(name, "the name is one of Auscult's own; the package has to choose another")
+        if len(entries) > 1:
+            raise self.blame(name, f"{len(entries)} packages have one of this name; keep one of them")
+        try:
+            return self.use(name, entries[0].load())
+        except Exception as error:  # whatever a module of other people's raises
+            raise self.blame(name, error) from error
+
+    def blame(self, name: str, why: str | Exception) -> UsageError:
+        """An error that says whose a plug-in is, and what is wrong with it."""
+        known = isinstance(why, (str, UsageError))
+        return UsageError(
+            f"{self.kind} {name}, {self.place_of(name)}: {why if known else f'{type(why).__name__}: {why}'}"
+        )
+
+    def place_of(self, name: str) -> str:
+        """Where a plug-in is from: module:object of PACKAGE VERSION."""
+        return " and ".join(f"{entry.value} of {package_of(entry)}" for entry in entries_of(self.kind)[name])
+
+
+def package_of(entry: EntryPoint) -> str:
+    """Name and version of the package that an entry point is of."""
+    return "a package without a name" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+
+
+# What a result of theirs depends on -----------------------------------------------------------------------------
+def hash_plugin(kind: str, name: str) -> str:
+    """SHA-256 of the sources of the packages that have such a plug-in; "": none has."""
+    tops = {entry.module.partition(".")[0] for entry in entries_of(kind).get(name, ())}
+    return "".join(hash_package(top) for top in sorted(tops))
+
+
+def hash_package(name: str) -> str:
+    """SHA-256 of the sources of a package, or of a module that is one file; of nothing where there is none."""
+    from importlib.util import find_spec
+
+    found, spec = hashlib.sha256(), find_spec(name)
+    places = [] if spec is None else [*(spec.submodule_search_locations or ()), *filter(None, [spec.origin])]
+    for place in map(Path, places):
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place] if place.is_file() else []:
+            found.update(file.read_bytes())
+    return found.hexdigest()
