@@ -8,6 +8,11 @@ from pathlib import Path
 import edge_sdk
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+PICTURES = {
+    "ten_lines": ("A run in a notebook", "python-run.png"),
+    "hospital": ("The console of the service", "console-overview.png"),
+}
+"""Example -> what is to be seen in a picture of docs/, and which."""
 GROUPS = {
     "On a workstation": "Fleet simulate Results compare ResultsCompared load method METHODS",
     "Devices and hospitals": "Device Hospital ModelsDeclined Run RunRefused",
@@ -56,5 +61,6 @@ def examples_page() -> str:
         words = ast.get_docstring(ast.parse(text)) or ""
         title, _, rest = words.partition("\n")
         code = text.partition('"""')[2].partition('"""')[2].strip()
-        parts.append(f"## {title.rstrip('.')}\n\n{rest.strip()}\n\n`{path.name}`:\n\n```python\n{code}\n```\n")
+        shown = "![{}]({})\n\n".format(*PICTURES[path.stem]) if path.stem in PICTURES else ""
+        parts.append(f"## {title.rstrip('.')}\n\n{rest.strip()}\n\n{shown}`{path.name}`:\n\n```python\n{code}\n```\n")
     return "\n".join(parts)

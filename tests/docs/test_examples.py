@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from edge_sdk.replay.broker import find_mosquitto
+
 pytest.importorskip("torch", reason="networks are compiled")
 pytest.importorskip("cloudpickle", reason="a method of one's own goes to a process of its own")
 ROOT = Path(__file__).parent.parent.parent
@@ -18,6 +20,9 @@ EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 SHORTER = {
     r"rounds=\d+(?!.*neighbours)": "rounds=2, neighbours=0",
     r"rounds=\d+": "rounds=2",
+    r"--rounds \d+ --out": "--rounds 2 --no-neighbours --no-local-only --plain --out",
+    r"--rounds \d+ --evaluate": "--rounds 2 --evaluate",
+    r"--devices 8": "--devices 3 --minutes 2",
     r"simulate\(data\)": "simulate(data, rounds=2, neighbours=0)",
     r"seeds=\d+": "seeds=2",
     r"in \(1000, 100, 10\)": "in (10,)",
@@ -32,10 +37,14 @@ SAYS = {
     "from_traces": r"report recommended/report\.html",
     "study": r"\\bottomrule",
     "epsilon": r"epsilon 10 +[+-]\d+\.\d points",
+    "from_loggers": r"decimal commas.*\n(?s:.*)nothing that is wrong shows(?s:.*)report +run/report.html",
+    "heart_rate": r"personalised +\d+\.\d\d bpm\npersonal: \d+ bpm, \d+ to \d+; the strap said \d+",
+    "hospital": r"first +finished +fedslr +2/2 .*%(?s:.*)north: 3 of 3 devices here",
     "device_app": r"predicted \w+ 0\.\d+ by the model initial\nlabelled [1-9]\d* windows as \w+",
 }
 """Example -> what it must print. Ditto written again is Ditto to the bit where the settings are those recommended."""
 LEAVES = {
+    "from_loggers": ("traces/import.toml", "traces/check.html"),
     "from_traces": ("comparison.html", "recommended/report.html"),
     "study": ("table.tex", "figures.html", "study/ditto/result.json"),
 }
@@ -47,11 +56,16 @@ def shortened(text: str) -> str:
     return text
 
 
-LONG = ("own_network", "from_traces", "epsilon", "study")
+LONG = ("own_network", "from_traces", "from_loggers", "heart_rate", "hospital", "epsilon", "study")
+NEEDS = {"hospital": ("mosquitto is not installed (apt install mosquitto)", find_mosquitto() is None)}
+"""Example -> why it cannot run, and whether that is so."""
 
 
 def marked(path: Path) -> Any:
-    return pytest.param(path, id=path.stem, marks=pytest.mark.long if path.stem in LONG else ())
+    marks = [pytest.mark.long] if path.stem in LONG else []
+    if path.stem in NEEDS:
+        marks.append(pytest.mark.skipif(NEEDS[path.stem][1], reason=NEEDS[path.stem][0]))
+    return pytest.param(path, id=path.stem, marks=marks)
 
 
 @pytest.mark.parametrize("example", [marked(path) for path in EXAMPLES])
