@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from edge_sdk.replay.over_seeds import device_means, paired, summarise_seeds
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.simulated import comparison_lines
 from edge_sdk.replay.reports.tables import TITLES, columns_of, difference_columns, spread_columns
-from edge_sdk.replay.reports.verdict import titles_of, verdict
-from edge_sdk.replay.scores import ALONE, LOCAL, POOLED, REFERENCES, members
+from edge_sdk.replay.reports.verdict import OURS, titles_of, verdict
+from edge_sdk.replay.scores import ALONE, IN_USE, LOCAL, POOLED, REFERENCES, members
 from edge_sdk.replay.statistics import compare, title_in
 
 SHARED = (*REFERENCES, POOLED)
@@ -82,10 +83,14 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
     Returns:
         "runs": for each its "name", "method", "seeds", "bytes" and, in "models", mean and deviation of each metric;
         "differences": for each run but the first, each model that both have and that the method decides, the paired
-        difference of accuracies to the first run, over the devices that both have.
+        difference of accuracies to the first run, over the devices that both have; under "in_use" that of what devices
+        predict with, where that has another name in the other run. "unlike": for each run but the first that has other
+        models, "only", the names of its own, and "lacks", those that the first one alone has.
     """
     check_alike(runs)
     summaries = [(run, run.summary) for run in runs]
+    models = {run.name: [m for m in models_of(s, group) if m not in SHARED] for run, s in summaries}
+    first = models[runs[0].name]
     return {
         "group": group,
         "runs": [
@@ -96,7 +101,7 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
                 "bytes": s["bytes"],
                 "reached": reached_of(run),
                 "settled": choice_lines(run.results),
-                "models": s["statistics"].get(group, {}).get("models", {}),
+                "models": models_of(s, group),
                 "against_local": s["statistics"].get(group, {}).get("against_local", {}),
                 f"against_{ALONE}": s["statistics"].get(group, {}).get(f"against_{ALONE}", {}),
                 "titles": titles_of(s),
@@ -105,6 +110,11 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
             for run, s in summaries
         ],
         "differences": {run.name: run_differences(run, runs[0], group) for run in runs[1:]},
+        "unlike": {
+            name: {"only": [m for m in own if m not in first], "lacks": [m for m in first if m not in own]}
+            for name, own in models.items()
+            if {*own} != {*first}
+        },
     }
 
 
@@ -113,6 +123,11 @@ def check_alike(runs: Sequence[FinishedRun]) -> None:
     for run in runs[1:]:
         if title_in(run.results[0]) != (first := title_in(runs[0].results[0])):
             raise UsageError(f"{run.name} is judged by {title_in(run.results[0])}, {runs[0].name} by {first}")
+
+
+def models_of(summary: Mapping[str, Any], group: str) -> Mapping[str, Any]:
+    """Model -> its metrics on a group of devices."""
+    return dict(summary["statistics"].get(group, {}).get("models", {}))
 
 
 def reached_of(run: FinishedRun) -> list[Mapping[str, Any]] | None:
@@ -124,12 +139,16 @@ def reached_of(run: FinishedRun) -> list[Mapping[str, Any]] | None:
 def run_differences(run: FinishedRun, first: FinishedRun, group: str) -> dict[str, Any]:
     """Model -> paired difference of accuracies between two runs."""
     ours, theirs = ([members(r["devices"], group) for r in one.results] for one in (run, first))
-    names = {name for devices in ours for d in devices for name in d["metrics"]}
+    known = [{name for d in chain(*one) for name in d["metrics"]} - {*SHARED} for one in (ours, theirs)]
+    pairs = {name: (name, name) for name in sorted(known[0] & known[1])}
+    own, other = (next((name for name in OURS if name in names), "") for names in known)
+    if own and other and own != other:
+        pairs[IN_USE] = own, other
     found = {}
-    for name in sorted(names - {*SHARED}):
-        values, others = paired(device_means(ours, name), device_means(theirs, name))
+    for key, (own, other) in pairs.items():
+        values, others = paired(device_means(ours, own), device_means(theirs, other))
         if values:
-            found[name] = asdict(compare(values, others, seed=int(first.results[0]["seed"])))
+            found[key] = asdict(compare(values, others, seed=int(first.results[0]["seed"])))
     return found
 
 
@@ -174,4 +193,15 @@ def difference_lines(found: Mapping[str, Any]) -> list[str]:
         for model, d in models.items()
     ]
     head = f"against {found['runs'][0]['name']}, paired over devices: points [95 %], devices worse by > 1 point"
-    return ["", head, *lines] if lines else []
+    return [*(["", head, *lines] if lines else []), *(f"  {line}" for line in unlike_lines(found))]
+
+
+def unlike_lines(found: Mapping[str, Any]) -> list[str]:
+    """A line for each run that has other models than the first one: which were compared with nothing."""
+    first = found["runs"][0]["name"]
+    lines = []
+    for name, unlike in found["unlike"].items():
+        parts = ((name, unlike["only"]), (first, unlike["lacks"]))
+        told = [f"{run} alone has {', '.join(TITLES.get(m, m) for m in own)}" for run, own in parts if own]
+        lines.append(f"{'; '.join(told)}: compared with nothing of that name")
+    return lines

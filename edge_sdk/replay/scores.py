@@ -26,6 +26,8 @@ ALONE, POOLED = "alone", "pooled"
 ALONE_NETWORK, ALONE_LINEAR, ALONE_TREES = "alone_network", "alone_linear", "alone_trees"
 REFERENCES = (MAJORITY, LOCAL, FLEET, ALONE_NETWORK, ALONE_LINEAR, ALONE_TREES, ALONE)
 """Models of a device by itself, in the order of tables: others are compared with them, and they with nobody."""
+IN_USE = "in_use"
+"""Key of a difference between what devices predict with in two runs, where that are models of different names."""
 NEWCOMERS = "newcomers"
 GROUPS = {"all": 1, "two_classes": 2, NEWCOMERS: 1}
 """Group of devices -> how many classes its devices have at least in training. Newcomers are in no other group."""

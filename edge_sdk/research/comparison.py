@@ -37,7 +37,10 @@ class ResultsCompared:
 
     @property
     def differences(self) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
-        """Run -> model -> its gain over the first run: "mean", "low", "high" (95 %, over devices), shares of 0 to 1."""
+        """Run -> model -> its gain over the first run: "mean", "low", "high" (95 %, over devices), shares of 0 to 1.
+
+        Of models that only one of both has there is none; "in_use" is then that of what devices predict with.
+        """
         return dict(self.found["differences"])
 
     def frame(self) -> Any:

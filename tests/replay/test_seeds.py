@@ -16,7 +16,7 @@ from edge_sdk.replay.comparison import FinishedRun, compare_runs, comparison_tab
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.processes import ProcessError
 from edge_sdk.replay.reports import seeds_page
-from edge_sdk.replay.reports.compare_page import gains
+from edge_sdk.replay.reports.compare_page import differences_table, gains
 from edge_sdk.replay.reports.sections import name_settings
 from edge_sdk.replay.reports.tables import confusion_tables, statistics_table
 from edge_sdk.replay.resume import was_begun
@@ -115,6 +115,39 @@ def test_runs_are_compared_over_the_devices_that_both_have(tmp_path):
     assert "fedavg" in table and "two, personalised: +15.0 [+10.0, +20.0]" in table
     only_two = compare_runs([read_run(tmp_path / "one"), read_run(tmp_path / "two")], "two_classes")
     assert only_two["differences"]["two"]["personalised"]["devices"] == 1
+    assert found["unlike"] == {} and "alone has" not in table
+
+
+def without(found: dict, *models: str) -> dict:
+    """A result whose method has not these models."""
+    devices = [{**d, "metrics": {k: v for k, v in d["metrics"].items() if k not in models}} for d in found["devices"]]
+    return {**found, "devices": devices}
+
+
+def test_runs_of_unlike_models_are_compared_by_what_both_have():
+    """The shared models of both; what devices predict with: of one the shared model, of the other their own."""
+    one, two = result(1, [0.5, 0.5], [0.7, 0.4]), result(1, [0.5, 0.5], [0.8, 0.8], "ditto")
+    for found, accuracy in ((one, 0.6), (two, 0.5)):
+        for d in found["devices"]:
+            d["metrics"]["global"] = {"accuracy": accuracy, "macro_f1": accuracy, "balanced_accuracy": accuracy}
+            d["metrics"]["companion" if found is one else "mixed_in"] = dict(d["metrics"]["global"])
+    runs = [FinishedRun("shared", [without(one, "personalised", "companion")]), FinishedRun("own", [two])]
+    found = compare_runs(runs)
+    assert {name: d["mean"] for name, d in found["differences"]["own"].items()} == pytest.approx(
+        {"global": -0.1, "in_use": 0.2}
+    )
+    assert found["unlike"] == {"own": {"only": ["mixed_in", "personalised"], "lacks": []}}
+    told = comparison_table(found)
+    assert "own, what devices predict with: +20.0 [+20.0, +20.0]" in told
+    assert "own alone has local part of settling, personalised: compared with nothing of that name" in told
+    assert "<p>own alone has local part of settling, personalised:" in differences_table(found)
+    runs = [
+        FinishedRun("first", [without(one, "personalised", "global")]),
+        FinishedRun("last", [without(two, "mixed_in")]),
+    ]
+    assert comparison_table(compare_runs(runs)).splitlines()[-1].strip() == (
+        "last alone has global, personalised; first alone has companion: compared with nothing of that name"
+    )
 
 
 def write_run(folder: Path, found: dict) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from edge_sdk.replay.comparison import FinishedRun, against_of, compare_runs, verdict_lines
+from edge_sdk.replay.comparison import FinishedRun, against_of, compare_runs, unlike_lines, verdict_lines
 from edge_sdk.replay.over_seeds import device_means, paired
 from edge_sdk.replay.reports import charts, rows, sections, seeds_page
 from edge_sdk.replay.reports.page import KINDS, wrap
@@ -66,10 +66,12 @@ def differences_table(found: Mapping[str, Any]) -> str:
         for run, models in found["differences"].items()
         for model, d in models.items()
     ]
+    unlike = "".join(f"<p>{escape(line)}</p>" for line in unlike_lines(found))
     if not lines:
-        return ""
+        return unlike
     head = ["run", "model", "points [95 %]", "devices worse by > 1 point"]
-    return f"<h2>Against {escape(found['runs'][0]['name'])}, paired over devices</h2>{sections.table(head, lines)}"
+    table = sections.table(head, lines)
+    return f"<h2>Against {escape(found['runs'][0]['name'])}, paired over devices</h2>{table}{unlike}"
 
 
 # Charts ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from edge_sdk.replay.scores import (
     ALONE_TREES,
     FLEET,
     GROUPS,
+    IN_USE,
     LOCAL,
     MAJORITY,
     MIXED,
@@ -31,6 +32,7 @@ TITLES = {
     ALONE_LINEAR: "alone, linear model",
     ALONE_TREES: "alone, trees",
     POOLED: "all data in one place",
+    IN_USE: "what devices predict with",
 }
 """Model -> what it is called where its name does not say it."""
 PHRASES = dict(zip(GROUPS, ("all {} devices", "{} devices with two classes or more", "{} newcomers"), strict=True))
