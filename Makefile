@@ -25,7 +25,7 @@ NATIVE := $(VENV)/.native
 NATIVE_SOURCES := $(shell find models/native -type f)
 INSTALL_NATIVE = $(BIN)/pip install --quiet --disable-pip-version-check ./models/native && touch $(NATIVE)
 
-.PHONY: demo demo-wrists demo-generated native test test-fast test-changed test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust bench-trend docs lock licences sbom dist audit clean
+.PHONY: demo demo-wrists demo-generated native test test-fast test-changed test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust bench-trend docs lock ranges licences sbom dist audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -172,6 +172,10 @@ $(SITE)/.ready: pyproject.toml
 # What is installed. CPU_WHEELS: a folder with CPU builds of torch; UPGRADE=--upgrade takes the newest versions.
 lock: $(SUPPLY)/.ready
 	PATH="$(CURDIR)/$(SUPPLY)/bin:$$PATH" $(PYTHON) requirements/lock.py --cpu-wheels "$(CPU_WHEELS)" $(UPGRADE)
+
+# Tests of what a device loads with the oldest and the newest numpy, onnxruntime, paho-mqtt and msgpack that are allowed.
+ranges:
+	$(PYTHON) requirements/ranges.py
 
 licences: $(READY)
 	$(BIN)/python requirements/licences.py

@@ -23,7 +23,7 @@ CLINIC = Path("clinic")
 
 
 def typed(line: str) -> list[str]:
-    print(f"$ auscult {line}", flush=True)
+    print("$ auscult", *line.split(), flush=True)
     return [sys.executable, "-m", "edge_sdk.cli", *line.split()]
 
 

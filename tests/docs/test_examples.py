@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,12 @@ def shortened(text: str) -> str:
 
 
 LONG = ("own_network", "from_traces", "from_loggers", "heart_rate", "hospital", "epsilon", "study")
-NEEDS = {"hospital": ("mosquitto is not installed (apt install mosquitto)", find_mosquitto() is None)}
+NEEDS = {
+    "hospital": (
+        "no mosquitto, or no service, is installed",
+        find_mosquitto() is None or find_spec("starlette") is None,
+    )
+}
 """Example -> why it cannot run, and whether that is so."""
 
 

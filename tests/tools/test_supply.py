@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -85,3 +86,13 @@ def test_the_tests_that_the_promises_name_are_there() -> None:
 def test_every_link_of_the_page_leads_somewhere() -> None:
     for link in re.findall(r"\]\(([^)#]+)", (ROOT / "SECURITY.md").read_text()):
         assert (ROOT / link).exists(), link
+
+
+def test_trials_of_the_range_take_the_ends_that_are_declared() -> None:
+    """`requirements/ranges.py` pins what stands behind >=, of each package of a device."""
+    found = runpy.run_path(str(ROOT / "requirements" / "ranges.py"))
+    asked = [packaging.Requirement(need) for need in PROJECT["dependencies"]]
+    assert found["needs"]().keys() == {need.name for need in asked}
+    assert all(need.specifier.contains(found["needs"]()[need.name]) for need in asked)
+    files = [line for line in (ROOT / "tests" / "fast.txt").read_text().split() if line.split("/")[1] in found["ROOMS"]]
+    assert len(files) > 100
