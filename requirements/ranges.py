@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ENDS = ("oldest", "newest")
 ROOMS = ("algebra", "contract", "data", "delivery", "hardware", "live", "methods", "model", "nodes", "wire")
-TOOLS = ("pytest>=8", "pytest-xdist>=3.7", "hypothesis>=6.114", "tomli-w>=1.0", "amqtt>=0.11.4", "pyedflib>=0.1.38")
+TOOLS = ("pytest>=8", "pytest-xdist>=3.7", "hypothesis>=6.114", "tomli-w>=1.0", "amqtt>=0.11.4")
 """What the tests need beside the package."""
 TELL = "from importlib.metadata import version as v; print(', '.join(f'{n} {v(n)}' for n in %r))"
 
@@ -56,7 +56,7 @@ def holds(end: str, python: str, folder: Path) -> bool:
     version = subprocess.run([inside, "--version"], check=True, capture_output=True, text=True).stdout
     print(f"{end}: {version.strip()}, {told.strip()}", flush=True)
     files = [line for line in (ROOT / "tests" / "fast.txt").read_text().split() if line.split("/")[1] in ROOMS]
-    tests = [inside, "-m", "pytest", "-q", "-n1", "--hypothesis-profile=ci", *files]  # ci: no deadline, the same draws
+    tests = [inside, "-m", "pytest", "-n1", "--hypothesis-profile=ci", *files]  # ci: no deadline, the same draws
     return subprocess.run(tests, cwd=ROOT, check=False).returncode == 0
 
 

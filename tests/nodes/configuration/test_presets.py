@@ -84,7 +84,8 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, said: str)
 
 
 def test_a_word_that_is_no_file_is_answered_with_those_that_there_are() -> None:
-    with pytest.raises(UsageError, match="papers: no settings; expected recommended, plain, paper, stated, or a TOML file"):
+    words = "papers: no settings; expected recommended, plain, paper, stated, or a TOML file"
+    with pytest.raises(UsageError, match=words):
         settings("papers")
 
 
