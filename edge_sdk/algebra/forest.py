@@ -178,7 +178,7 @@ class Level:
     def try_piece(
         self, rows: Integers, node: Integers, starts: Integers, of: slice, drawn: Integers, shares: Floats
     ) -> None:
-        """The same for the nodes of one piece. `starts`: where in its rows each of them begins."""
+        """One split of each node of a piece. `starts`: where in its rows each of them begins."""
         at, first, counts = node[starts], of.start, self.counts[of]
         values = self.x[rows, drawn[node]]
         low, high = (np.asarray(f.reduceat(values, starts)) for f in (np.minimum, np.maximum))
