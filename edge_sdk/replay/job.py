@@ -67,9 +67,9 @@ def replay(
     asked, (job, notes) = job, recommended(job, cohort)
     for note in notes:
         say(note)
+    run = plan_run(job, cohort)  # before any network is tried: what is wrong with the settings is said at once
     if not asked.bundle:
         job = with_chosen_network(job, cohort, say, stopping)
-    run = plan_run(job, cohort)
     several = bool(family_of(run).own_bundles)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, several)
     job.out.mkdir(parents=True, exist_ok=True)

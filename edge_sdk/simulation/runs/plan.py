@@ -138,9 +138,9 @@ def prepare(job: Simulation, say: Say) -> Prepared:
     job = replace(job, replay=advised)
     for note in (*cohort.notes, *notes):
         say(note)
+    run, draws = with_cohort(job, plan_run(job.replay, cohort), len(cohort.devices))
     if made is None and not asked.bundle:
         job = replace(job, replay=with_chosen_network(job.replay, cohort, say))
-    run, draws = with_cohort(job, plan_run(job.replay, cohort), len(cohort.devices))
     several = bool(family_of(run).own_bundles)
     named = choose_bundles(str(job.replay.data), job.replay.bundle, cohort, job.replay.seed, say, several)
     bundles = keep_bundles(job, named)
