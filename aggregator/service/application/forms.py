@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.replay.toml_files import as_toml
 
+log = logging.getLogger("auscult.service")
 WHOLE = re.compile("-?[0-9]{1,18}")
 COUNTS = ("rounds", "seed", "evaluate_every")
 
@@ -101,8 +103,18 @@ def to_value(value: Any) -> str:
 
 
 def list_methods() -> list[tuple[str, str]]:
-    """Methods that the service can run, with a line about each."""
-    return [(name, SAID.get(name, "")) for name, method in METHODS.items() if method.kernels == "plain"]
+    """Methods that the service can run, with a line about each. A plug-in that cannot be loaded takes none of ours away:
+    it is left out, and the log says why."""
+    return [(name, SAID.get(name, "")) for name in METHODS if is_plain(name)]
+
+
+def is_plain(name: str) -> bool:
+    """True for a method whose devices share one whole model; False also for one that cannot be loaded."""
+    try:
+        return METHODS[name].kernels == "plain"
+    except UsageError as error:
+        log.warning("%s", error)
+        return False
 
 
 SAID = {

@@ -16,6 +16,7 @@ from argon2.exceptions import VerificationError
 from aggregator.service.administration.accounts import ADMIN, TOKEN, SignInError
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.wrong_passwords import TRIES, TRIES_OF_ALL
+from aggregator.service.application import forms
 from aggregator.service.application.guard import HEADERS, LARGEST_FORM
 from aggregator.service.application.password_checks import AT_ONCE, WAITING
 from aggregator.service.database.database import keys
@@ -275,3 +276,26 @@ def test_the_one_who_may_do_everything_is_not_made_by_itself(browse: Any, servic
     assert "auscult people add" in browse().get("/sign-in").text
     with pytest.raises(UsageError, match="at least 10 characters"):
         service.people.add("ada", ADMIN, "short", "test")
+
+
+def test_a_method_plug_in_that_cannot_be_loaded_leaves_the_others_in_the_form(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def load(name: str) -> Any:
+        raise UsageError(f"method {name}, theirs:METHOD of theirs 1.0: ImportError: no module named gone")
+
+    found = {name for name, _ in forms.list_methods()}
+    monkeypatch.setattr(forms, "METHODS", Broken({"broken": ""}, load))
+    assert forms.list_methods() == [] and "method broken, theirs:METHOD of theirs 1.0" in caplog.text
+    assert "fedavg" in found
+
+
+class Broken(dict[str, str]):
+    """A catalogue whose methods cannot be loaded."""
+
+    def __init__(self, names: dict[str, str], load: Any) -> None:
+        super().__init__(names)
+        self.load = load
+
+    def __getitem__(self, name: str) -> Any:
+        return self.load(name)
