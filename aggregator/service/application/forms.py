@@ -103,8 +103,7 @@ def to_value(value: Any) -> str:
 
 
 def list_methods() -> list[tuple[str, str]]:
-    """Methods that the service can run, with a line about each. A plug-in that cannot be loaded takes none of ours away:
-    it is left out, and the log says why."""
+    """Methods that the service can run, with a line about each. A plug-in that cannot be loaded is left out."""
     return [(name, SAID.get(name, "")) for name in METHODS if is_plain(name)]
 
 
