@@ -47,7 +47,7 @@ if __name__ == "__main__":
     for model, errors in json.loads(Path("run/result.json").read_text())["values"]["models"].items():
         print(f"{model:14} {errors['heart_rate']['mae']:5.2f} bpm")
 
-    trace = read_trace("heart/heart-01.csv", labels=False)
+    trace = read_trace("heart/heart-01.csv", label=None)
     sensors, truth = trace.values[None, -256:, :4].transpose(0, 2, 1), trace.values[-256:, 4].mean()
     where = "run/devices/heart-01"  # what the device has learned; without `start` it calls nobody
     device = auscult.Device(

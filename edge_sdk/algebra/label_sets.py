@@ -125,7 +125,9 @@ def scores_of(bins: npt.NDArray[np.float64]) -> LabelScores:
     found, pairs = area(counts), float(rest.sum() * mine.sum())
     error = float((rest * mine).sum()) / (2 * pairs) if pairs else 0.0
     precision, off = average_precision(rest, mine)
-    return LabelScores(tp, fp, fn, tn, f1_of(tp, fp, fn), found, error, precision, off)
+    return LabelScores(
+        tp, fp, fn, tn, f1_of(tp, fp, fn), auroc=found, auroc_error=error, precision=precision, precision_error=off
+    )
 
 
 def average_precision(rest: Floats, mine: Floats) -> tuple[float | None, float]:

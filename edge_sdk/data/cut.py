@@ -80,12 +80,11 @@ def cut_trace(data: Cut) -> tuple[Trace, Windows]:
     """A trace and all its windows."""
     trace = read_trace(
         data.trace,
-        label=data.label,
+        label=None if data.target else data.label,
         channels=data.channels or None,
         strict=data.strict,
         missing=data.label_missing,
         classes=data.classes,
-        labels=not data.target,
         separator=data.separator,
     )
     if data.rate_hz and data.strict and not is_same_rate(trace.rate_hz, data.rate_hz):

@@ -327,7 +327,7 @@ def unpack_frame(payload: bytes) -> Frame:
     try:
         if frame is Message and is_sound(header[1:9]):
             run, src, epoch, seq, lo, acks, number, asks = header[1:9]
-            return Message(run, src, epoch, seq, lo, check_acks(acks), number, asks, body)
+            return Message(run, src, epoch, seq, lo, check_acks(acks), number=number, asks=asks, body=body)
         fields = [check(value) for check, value in zip(checks, header[1:], strict=False)]
     except PeerError as e:
         raise PeerError(f"frame {header[0]!r}: {e}") from None

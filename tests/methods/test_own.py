@@ -7,7 +7,7 @@ import pytest
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.errors import UsageError
-from edge_sdk.methods import METHODS, PLUGINS, Catalogue
+from edge_sdk.methods import METHODS, Catalogue
 from edge_sdk.methods.ditto import DITTO
 from edge_sdk.methods.ditto import Settings as DittoSettings
 from edge_sdk.methods.fedavg import FEDAVG
@@ -15,6 +15,7 @@ from edge_sdk.methods.fedavg import Settings as FedavgSettings
 from edge_sdk.methods.own import method
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.methods.shared.evaluation.reports import Progress
+from edge_sdk.plugins import entries_of
 from tests.methods import contract
 from tests.methods.problems import DEVICES, HASTY, LAYOUT, LOSSY, USUAL, play, state, told
 
@@ -125,7 +126,7 @@ def test_a_setting_of_its_own_has_the_type_of_its_default():
 class Entry:
     """An entry point of another package."""
 
-    value = "theirs:METHOD"
+    value, dist = "theirs:METHOD", None
 
     def __init__(self, name, found):
         self.name, self.found = name, found
@@ -139,10 +140,14 @@ def installed(monkeypatch):
     """What entry points there are."""
 
     def install(*entries):
-        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entries if group == PLUGINS else ())
+        monkeypatch.setattr(
+            "importlib.metadata.entry_points", lambda group: entries if group == "auscult.methods" else ()
+        )
+        entries_of.cache_clear()
         return Catalogue(METHODS.places)
 
-    return install
+    yield install
+    entries_of.cache_clear()
 
 
 def test_methods_of_other_packages_have_names_as_ours(installed):
@@ -159,8 +164,8 @@ def test_other_packages_replace_no_method_of_ours(installed):
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        (Entry("theirs", 7), "method theirs: theirs:METHOD is a int, expected a Method"),
-        (Entry("theirs", method("other")), "theirs:METHOD calls itself other"),
+        (Entry("theirs", 7), "method theirs, theirs:METHOD of a package without a name: .* expected a Method"),
+        (Entry("theirs", method("other")), "theirs:METHOD .* calls itself other"),
     ],
 )
 def test_entry_points_that_are_no_methods_are_refused(installed, entry, words):

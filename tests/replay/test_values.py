@@ -45,7 +45,7 @@ def test_a_pulse_beats_as_often_as_its_column_says(tmp_path: Path) -> None:
     write_heart_traces(tmp_path, devices=4, minutes=6)
     found = list[float]()
     for file in sorted(tmp_path.glob("*.csv")):
-        trace = read_trace(file, labels=False)
+        trace = read_trace(file, label=None)
         assert trace.channels == ("ppg", "ax", "ay", "az", "heart_rate") and trace.rate_hz == pytest.approx(
             HZ, rel=1e-3
         )

@@ -11,10 +11,9 @@ import numpy as np
 
 from edge_sdk.data.availability import SUFFIX
 from edge_sdk.data.live.resample import is_same_rate
-from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.labels import JOIN, describe_folds, fold_labels, join_classes
 from edge_sdk.data.traces.rates import common_rate, resample_trace
-from edge_sdk.data.traces.read import LIMIT, UNLABELLED, Trace, read_stated
+from edge_sdk.data.traces.read import LIMIT, UNLABELLED, Trace, read_stated, stated
 from edge_sdk.errors import UsageError
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".dat")
@@ -50,14 +49,13 @@ def load_folder(
 
 def load_traces(
     path: str | Path | Iterable[str | Path],
-    label: str = "activity",
+    label: str | None = "activity",
     channels: Sequence[str] | None = None,
     *,
     limit: int = LIMIT,
     strict: bool = False,
     missing: Sequence[str] = (),
     rate_hz: float = 0.0,
-    labels: bool = True,
     separator: str = JOIN,
 ) -> TraceFolder:
     """Reads the traces of a folder (but files of availability), or the files of a list, and makes them alike.
@@ -67,21 +65,18 @@ def load_traces(
 
     Args:
         path: a folder, or files.
-        label: name of the column with the labels.
+        label: name of the column with the labels; None: none is looked for.
         channels: names of the channel columns; None: those of numbers that most traces have.
         limit: bytes per file.
         strict: refuse what would be put right, resampled or left out.
         missing: further words that stand for no label.
         rate_hz: samples per second of all traces; 0: what most have.
-        labels: False: no column with labels is looked for.
         separator: between the labels of a set.
 
     Raises:
         UsageError: no file, two files of one name, or no trace is left; or, under `strict`, one is unlike others.
     """
-    files, wanted = find_files(path), None if channels is None else tuple(channels)
-    said = Stated(label=label, channels=wanted, missing=tuple(missing), strict=strict, labels=labels)
-    said = replace(said, separator=separator)
+    files, said = find_files(path), stated(label, channels, strict, missing, separator)
     traces, notes, faults = list[Trace](), list[str](), list[UsageError]()
     for file in files:
         try:

@@ -77,37 +77,45 @@ class Trace:
 
 def read_trace(
     path: str | Path,
-    label: str = "activity",
+    label: str | None = "activity",
     channels: Sequence[str] | None = None,
     *,
     limit: int = LIMIT,
     strict: bool = False,
     missing: Sequence[str] = (),
     classes: Sequence[str] = (),
-    labels: bool = True,
     separator: str = JOIN,
 ) -> Trace:
     """Reads one CSV file.
 
     Args:
         path: of the file.
-        label: name of the column with the labels.
+        label: name of the column with the labels; None: nobody wants any, so none is looked for.
         channels: names of the channel columns, in the order wanted; None: all columns of numbers but the time.
         limit: bytes; a larger file is refused before it is read.
         strict: refuse what would be put right.
         missing: further words that stand for no label.
         classes: names of classes, whose spelling labels take that differ from it in upper and lower case only.
-        labels: False: nobody wants any, so no column is looked for.
         separator: between the labels of a set.
 
     Raises:
         UsageError: with the file, the line (from 1), the column, the value and what would be right.
     """
-    wanted = None if channels is None else tuple(channels)
-    said = Stated(
-        label=label, channels=wanted, missing=tuple(missing), strict=strict, labels=labels, separator=separator
+    return read_stated(Path(path), stated(label, channels, strict, missing, separator), limit, classes)
+
+
+def stated(
+    label: str | None, channels: Sequence[str] | None, strict: bool, missing: Sequence[str], separator: str
+) -> Stated:
+    """What is said of a file's columns. `label` None: no column with labels is looked for."""
+    return Stated(
+        label=label or "",
+        channels=None if channels is None else tuple(channels),
+        missing=tuple(missing),
+        strict=strict,
+        labels=label is not None,
+        separator=separator,
     )
-    return read_stated(Path(path), said, limit, classes)
 
 
 def read_stated(file: Path, said: Stated, limit: int = LIMIT, classes: Sequence[str] = ()) -> Trace:

@@ -141,12 +141,11 @@ def read_traces(folder: Path, how: Cutting) -> TraceFolder:
     """The traces of a folder, as these options want them."""
     return load_traces(
         folder,
-        label=how.label,
+        label=None if how.target else how.label,
         channels=(*words(how.channels), *words(how.target)) if how.channels else None,
         strict=how.strict,
         missing=words(how.label_missing),
         rate_hz=how.rate,
-        labels=not how.target,
         separator=how.separator,
     )
 
