@@ -85,7 +85,7 @@ class Person:
         self.page.wait_for_selector("body.live")
         self.page.evaluate("window.same = true")
         for count in (r"\d+", r"([3-9]|\d\d)"):
-            self.page.get_by_text(re.compile(rf"^{count} of 200 rounds")).wait_for()
+            self.page.get_by_text(re.compile(rf"^{count} of 3000 rounds")).wait_for()
         assert self.page.evaluate("window.same")
 
     def add_device(self, name: str) -> None:

@@ -104,7 +104,7 @@ def test_a_device_is_added_with_a_token_while_the_run_goes_on(demo: DemoProcess,
             done = subprocess.run([*CLI, "fleet", "remove", "watch-7"], env=environment, capture_output=True, text=True)
             assert done.stdout == "watch-7: removed\n", done.stderr
             eventually(lambda: "removed: watch-7" in demo.said("north"), 60)
-            eventually(lambda: demo.devices("fedslr-1")[-1] == 6 or len(demo.devices("fedslr-1")) == 200, 240)
+            eventually(lambda: demo.devices("fedslr-1")[-1] == 6 or len(demo.devices("fedslr-1")) == 3000, 240)
         finally:
             for process in running:
                 process.kill()

@@ -39,7 +39,7 @@ BUNDLE = "wrist.bundle"
 NETWORK = "features"
 """Network of the zoo that is compiled for the recordings; BUNDLE where there is no compiler."""
 FIRST = (
-    Wanted(method="fedslr", rounds=200, evaluate_every=10),
+    Wanted(method="fedslr", rounds=3000, evaluate_every=100),
     Wanted(method="fedavg", rounds=40, evaluate_every=10, preset=PLAIN),
     Wanted(method="ditto", rounds=40, evaluate_every=10, preset=PLAIN),
 )
