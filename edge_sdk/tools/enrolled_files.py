@@ -23,12 +23,14 @@ DATA = """
 [data]
 trace = {trace}
 held_out = 0.3
+validation = 0.2
 """
 NO_DATA = """
 # What it learns from: name its recordings, and take the signs away.
 # [data]
 # trace = "recordings.csv"
 # held_out = 0.3
+# validation = 0.2
 """
 WIRE = """
 [wire]
