@@ -12,6 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from edge_sdk.contract.run import Run
@@ -21,12 +22,13 @@ from edge_sdk.nodes.configuration.assembly import family_of, method_of, with_bun
 from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import choose_bundles
+from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.emulated import EmulatedFleet
 from edge_sdk.replay.labels.asked import labels_of_bundles
 from edge_sdk.replay.labels.scores import with_macro_f1
 from edge_sdk.replay.network_choice import with_chosen_network
-from edge_sdk.replay.node_files import copy_bundles, prepare_files, start_newcomers, start_nodes
+from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files, start_newcomers, start_nodes
 from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.recommended import recommended
@@ -34,6 +36,22 @@ from edge_sdk.replay.result import collect_result
 from edge_sdk.replay.resume import note_job, read_finished
 from edge_sdk.replay.values.scores import with_errors
 from edge_sdk.replay.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadyReplay:
+    """A replay of which all is known, and nothing has started: the job, its run and its nodes' files.
+
+    Attributes:
+        job: with all that was recommended or chosen for its data.
+        files: settings of the nodes.
+    """
+
+    job: Replay
+    cohort: Cohort
+    run: Run
+    task: Task
+    files: NodeFiles
 
 
 def replay(
@@ -56,16 +74,47 @@ def replay(
         say(f"{job.out}: this replay is over")
         return finished
     began = time.monotonic()
+    ready = prepare(job, say, stopping)
+    job, run, cohort, task = ready.job, ready.run, ready.cohort, ready.task
+    with contextlib.ExitStack() as stack:
+        url = job.broker
+        if url == "embedded":
+            url = stack.enter_context(EmbeddedBroker()).url
+            say(f"embedded broker at {url}")
+        fleet = stack.enter_context(EmulatedFleet(job.boards, cohort.devices, job.link, url, job.seed))
+        for note in fleet.notes():
+            say(note)
+        nodes = stack.enter_context(NodeProcesses(job.out / "logs", stopping or threading.Event(), also=fleet.check))
+        alone = LocalOnlyNotes(job.out / "devices", cohort.devices)
+        alone.forget()
+        start_nodes(job, run, cohort, ready.files, url, nodes, fleet)
+        say(f"{len(nodes.running)} processes are starting; the first round ends when all devices have answered")
+        lines = follow_run(job.out, nodes, lambda line: progress(with_scores(line, run, task)), say)
+        if job.newcomers:
+            joins = "newcomer joins" if len(job.newcomers) == 1 else "newcomers join"
+            say(f"the run is over; {len(job.newcomers)} {joins}: {', '.join(job.newcomers)}")
+            start_newcomers(job, nodes, fleet)
+        if job.local_only and not is_split(job):
+            say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")
+        wait_for_end(nodes, alone, say)
+    lines = [with_scores(line, run, task) for line in lines]
+    found = collect_result(job, run, cohort, ready.files, lines, url, time.monotonic() - began, say)
+    return found | fleet.report(job.out)
+
+
+def prepare(job: Replay, say: Say, stopping: threading.Event | None = None) -> ReadyReplay:
+    """The replay that is ready to start: data are read, the run is planned and checked, a network is chosen.
+
+    Raises:
+        UsageError: something named cannot be used.
+    """
     say(f"reading {job.data}")
     options = dict(data_options(job))
     if not options.get("target") and (labels := options.get("labels") or labels_of_bundles(job.bundle)):
         options["labels"] = labels
     cohort = form_cohort(str(job.data), job.hospitals, job.seed, options, is_split(job))
-    say(cohort.summary)
-    for note in cohort.notes:
-        say(note)
     asked, (job, notes) = job, recommended(job, cohort)
-    for note in notes:
+    for note in (cohort.summary, *cohort.notes, *notes):
         say(note)
     run = plan_run(job, cohort)  # before any network is tried: what is wrong with the settings is said at once
     if not asked.bundle:
@@ -82,30 +131,7 @@ def replay(
         say(f"{task.in_words(run.classes)}: `global` and `personal` are {what}")
     note_job(job, run, copies)
     files = prepare_files(job, run, cohort, copies)
-    with contextlib.ExitStack() as stack:
-        url = job.broker
-        if url == "embedded":
-            url = stack.enter_context(EmbeddedBroker()).url
-            say(f"embedded broker at {url}")
-        fleet = stack.enter_context(EmulatedFleet(job.boards, cohort.devices, job.link, url, job.seed))
-        for note in fleet.notes():
-            say(note)
-        nodes = stack.enter_context(NodeProcesses(job.out / "logs", stopping or threading.Event(), also=fleet.check))
-        alone = LocalOnlyNotes(job.out / "devices", cohort.devices)
-        alone.forget()
-        start_nodes(job, run, cohort, files, url, nodes, fleet)
-        say(f"{len(nodes.running)} processes are starting; the first round ends when all devices have answered")
-        lines = follow_run(job.out, nodes, lambda line: progress(with_scores(line, run, task)), say)
-        if job.newcomers:
-            joins = "newcomer joins" if len(job.newcomers) == 1 else "newcomers join"
-            say(f"the run is over; {len(job.newcomers)} {joins}: {', '.join(job.newcomers)}")
-            start_newcomers(job, nodes, fleet)
-        if job.local_only and not is_split(job):
-            say("the last round is over; each device finds out what it would have reached alone (--no-local-only: not)")
-        wait_for_end(nodes, alone, say)
-    lines = [with_scores(line, run, task) for line in lines]
-    found = collect_result(job, run, cohort, files, lines, url, time.monotonic() - began, say)
-    return found | fleet.report(job.out)
+    return ReadyReplay(job=job, cohort=cohort, run=run, task=task, files=files)
 
 
 def with_scores(line: Line, run: Run, task: Task) -> Line:
