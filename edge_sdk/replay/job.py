@@ -25,6 +25,7 @@ from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.emulated import EmulatedFleet
+from edge_sdk.replay.forking import can_fork
 from edge_sdk.replay.labels.asked import labels_of_bundles
 from edge_sdk.replay.labels.scores import with_macro_f1
 from edge_sdk.replay.network_choice import with_chosen_network
@@ -84,7 +85,9 @@ def replay(
         fleet = stack.enter_context(EmulatedFleet(job.boards, cohort.devices, job.link, url, job.seed))
         for note in fleet.notes():
             say(note)
-        nodes = stack.enter_context(NodeProcesses(job.out / "logs", stopping or threading.Event(), also=fleet.check))
+        forks = can_fork() and not job.boards  # the memory of a board's process is all its own
+        processes = NodeProcesses(job.out / "logs", stopping or threading.Event(), also=fleet.check, forks=forks)
+        nodes = stack.enter_context(processes)
         alone = LocalOnlyNotes(job.out / "devices", cohort.devices)
         alone.forget()
         start_nodes(job, run, cohort, ready.files, url, nodes, fleet)

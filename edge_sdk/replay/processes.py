@@ -15,6 +15,17 @@ from pathlib import Path
 from edge_sdk.atomic import PRIVATE
 from edge_sdk.errors import AuscultError
 from edge_sdk.nodes.daemon.serve import WITH_PARENT
+from edge_sdk.replay.forking import ForkServer, NodeProcess
+
+FORKED = ("device", "hospital")
+"""Commands of nodes whose modules the server of processes has loaded; the aggregator, which is one, loads torch."""
+
+
+def environment() -> dict[str, str]:
+    """Variables of a node: one thread, since many share this machine and sums must not depend on how a library splits
+    them; what it says is written at once; it ends with this process."""
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return {**os.environ, **threads, "PYTHONUNBUFFERED": "1", WITH_PARENT: str(os.getpid())}
 
 
 class ProcessError(AuscultError):
@@ -30,24 +41,28 @@ class NodeProcesses:
         stopping: once it is set, `check` raises; whoever runs several replays side by side ends them with it.
         running: name -> process.
         also: called by `check`, too.
+        forks: devices and hospitals are forked from one process that has loaded their modules.
     """
 
     logs: Path
     stopping: threading.Event = field(default_factory=threading.Event)
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    running: dict[str, NodeProcess] = field(default_factory=dict)
     also: Callable[[], None] = lambda: None
+    forks: bool = False
+    server: ForkServer | None = field(default=None, init=False)
 
     def start(self, name: str, arguments: Sequence[str | Path]) -> None:
         """Starts `auscult` with these arguments."""
         self.logs.parent.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(mode=0o700, exist_ok=True)
-        # One thread for each process: many share this machine, and sums must not depend on how a library splits them.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-        environment[WITH_PARENT] = str(os.getpid())
         path = self.logs / f"{name}.log"
         with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE), "ab") as log:
+            if self.forks and arguments[0] in FORKED:
+                self.server = self.server or ForkServer(environment())
+                self.running[name] = self.server.start([str(each) for each in arguments], path)
+                return
             command = [sys.executable, "-m", "edge_sdk.cli", *map(str, arguments)]
-            self.running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+            self.running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment())
 
     def check(self) -> None:
         """Raises ProcessError if a process has failed, with the end of its log, or if the replay is to stop."""
@@ -84,6 +99,9 @@ class NodeProcesses:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self.server is not None:
+            self.server.close()
+            self.server = None
 
     def __enter__(self) -> NodeProcesses:
         return self
