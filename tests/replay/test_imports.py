@@ -67,6 +67,44 @@ def test_a_file_of_many_devices(tmp_path: Path) -> None:
     assert np.array_equal(read_trace(tmp_path / "out" / "bob.csv").values, VALUES[::3])
 
 
+def folder_of_recordings(folder: Path, *began: float, header: str = "time,ax,ay,activity") -> None:
+    folder.mkdir(parents=True)
+    for n, start in enumerate(began):
+        (folder / f"{n}_watch.csv").write_text("\n".join(lines_of(began=start, header=header)))
+        (folder / f"{n}_phone.csv").write_text("\n".join(lines_of(began=start)))
+
+
+def test_the_files_of_a_folder_are_one_device_in_the_order_of_their_times(tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    folder_of_recordings(source / "day 1" / "ann", EPOCH + 100, EPOCH)  # the later one has the first name
+    folder_of_recordings(source / "day 1" / "bob", EPOCH, EPOCH + 7)  # recordings of 20 s
+    said = Stated(by_folder=True, only="*_watch.csv")
+    made, left = import_traces(source, out, said)
+    assert [line.name for line in made] == ["day-1-ann"] and made[0].gaps == 1 and made[0].notes[0] == "2 recordings"
+    trace = read_trace(out / "day-1-ann.csv", strict=True)
+    assert trace.began == EPOCH and np.array_equal(trace.values, np.tile(VALUES, (2, 1)))
+    assert np.array_equal(np.unique(trace.codes), [-1, 0, 1]) and trace.time[N] == pytest.approx(100)
+    assert "1_watch.csv: begins before" in left[0] and "bob" in left[0]
+    notes = tomllib.loads((out / "import.toml").read_text())
+    assert notes["options"] == {"by_folder": True, "only": "*_watch.csv", "labels": True, "separator": "+"}
+    with pytest.raises(UsageError, match=r"none of 8 recordings is named '\*_ring.csv'; the first: 0_phone.csv"):
+        import_traces(source, tmp_path / "none", Stated(only="*_ring.csv"))
+    with pytest.raises(UsageError, match="devices are told apart by one of them"):
+        Stated(by="subject", by_folder=True)
+
+
+def test_recordings_of_a_folder_have_dates_and_the_same_channels(tmp_path: Path) -> None:
+    folder_of_recordings(tmp_path / "a" / "ann", 0, 100)
+    with pytest.raises(UsageError, match="times are not since 1970"):
+        import_traces(tmp_path / "a", tmp_path / "one", Stated(by_folder=True, only="*_watch.csv"))
+    folder_of_recordings(tmp_path / "b" / "ann", EPOCH)
+    (tmp_path / "b" / "ann" / "9_watch.csv").write_text(
+        "\n".join(lines_of(began=EPOCH + 50, header="time,ax,gx,activity"))
+    )
+    with pytest.raises(UsageError, match=r"channels ax, gx; 0_watch.csv has ax, ay \(--channels NAMES\)"):
+        import_traces(tmp_path / "b", tmp_path / "two", Stated(by_folder=True, only="*_watch.csv"))
+
+
 def test_values_survive_to_their_last_bit(tmp_path: Path) -> None:
     odd = np.random.default_rng(1).normal(size=(50, 1)).astype(np.float32) * np.float32(1e-7)
     (tmp_path / "a.csv").write_text("time,x\n" + "".join(f"{i},{v:.9g}\n" for i, v in enumerate(odd[:, 0].tolist())))

@@ -42,6 +42,8 @@ class Stated:
         time_form: of dates and times, as `datetime.strptime` has it.
         zone: IANA name of the zone of times that name none.
         by: name of the column that tells devices of one file apart.
+        by_folder: all files of a folder are recordings of one device.
+        only: pattern of the names of files that are wanted, such as "*_watch.csv"; "": all are.
         missing: further words that stand for no label.
         strict: refuse what would be repaired.
         labels: look for a column with labels; False: there is none, or nobody wants it.
@@ -57,6 +59,8 @@ class Stated:
     time_form: str | None = None
     zone: str | None = None
     by: str | None = None
+    by_folder: bool = False
+    only: str = ""
     missing: tuple[str, ...] = ()
     strict: bool = False
     labels: bool = True
@@ -71,6 +75,8 @@ class Stated:
         ):
             if value is not None and value not in known:
                 raise UsageError(f"{name} = {value!r}; expected one of {', '.join(map(repr, known))}")
+        if self.by is not None and self.by_folder:
+            raise UsageError(f"by = {self.by!r} and by_folder: devices are told apart by one of them")
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ DIR/import.toml   what was read with which options, what was guessed, and what w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -18,8 +18,10 @@ import numpy as np
 from edge_sdk.data.traces import Trace, resample_trace
 from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.read import make_trace
+from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.windows import find_gaps, longest_step
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.imports.folders import group_folders, join_traces, one_of_each
 from edge_sdk.replay.imports.recording import Recorded
 from edge_sdk.replay.imports.sources import clean_name, find_sources, read_source
 from edge_sdk.replay.imports.writing import write_trace
@@ -118,45 +120,96 @@ def import_traces(
         raise UsageError(
             f"{directory} lies in {source}, whose files would be replaced or read again; name another place"
         )
-    sources = find_sources(source, reader)
-    folder = open_folder(Path(directory), overwrite)
-    made, left, faults = list[DeviceLine](), list[str](), list[UsageError]()
-    for name, path in sources:
-        try:
-            for recorded in read_source(name, path, said, reader):
-                line = import_recorded(recorded, folder, said, rate_hz, {one.name: one.source for one in made})
-                made.append(line)
-                if progress is not None:
-                    progress(line)
-        except UsageError as error:
-            if said.strict:
-                raise
-            faults.append(error)
-            left.append(f"left out {error}")
-    if not made:
-        raise faults[0]
+    sources = find_sources(source, reader, said.only)
+    found = Imported(open_folder(Path(directory), overwrite), said, rate_hz, progress or (lambda line: None))
+    if said.by_folder:
+        for name, place, files in group_folders(source, sources):
+            found.import_folder(name, place, files, reader)
+    else:
+        for name, path in sources:
+            found.import_file(name, path, reader)
+    if not found.made:
+        raise found.faults[0]
     if source.is_dir() and (source / MARK).is_file():
-        (folder / MARK).write_text((source / MARK).read_text())
-    write_notes(folder, source, said, rate_hz, command, made, left)
-    return tuple(made), tuple(left)
+        (found.folder / MARK).write_text((source / MARK).read_text())
+    left = [f"left out {error}" for error in found.faults]
+    write_notes(found.folder, source, said, rate_hz, command, found.made, left)
+    return tuple(found.made), tuple(left)
 
 
-def import_recorded(
-    recorded: Recorded, folder: Path, said: Stated, rate_hz: float, known: Mapping[str, Path]
-) -> DeviceLine:
-    """Puts one device's rows in order, and writes them."""
-    name = clean_name(recorded.name)
-    if name in known:
-        raise UsageError(f"{recorded.source}: device {name} has been read from {known[name]} already; rename one")
+@dataclass
+class Imported:
+    """The traces of a folder while they are written: what was made, and why other files were left out.
+
+    Attributes:
+        folder: of the traces.
+        rate_hz: of all traces; 0: each as it was recorded.
+        progress: called with each device's line.
+    """
+
+    folder: Path
+    said: Stated
+    rate_hz: float
+    progress: Callable[[DeviceLine], None]
+    made: list[DeviceLine] = field(default_factory=list)
+    faults: list[UsageError] = field(default_factory=list)
+
+    def import_file(self, name: str, path: Path, reader: str) -> None:
+        """Writes what devices recorded in one file."""
+        try:
+            for recorded in read_source(name, path, self.said, reader):
+                self.write(trace_of(recorded, clean_name(recorded.name), self.said), recorded)
+        except UsageError as error:
+            self.leave_out(error)
+
+    def import_folder(self, name: str, place: Path, files: Sequence[Path], reader: str) -> None:
+        """Writes what one device recorded in the files of a folder."""
+        parts = list[tuple[Recorded, Trace]]()
+        for path in files:
+            try:
+                for recorded in read_source(name, path, self.said, reader):
+                    if not recorded.dated:
+                        raise UsageError(f"{path}: times are not since 1970, so recordings of a folder have no order")
+                    parts.append((recorded, trace_of(recorded, name, self.said)))
+            except UsageError as error:
+                self.leave_out(error)
+        try:
+            if parts:
+                joined = join_traces(name, [(recorded.source, trace) for recorded, trace in parts])
+                units = {key: unit for recorded, _ in parts for key, unit in (recorded.units or {}).items()}
+                repairs = Repairs(place, self.said.strict)
+                repairs.notes = [*joined.notes, *(note for recorded, _ in parts for note in recorded.repairs.notes)]
+                self.write(joined, replace(parts[0][0], source=place, repairs=repairs, units=units))
+        except UsageError as error:
+            self.leave_out(error)
+
+    def write(self, trace: Trace, recorded: Recorded) -> None:
+        """Writes one device's trace."""
+        if before := next((one for one in self.made if one.name == trace.name), None):
+            raise UsageError(
+                f"{recorded.source}: device {trace.name} has been read from {before.source} already; rename one"
+            )
+        trace = resample_trace(trace, self.rate_hz) if self.rate_hz else trace
+        began = trace.began if recorded.dated else None
+        write_trace(self.folder / f"{trace.name}.csv", trace, began)
+        line = describe_trace(trace, recorded.source, began, recorded.units)
+        extra = tuple(note for note in one_of_each(recorded.repairs.notes) if note not in line.notes)
+        self.made.append(replace(line, notes=(*line.notes, *extra)))
+        self.progress(self.made[-1])
+
+    def leave_out(self, error: UsageError) -> None:
+        """Keeps the reason why something was left out. Raises it where nothing may be."""
+        if self.said.strict:
+            raise error
+        self.faults.append(error)
+
+
+def trace_of(recorded: Recorded, name: str, said: Stated) -> Trace:
+    """A device's rows, put in order."""
     trace = make_trace(name, recorded.rows, recorded.repairs, said, (), recorded.start)
     if recorded.dated and not recorded.zoned:
         recorded.repairs.note("times without a zone are taken as UTC (--zone NAME)")
-    trace = resample_trace(trace, rate_hz) if rate_hz else trace
-    began = trace.began if recorded.dated else None
-    write_trace(folder / f"{name}.csv", trace, began)
-    line = describe_trace(trace, recorded.source, began, recorded.units)
-    extra = tuple(note for note in recorded.repairs.notes if note not in line.notes)
-    return DeviceLine(**{**vars(line), "notes": (*line.notes, *extra)})
+    return trace
 
 
 def write_notes(
@@ -169,7 +222,9 @@ def write_notes(
     left: list[str],
 ) -> None:
     """Writes what was done to what, so that it can be repeated."""
-    options = {one.name: value for one in fields(said) if (value := getattr(said, one.name)) not in (None, (), False)}
+    options = {
+        one.name: value for one in fields(said) if (value := getattr(said, one.name)) not in (None, (), False, "")
+    }
     table: dict[str, Any] = {
         "source": source.resolve(),
         "command": command or None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from edge_sdk.data.availability import SUFFIX
@@ -28,11 +29,12 @@ BESIDE = ("GENERATED.txt", "tags.csv")
 """Files that are no recordings."""
 
 
-def find_sources(source: Path, reader: str = "") -> list[tuple[str, Path]]:
+def find_sources(source: Path, reader: str = "", only: str = "") -> list[tuple[str, Path]]:
     """The files, or folders that one device wrote, of a source, with the names of devices that their places give.
 
     Args:
         reader: of another package, whose files alone are wanted; "": all that anybody reads.
+        only: pattern that names of files, or of folders that one device wrote, have to match; "": all do.
 
     Raises:
         UsageError: there is none.
@@ -47,7 +49,10 @@ def find_sources(source: Path, reader: str = "") -> list[tuple[str, Path]]:
         raise UsageError(
             f"{source}: nothing to import; expected files that end in {kinds}, or folders of an Empatica E4 or UCI HAR"
         )
-    return found
+    wanted = [one for one in found if not only or fnmatchcase(one[1].name, only)]
+    if not wanted:
+        raise UsageError(f"{source}: none of {len(found)} recordings is named {only!r}; the first: {found[0][1].name}")
+    return wanted
 
 
 def walk(folder: Path, above: str, reader: str = "") -> Iterator[tuple[str, Path]]:

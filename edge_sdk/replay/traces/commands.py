@@ -63,6 +63,10 @@ def add_import(kinds: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     command.add_argument("--label-missing", metavar="WORDS", default="", help=missing)
     command.add_argument("--channels", metavar="NAMES", default="", help="with commas between them (all of numbers)")
     command.add_argument("--by", metavar="NAME", help="the column that tells the devices of one file apart")
+    words = "all files of a folder are recordings of one device, named like the folder"
+    command.add_argument("--by-folder", action="store_true", help=words)
+    words = "pattern of the names of files that are wanted, such as '*_watch.csv' (all)"
+    command.add_argument("--only", metavar="PATTERN", default="", help=words)
     command.add_argument("--unit", help="of times that are numbers: s, ms, us or ns (by their size)")
     command.add_argument("--time-form", metavar="FORM", help="of dates, such as '%%d/%%m/%%Y %%H:%%M:%%S'")
     command.add_argument("--zone", metavar="NAME", help="of dates without an offset, such as Europe/Berlin (UTC)")
@@ -93,6 +97,8 @@ def do_import(options: argparse.Namespace) -> None:
         time_form=options.time_form,
         zone=options.zone,
         by=options.by,
+        by_folder=options.by_folder,
+        only=options.only,
         missing=split_words(options.label_missing),
         strict=options.strict,
     )
