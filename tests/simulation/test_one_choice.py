@@ -32,7 +32,10 @@ def bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def choose(replay, cohort, say):
         tried.append(replay.out)
-        return replace(replay, bundle=(Path(NETWORKS[1]),))
+        chosen = replace(replay, bundle=(Path(NETWORKS[1]),))
+        replay.out.mkdir()
+        (replay.out / "network.json").write_text("{}")  # as the choice is kept: `out` is empty no more
+        return chosen
 
     def begin(job, prepared, *_):
         raise Begun(job.replay.bundle[0].name, prepared.run.bundle)

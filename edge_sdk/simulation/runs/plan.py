@@ -166,7 +166,9 @@ def with_shared_choice(job: Replay, cohort: Cohort, say: Say, ranks: Ranks) -> R
     """The job with the network that does best on its data: rank 0 tries them, and tells the others."""
     if ranks.number == 0:
         job = with_chosen_network(job, cohort, say)
-    told: list[str] = json.loads(ranks.tell(json.dumps([str(path) for path in job.bundle]).encode()))
+        ranks.tell(json.dumps([str(path) for path in job.bundle]).encode())
+        return job
+    told: list[str] = json.loads(ranks.tell(b""))
     return replace(job, bundle=tuple(map(Path, told)))
 
 
