@@ -24,7 +24,7 @@ from edge_sdk.replay.labels.tables import label_table
 from edge_sdk.replay.neighbours.output_models import look_for_output_models
 from edge_sdk.replay.statistics import score_in, shares_in
 from edge_sdk.replay.traces.rhythms import RATE, write_rhythm_traces
-from tests.label_sets import FINDINGS, draw
+from tests.label_sets import FINDINGS, draw, write_cells
 
 pytest.importorskip("torch", reason="a bundle is compiled here")
 
@@ -75,14 +75,8 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
 
 
 # What is in the data --------------------------------------------------------------------------------------------
-def write(path: Path, cells: list[str]) -> Path:
-    rows = [f"{n / 10},{n % 7},{cells[n * len(cells) // 400]}" for n in range(400)]
-    path.write_text("time,ecg,labels\n" + "\n".join(rows) + "\n")
-    return path
-
-
 def test_none_is_a_set_and_an_empty_cell_is_no_label(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.csv", ["af|pvc", "none", "", "af", "none", "pvc | AF", "", "af"])
+    file = write_cells(tmp_path / "a.csv", ["af|pvc", "none", "", "af", "none", "pvc | AF", "", "af"])
     data = Cut(trace=file, label="labels", window=10, stride=10, separator="|")
     found, loose = cut_samples(data), cut_unlabelled(data)
     labels = [*found.train.labels, *found.held_out.labels]
@@ -90,7 +84,7 @@ def test_none_is_a_set_and_an_empty_cell_is_no_label(tmp_path: Path) -> None:
     y = FINDINGS.targets(labels, (), "a")
     assert y.sum(0).tolist() == [20, 10, 0]
     with pytest.raises(UsageError, match="no label may have a '\\+'"):
-        cut_samples(Cut(trace=write(tmp_path / "b.csv", ["af+pvc"]), label="labels", separator="|"))
+        cut_samples(Cut(trace=write_cells(tmp_path / "b.csv", ["af+pvc"]), label="labels", separator="|"))
     with pytest.raises(UsageError, match="separator = 'x'"):
         Cut(trace=file, separator="x")
 
@@ -104,6 +98,8 @@ def test_a_cohort_of_labels(rhythms: Path) -> None:
     assert asked_labels("af,flutter", ["none", "af"]) == SeveralLabels(("af", "flutter")), "a label nobody has"
     with pytest.raises(UsageError, match="'af\\+' in the label column is no set"):
         asked_labels("af", ["af+"])
+    with pytest.raises(UsageError, match="the data have 'walk', which is no set of these; expected '\\+' between"):
+        asked_labels("af,pvc", ["af", "walk"])
     with pytest.raises(UsageError, match="no label occurs in the data"):
         asked_labels("all", ["none"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import label_key
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.task import OneClass
 
@@ -23,8 +24,8 @@ def check_task(run: Run, bundle: Bundle, kernels: str) -> None:
         return
     if why := find_reason(run, kernels, task.histograms > 0):
         raise UsageError(f"task {task.kind}: {why}; bundle {name} predicts {task.in_words(run.classes)}")
-    named = task.named(run.classes)
-    if len(run.classes) != task.outputs or named != tuple(run.classes):
+    named, wanted = ([*map(label_key, names)] for names in (task.named(run.classes), run.classes))
+    if len(wanted) != task.outputs or named != wanted:
         given = ", ".join(run.classes) or "none"
         raise UsageError(f"task {task.kind}: run {run.id} is for {given}, but bundle {name} predicts {task.in_words()}")
 
