@@ -25,6 +25,7 @@ from edge_sdk.replay.neighbours.output_models import look_for_output_models
 from edge_sdk.replay.statistics import score_in, shares_in
 from edge_sdk.replay.traces.rhythms import RATE, write_rhythm_traces
 from tests.label_sets import FINDINGS, draw, write_cells
+from tests.layers import check_refused, check_same_bytes, write_with_bundle
 
 pytest.importorskip("torch", reason="a bundle is compiled here")
 
@@ -32,17 +33,8 @@ pytest.importorskip("torch", reason="a bundle is compiled here")
 @pytest.fixture(scope="module")
 def rhythms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of generated traces, and in it a bundle for windows of 128 samples."""
-    from torch import nn
-
-    from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.ir.spec import Spec
-
     folder = tmp_path_factory.mktemp("rhythms") / "traces"
-    write_rhythm_traces(folder, devices=3, minutes=4)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(128, 3)).eval()
-    spec = Spec("flat", (1, 128), loss="binary_cross_entropy", task=FINDINGS)
-    compile_module(net, spec).save(folder / "flat.bundle")
-    return folder
+    return write_with_bundle(folder, write_rhythm_traces, 4, (1, 128), "binary_cross_entropy", FINDINGS)
 
 
 # The generator --------------------------------------------------------------------------------------------------
@@ -69,9 +61,7 @@ def test_beats_are_irregular_where_the_column_says_af_and_noise_is_where_it_says
 
 
 def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
-    write_rhythm_traces(tmp_path / "a", devices=1, minutes=1)
-    write_rhythm_traces(tmp_path / "b", devices=2, minutes=1)
-    assert (tmp_path / "a" / "rhythm-01.csv").read_bytes() == (tmp_path / "b" / "rhythm-01.csv").read_bytes()
+    check_same_bytes(write_rhythm_traces, tmp_path, "rhythm-01.csv")
 
 
 # What is in the data --------------------------------------------------------------------------------------------
@@ -121,11 +111,7 @@ def test_a_cohort_of_labels(rhythms: Path) -> None:
 def test_what_does_not_fit_is_said_before_a_process_starts(
     rhythms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], words: str
 ) -> None:
-    method = () if "--method" in more else ("--method", "fedavg")
-    fixed = ("replay", str(rhythms), "--bundle", str(rhythms / "flat.bundle"), "--window", "128", "--hospitals", "1")
-    assert main([*fixed, "--plain", *method, "--out", str(tmp_path / "out"), *more]) == 2
-    assert words in capsys.readouterr().err
-    assert not list((tmp_path / "out").glob("logs/*"))
+    check_refused(rhythms, tmp_path / "out", ("--window", "128", *more), words, capsys)
 
 
 # Scores ---------------------------------------------------------------------------------------------------------
