@@ -41,7 +41,15 @@ from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import Assembly, LaneSettings, LaneWork, Reporting, Runtime, Transport, TreePlace
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
-from edge_sdk.methods.shared.evaluation.reports import Complaint, Event, Report, mean_accuracies, mean_loss
+from edge_sdk.methods.shared.evaluation.reports import (
+    Complaint,
+    Event,
+    Report,
+    mean_accuracies,
+    mean_loss,
+    mean_macro_f1,
+    share_name,
+)
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import (
     check_bundle,
@@ -305,7 +313,8 @@ def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
 
 
 def describe_figures(line: Mapping[str, Any]) -> dict[str, float]:
-    """Gauges of a line of metrics: rounds, devices, loss, epsilon, accuracy of each model."""
+    """Gauges of a line of metrics: rounds, devices, loss, epsilon; of each model its accuracy, or its exact match and
+    macro-F1."""
     found = {"rounds_done": float(line["round"])} if "round" in line else {}
     if line["kind"] == "round":
         found["round_devices"] = float(line["devices"])
@@ -313,4 +322,6 @@ def describe_figures(line: Mapping[str, Any]) -> dict[str, float]:
         found["loss"] = loss
     if "epsilon" in line:
         found["epsilon"] = float(line["epsilon"])
-    return found | {f"accuracy.{name}": share for name, share in mean_accuracies(line.get("sums", {})).items()}
+    sums, named = line.get("sums", {}), share_name(line).replace(" ", "_")
+    found |= {f"{named}.{name}": share for name, share in mean_accuracies(sums).items()}
+    return found | {f"macro_f1.{name}": f1 for name, f1 in mean_macro_f1(sums).items()}

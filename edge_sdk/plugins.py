@@ -4,12 +4,16 @@
     ruler = "their_package:make_ruler"
 
 Names of our own cannot be taken, and a name can be one package's only. To find what is ours none of this is looked at.
+Whatever a module of other people's does, short of killing the process, is an error that names it: it ends no command,
+and prints nothing among results.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Container, Iterator, Mapping
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -34,10 +38,45 @@ def entries_of(kind: str) -> Mapping[str, tuple[EntryPoint, ...]]:
     """Name -> the entry points of that name. Nothing that they name is loaded."""
     from importlib.metadata import entry_points
 
+    group = f"auscult.{kind}s"
     found: dict[str, tuple[EntryPoint, ...]] = {}
-    for entry in sorted(entry_points(group=f"auscult.{kind}s"), key=lambda one: (one.name, one.value)):
+    entries: Iterable[EntryPoint]
+    try:
+        entries = entry_points(group=group)
+    except Exception:  # one package's list cannot be read, and the library then gives nobody's
+        entries = [entry for entry in look_at_each()[0] if entry.group == group]
+    for entry in sorted(entries, key=lambda one: (one.name, one.value)):
         found[entry.name] = (*found.get(entry.name, ()), entry)
     return found
+
+
+def look_at_each() -> tuple[list[EntryPoint], dict[str, str]]:
+    """The entry points of each installed package that has a list which can be read; and package -> what is wrong with
+    the list of the others."""
+    from importlib.metadata import distributions
+
+    found: dict[str, list[EntryPoint]] = {}
+    torn: dict[str, str] = {}
+    for package in distributions():
+        name = str(package.name)
+        if name in found or name in torn:  # another one of the name lies behind it on the path
+            continue
+        try:
+            found[name] = [*package.entry_points]
+        except Exception as error:
+            torn[name] = f"the entry points of {name} cannot be read: {type(error).__name__}: {error}"
+    return [entry for entries in found.values() for entry in entries], torn
+
+
+def torn_lists() -> dict[str, str]:
+    """Package -> why its entry points cannot be read, of those where they cannot."""
+    from importlib.metadata import entry_points
+
+    try:
+        entry_points()
+    except Exception:
+        return look_at_each()[1]
+    return {}
 
 
 class PlugIns(Generic[T]):
@@ -71,12 +110,22 @@ class PlugIns(Generic[T]):
             raise self.blame(name, "the name is one of Auscult's own; the package has to choose another")
         if len(entries) > 1:
             raise self.blame(name, f"{len(entries)} packages have one of this name; keep one of them")
-        try:
+        if not module_of(entries[0]):
+            raise self.blame(name, f"{entries[0].value!r} is no module:object")
+        with self.blamed(name), redirect_stdout(sys.stderr):
             return self.use(name, entries[0].load())
-        except Exception as error:  # whatever a module of other people's raises
+
+    @contextmanager
+    def blamed(self, name: str) -> Iterator[None]:
+        """Makes whatever is raised within a UsageError as of `blame`; Ctrl-C stays what it is."""
+        try:
+            yield
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # SystemExit, too: other people's modules end no command
             raise self.blame(name, error) from error
 
-    def blame(self, name: str, why: str | Exception) -> UsageError:
+    def blame(self, name: str, why: str | BaseException) -> UsageError:
         """An error that says whose a plug-in is, and what is wrong with it."""
         known = isinstance(why, (str, UsageError))
         return UsageError(
@@ -96,8 +145,16 @@ def package_of(entry: EntryPoint) -> str:
 # What a result of theirs depends on -----------------------------------------------------------------------------
 def hash_plugin(kind: str, name: str) -> str:
     """SHA-256 of the sources of the packages that have such a plug-in; "": none has."""
-    tops = {entry.module.partition(".")[0] for entry in entries_of(kind).get(name, ())}
-    return "".join(hash_package(top) for top in sorted(tops))
+    tops = {module_of(entry).partition(".")[0] for entry in entries_of(kind).get(name, ())}
+    return "".join(hash_package(top) for top in sorted(filter(None, tops)))
+
+
+def module_of(entry: EntryPoint) -> str:
+    """The module that an entry point names; "": it names none."""
+    try:
+        return str(entry.module)
+    except AttributeError:  # of a text that is not as entry points are written
+        return ""
 
 
 def hash_package(name: str) -> str:

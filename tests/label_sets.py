@@ -9,23 +9,14 @@ import numpy.typing as npt
 
 from edge_sdk.data.samples import Samples
 from edge_sdk.model.several_labels import SeveralLabels, join_set
+from tests.layers import compile_layers
 
 FINDINGS = SeveralLabels(("af", "pvc", "noise"))
 
 
 def compile_findings(path: Path, hidden: int = 0) -> Path:
     """Writes the bundle: 3 inputs, so many hidden units (0: none), 3 outputs."""
-    import torch
-    from torch import nn
-
-    from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.ir.spec import Spec
-
-    torch.manual_seed(0)
-    head = nn.Linear(hidden or 3, 3)
-    net = nn.Sequential(nn.Linear(3, hidden), nn.Tanh(), head) if hidden else head
-    compile_module(net.eval(), Spec("findings", (3,), loss="binary_cross_entropy", task=FINDINGS)).save(path)
-    return path
+    return compile_layers(path, "findings", "binary_cross_entropy", FINDINGS, hidden)
 
 
 def draw(count: int, seed: int = 0) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
@@ -39,3 +30,10 @@ def samples(count: int, seed: int = 0) -> Samples:
     x, there = draw(count, seed)
     names = np.array(FINDINGS.names)
     return Samples(x, tuple(join_set(names[row].tolist(), FINDINGS.names) for row in there))
+
+
+def write_cells(path: Path, cells: list[str]) -> Path:
+    """A trace of 400 samples at 10 Hz; each of the cells is the label of an equal part of them."""
+    rows = [f"{n / 10},{n % 7},{cells[n * len(cells) // 400]}" for n in range(400)]
+    path.write_text("time,ecg,labels\n" + "\n".join(rows) + "\n")
+    return path

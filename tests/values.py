@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.model.task import Values
+from tests.layers import compile_layers
 
 RATE = Values(("bpm",), (), (40.0,), (180.0,))
 BOTH = Values(("bpm", ""), ("rate", "level"), (40.0, 0.0), (180.0, 10.0))
@@ -15,17 +16,7 @@ BOTH = Values(("bpm", ""), ("rate", "level"), (40.0, 0.0), (180.0, 10.0))
 
 def compile_linear(path: Path, task: Values = RATE, hidden: int = 0) -> Path:
     """Writes the bundle: 3 inputs, so many hidden units (0: none), an output for each value."""
-    import torch
-    from torch import nn
-
-    from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.ir.spec import Spec
-
-    torch.manual_seed(0)
-    head = nn.Linear(hidden or 3, len(task.units))
-    net = nn.Sequential(nn.Linear(3, hidden), nn.Tanh(), head) if hidden else head
-    compile_module(net.eval(), Spec("linear", (3,), loss="mean_squared_error", task=task)).save(path)
-    return path
+    return compile_layers(path, "linear", "mean_squared_error", task, hidden)
 
 
 def draw(count: int, seed: int = 0) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:

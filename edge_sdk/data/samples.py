@@ -14,6 +14,7 @@ from edge_sdk.data.cut import Cut, cut_trace
 from edge_sdk.data.npz import read_npz
 from edge_sdk.data.traces import Trace, Windows, keep_labelled, split, split_off_validation
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import check_set_name, write_set
 from edge_sdk.records import gather_arrays, join_records, list_inputs, name_arrays
 
 Array = npt.NDArray[Any]
@@ -43,9 +44,8 @@ class Samples:
     def __post_init__(self) -> None:
         if isinstance(self.labels, np.ndarray):
             object.__setattr__(self, "labels", read_labels(self.labels))
-        elif any(isinstance(label, set) for label in self.labels):
-            sets = tuple(frozenset(label) if isinstance(label, set) else label for label in self.labels)
-            object.__setattr__(self, "labels", sets)
+        elif any(isinstance(label, (set, frozenset)) for label in self.labels):
+            object.__setattr__(self, "labels", tuple(map(checked_set, self.labels)))
         for name, values in list_inputs(self.x).items():
             check_values(name, values, at_least=2 if self.x.dtype.names is None else 1)
         if len(self.labels) != len(self.x):
@@ -95,6 +95,16 @@ class Unlabelled:
 
     def __len__(self) -> int:
         return len(self.x)
+
+
+def checked_set(label: Label | set[str]) -> Label:
+    """A label; a set becomes a frozen one of clean names. UsageError: a name in it would be read as something else."""
+    if not isinstance(label, (set, frozenset)):
+        return label
+    try:
+        return frozenset(map(check_set_name, label))
+    except UsageError as error:
+        raise UsageError(f"samples: {error}") from error
 
 
 def check_values(name: str, values: Array, at_least: int) -> None:
@@ -304,9 +314,7 @@ def write_labels(labels: Sequence[Label]) -> Array:
     """The array that `read_labels` reads."""
     texts = all(isinstance(label, str) for label in labels)
     if any(isinstance(label, frozenset) for label in labels):
-        return np.array(
-            ["+".join(sorted(label)) or "none" if isinstance(label, frozenset) else label for label in labels]
-        )
+        return np.array([write_set(label) if isinstance(label, frozenset) else str(label) for label in labels])
     return np.array(labels, str) if texts else np.array(labels, np.float64)
 
 

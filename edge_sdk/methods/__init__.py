@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 from edge_sdk.contract.method import Method
@@ -15,6 +16,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.plugins import PlugIns
 
 NAME = re.compile(r"[a-z][a-z0-9+-]*")
+NAMED = "small letters, digits, - and + are expected, a letter first"
 REPRODUCED = {
     "fedslr": "fedslr.method:FEDSLR",
     "fedbcd": "fedbcd.method:FEDBCD",
@@ -51,6 +53,10 @@ def check_offered(name: str, found: Any) -> Method:
         raise UsageError(f"a {type(found).__name__}; expected a Method, as edge_sdk.method makes it")
     if found.name != name:
         raise UsageError(f"the method calls itself {found.name}; both must be one name")
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{NAMED}")
+    if not (isinstance(found.settings, type) and is_dataclass(found.settings)):
+        raise UsageError(f"its settings are a {type(found.settings).__name__}, expected a dataclass")
     return found
 
 
@@ -97,7 +103,7 @@ class Catalogue(Mapping[str, Method]):
         if name in self.places or name in PLUGINS:
             raise UsageError(f"method {name}: there is one of that name; choose another")
         if not NAME.fullmatch(name):
-            raise UsageError(f"method {name!r}: small letters, digits, - and + are expected, a letter first")
+            raise UsageError(f"method {name!r}: {NAMED}")
 
     def add(self, method: Method) -> None:
         """Makes a method known in this process; one of the same name that was added before goes.

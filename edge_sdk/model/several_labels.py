@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from edge_sdk.algebra import label_sets
 from edge_sdk.algebra.label_sets import F1
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import JOIN, NONE, check_set_name, clean_label, label_key
 from edge_sdk.model.signal_spec import check_names
 
 Array = npt.NDArray[Any]
@@ -19,8 +21,6 @@ Floats = npt.NDArray[np.floating]
 LABELS = "labels"
 MOST_LABELS = 64
 """Labels that one model predicts, at most: each has scores of its own."""
-JOIN, NONE = "+", "none"
-"""What stands between the labels of a set in a text, and what the empty set is called; no text is no label at all."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class SeveralLabels:
     """A set of labels for each sample: a text such as "af+pvc" or "none", or a set of names.
 
     Attributes:
-        names: of the labels, in the order of the outputs: one logit for each.
+        names: of the labels, in the order of the outputs: one logit for each; kept in one form of Unicode, without
+            spaces around them.
     """
 
     names: tuple[str, ...]
@@ -37,12 +38,21 @@ class SeveralLabels:
         if not 0 < len(self.names) <= MOST_LABELS:
             raise UsageError(f"task {LABELS}: {len(self.names)} labels, expected names of 1 to {MOST_LABELS}")
         check_names(f"task {LABELS}: names", self.names)
-        folded = [name.casefold() for name in self.names]
-        for name in self.names:
-            if JOIN in name or name.casefold() == NONE or name != name.strip():
-                raise UsageError(f"task {LABELS}: a label called {name!r}; {JOIN!r} joins labels, {NONE!r} is no label")
-            if folded.count(name.casefold()) > 1:
-                raise UsageError(f"task {LABELS}: {name!r} is there twice; upper and lower case do not differ")
+        keys = [label_key(name) for name in self.names]
+        for name, key in zip(self.names, keys, strict=True):
+            try:
+                check_set_name(name)
+            except UsageError as error:
+                raise UsageError(f"task {LABELS}: {error}") from error
+            if keys.count(key) > 1:
+                how = "spaces, forms of Unicode, widths, upper and lower case do not differ"
+                raise UsageError(f"task {LABELS}: {name!r} is there twice; {how}")
+        object.__setattr__(self, "names", tuple(map(clean_label, self.names)))
+
+    @cached_property
+    def spelled(self) -> Mapping[str, str]:
+        """Key of a label -> its name."""
+        return {label_key(name): name for name in self.names}
 
     @property
     def kind(self) -> str:
@@ -72,8 +82,7 @@ class SeveralLabels:
         parts = split_set(label) if isinstance(label, str) else label
         if not isinstance(parts, (set, frozenset, tuple, list)):
             return None
-        spelled = {name.casefold(): name for name in self.names}
-        found = [spelled.get(str(part).strip().casefold()) for part in parts]
+        found = [self.spelled.get(label_key(str(part))) for part in parts]
         return None if None in found else frozenset(filter(None, found))
 
     def listed(self, labels: Sequence[Any], names: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -151,8 +160,8 @@ class SeveralLabels:
 
 def split_set(text: str) -> tuple[str, ...] | None:
     """Names in a text such as "af+pvc"; "none" has none, and a text without any is no set."""
-    parts = tuple(part.strip() for part in text.split(JOIN))
-    if parts == (parts[0],) and parts[0].casefold() == NONE:
+    parts = tuple(map(clean_label, text.split(JOIN)))
+    if parts == (parts[0],) and label_key(parts[0]) == NONE:
         return ()
     return None if "" in parts else parts
 
@@ -164,11 +173,11 @@ def join_set(found: Iterable[str], order: Sequence[str]) -> str:
 
 
 def names_in(labels: Iterable[Any]) -> tuple[str, ...]:
-    """All names in the sets that labels are, sorted; one for names that differ in case only."""
+    """All names in the sets that labels are, sorted; one for those that are one label, see `label_key`."""
     found: dict[str, str] = {}
     for label in labels:
         for name in (split_set(label) or ()) if isinstance(label, str) else label:
-            found.setdefault(str(name).casefold(), str(name))
+            found.setdefault(label_key(str(name)), clean_label(str(name)))
     return tuple(sorted(found.values()))
 
 

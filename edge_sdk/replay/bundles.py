@@ -9,6 +9,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -180,7 +181,7 @@ def compile_network(network: str, sizes: Sequence[str], seed: int, say: Callable
         return path
     say(f"compiling {' '.join(options)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}")
+    part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # others may compile the same at the same time
     command = [sys.executable, "-m", "edge_sdk.models", "compile", *options, "-o", str(part)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

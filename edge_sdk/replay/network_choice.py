@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from edge_sdk.nodes.daemon.counter_files import write_json
 from edge_sdk.replay.bundles import compile_network, find_compiler, size_options
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.processes import ProcessError
 from edge_sdk.replay.tuning.process import TrialProcess
 
 Say = Callable[[str], None]
@@ -36,6 +37,8 @@ LEAST = 0.01
 """Accuracy that a larger network must gain."""
 MOST_DEVICES = 40
 """Devices above which nothing is tried: a trial has all of them."""
+LOOK = 0.2
+"""Seconds between two looks at whether somebody else wants the trials to stop."""
 
 
 def with_chosen_network(job: Replay, cohort: Cohort, say: Say, stopping: threading.Event | None = None) -> Replay:
@@ -44,6 +47,10 @@ def with_chosen_network(job: Replay, cohort: Cohort, say: Say, stopping: threadi
     Args:
         job: with what is recommended for windows; where it has a network of its own, that stays.
         stopping: once it is set, trials are given up.
+
+    Raises:
+        AuscultError: a trial has failed. ProcessError: `stopping` was set. The other trials are ended, too, as they are
+            by Ctrl-C: no process is left behind.
     """
     if job.bundle != (Path(NETWORKS[0]),):
         return job
@@ -76,27 +83,53 @@ def read_note(path: Path) -> str:
 
 
 def try_networks(job: Replay, cohort: Cohort, say: Say, stopping: threading.Event) -> dict[str, Mapping[str, float]]:
-    """Network -> device -> accuracy on its validation samples.
-
-    Raises:
-        AuscultError: a trial has failed.
-    """
+    """Network -> device -> accuracy on its validation samples. Raises as `with_chosen_network`."""
     say(f"trying networks for these windows: {', '.join(NETWORKS)}")
     sizes = size_options(cohort.shapes["x"], cohort)
-    bundles = [compile_network(name, sizes, job.seed, say) for name in NETWORKS]
-    trial = replace(job, rounds=ROUNDS, settle={**job.settle, **SETTLE}, resume=False)
-    with ThreadPoolExecutor(len(NETWORKS)) as pool:
-        played = list(pool.map(lambda path: play_trial(replace(trial, bundle=(path,)), stopping), bundles))
-    return dict(zip(NETWORKS, played, strict=True))
+    short, trials = replace(job, rounds=ROUNDS, settle={**job.settle, **SETTLE}, resume=False), dict[str, Replay]()
+    for name in NETWORKS:
+        go_on(stopping)
+        trials[name] = replace(short, bundle=(compile_network(name, sizes, job.seed, say),))
+    return play_trials(trials, stopping)
 
 
-def play_trial(job: Replay, stopping: threading.Event) -> Mapping[str, float]:
-    """Device -> accuracy of one trial."""
-    with TrialProcess(job, lambda text: None, stopping) as worker:
-        found = worker.play(job.settings)
+def play_trials(trials: Mapping[str, Replay], stopping: threading.Event) -> dict[str, Mapping[str, float]]:
+    """Plays the trial of each network, all at the same time, until all are over or the first one has failed.
+
+    Whatever ends them, Ctrl-C too, their processes and threads are gone when this returns.
+    """
+    over = threading.Event()  # one of their own: who failed here has not asked others to stop
+    with ThreadPoolExecutor(len(trials)) as pool:
+        try:  # from here on, as Ctrl-C may come while they are begun
+            running = {name: pool.submit(play_trial, name, job, over) for name, job in trials.items()}
+            left = {*running.values()}
+            while left:
+                done, left = wait(left, LOOK, FIRST_EXCEPTION)
+                go_on(stopping)
+                for one in done:
+                    one.result()  # raises what it has failed with, before the others fail by being ended
+        finally:
+            over.set()
+    return {name: one.result() for name, one in running.items()}
+
+
+def go_on(stopping: threading.Event) -> None:
+    """Raises ProcessError if the trials are to stop."""
+    if stopping.is_set():
+        raise ProcessError("stopped while networks were tried")
+
+
+def play_trial(name: str, job: Replay, over: threading.Event) -> Mapping[str, float]:
+    """Device -> accuracy of the trial of one network. Once `over` is set, it is ended."""
+    trial = f"network {name}, trial of {job.rounds} rounds"
+    try:
+        with TrialProcess(job, lambda text: None, over) as worker:
+            found = worker.play(job.settings)
+    except AuscultError as error:
+        raise (UsageError if isinstance(error, UsageError) else AuscultError)(f"{trial}: {error}") from error
     if found is None or "error" in found:
         why = "it was ended" if found is None else found["error"]
-        raise AuscultError(f"the trial of network {job.bundle[0]} has failed: {why}")
+        raise AuscultError(f"{trial}: {why}")
     devices: Mapping[str, float] = found["devices"]
     return devices
 

@@ -49,8 +49,8 @@ def replay_seeds(
         return found
 
     with ThreadPoolExecutor(min(count, read_machine().cores)) as pool:
-        running = [pool.submit(run, seed) for seed in seeds]
-        try:
+        try:  # from here on, as Ctrl-C may come while they are begun
+            running = [pool.submit(run, seed) for seed in seeds]
             over, _ = wait(running, return_when=FIRST_EXCEPTION)
             for future in over:
                 future.result()  # raises what one of them has failed with, before the others fail by being ended

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.plugins import HOMES, entries_of
+from edge_sdk.plugins import HOMES, entries_of, torn_lists
 
 WORDS = "see which methods, networks, readers and sensors other packages bring along, and whether they work"
 
@@ -43,6 +43,8 @@ def list_plugins() -> Iterator[dict[str, str]]:
                 if entry.dist is not None:
                     of = {"package": entry.dist.name, "version": entry.dist.version}
                 yield {"kind": kind, "name": name, "place": entry.value, **of, "fault": fault}
+    for package, fault in torn_lists().items():
+        yield {"kind": "package", "name": package, "place": "", "package": package, "version": "", "fault": fault}
 
 
 def fault_of(kind: str, name: str) -> str:

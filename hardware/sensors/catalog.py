@@ -58,13 +58,17 @@ def make_sensor(text: str, root: Path = Path("/")) -> Sensor:
 def make_plugged(kind: str, target: str, options: Options, root: Path) -> Sensor:
     """A sensor of another package. Raises UsageError if it cannot be loaded, or what it makes is no sensor."""
     make = PLUGINS.load(kind)
-    try:
-        sensor = make(target, options, root)
-    except (ValueError, UsageError):
-        raise
-    except Exception as error:
-        raise PLUGINS.blame(kind, error) from error
-    if missing := [part for part in PARTS if not hasattr(sensor, part)]:
+    refused: Exception | None = None
+    with PLUGINS.blamed(kind):
+        try:
+            sensor = make(target, options, root)
+        except (ValueError, UsageError) as error:  # what is wrong with an option
+            refused = error
+        else:
+            missing = [part for part in PARTS if not hasattr(sensor, part)]
+    if refused is not None:
+        raise refused
+    if missing:
         raise PLUGINS.blame(kind, f"it makes a {type(sensor).__name__} without {', '.join(missing)}")
     return sensor
 

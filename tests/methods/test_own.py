@@ -126,7 +126,7 @@ def test_a_setting_of_its_own_has_the_type_of_its_default():
 class Entry:
     """An entry point of another package."""
 
-    value, dist = "theirs:METHOD", None
+    value, module, dist = "theirs:METHOD", "theirs", None
 
     def __init__(self, name, found):
         self.name, self.found = name, found

@@ -43,6 +43,42 @@ def test_what_is_no_set_is_named(label: Any) -> None:
         FINDINGS.targets([label], (), "device a")
 
 
+NFC, NFD = "caf\u00e9", "cafe\u0301"
+
+
+@pytest.mark.parametrize(
+    "label", [NFC, NFD, f" {NFD} ", f"{NFD}+af", {f"{NFC} "}, "\uff43\uff41\uff46\u00c9\u3000", "CAFE\u0301"]
+)
+def test_one_name_in_several_forms_is_one_label(label: Any) -> None:
+    """Forms of Unicode, widths, spaces around a name, upper and lower case; of the names of a task as of labels."""
+    for name in (NFC, NFD, f" {NFD}"):
+        task = SeveralLabels((name, "af"))
+        assert task.names == (NFC, "af") and task == SeveralLabels((NFC, "af"))
+        assert NFC in (task.read(label) or ()), name
+    assert len(names_in([NFC, label, "af"])) == 2 and NFC in names_in([NFC, label])
+
+
+@pytest.mark.parametrize("twice", [(NFC, NFD), ("af", "\uff41\uff46"), ("af", " af")])
+def test_names_that_are_one_label_are_there_twice(twice: tuple[str, str]) -> None:
+    with pytest.raises(UsageError, match="twice"):
+        SeveralLabels(twice)
+
+
+@pytest.mark.parametrize("name", ["a+b", "a,b", "a\uff0bb", "a\uff0cb", "none", "NONE ", " "])
+def test_a_name_that_would_be_read_as_something_else_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"joins labels, a comma divides names, 'none' is no label"):
+        SeveralLabels((name, "c"))
+    with pytest.raises(UsageError, match="joins labels"):
+        Samples(np.zeros((1, 2), np.float32), ({name},))  # type: ignore[arg-type]
+
+
+def test_no_label_and_the_empty_set_stay_apart() -> None:
+    samples = Samples(np.zeros((4, 2), np.float32), (set(), "", {NFD, NFC}, "none"))  # type: ignore[arg-type]
+    found = read_labels(write_labels(samples.labels))
+    assert found == ("none", "", NFC, "none")
+    assert SeveralLabels((NFC, "af")).listed(found, ()).tolist() == [True, False, True, True]
+
+
 def test_a_manifest_keeps_it() -> None:
     assert read_task(FINDINGS.entry(), 0, [3]) == FINDINGS and FINDINGS.in_words() == "several labels (af, pvc, noise)"
 

@@ -24,7 +24,8 @@ from edge_sdk.replay.labels.tables import label_table
 from edge_sdk.replay.neighbours.output_models import look_for_output_models
 from edge_sdk.replay.statistics import score_in, shares_in
 from edge_sdk.replay.traces.rhythms import RATE, write_rhythm_traces
-from tests.label_sets import FINDINGS, draw
+from tests.label_sets import FINDINGS, draw, write_cells
+from tests.layers import check_refused, check_same_bytes, write_with_bundle
 
 pytest.importorskip("torch", reason="a bundle is compiled here")
 
@@ -32,17 +33,8 @@ pytest.importorskip("torch", reason="a bundle is compiled here")
 @pytest.fixture(scope="module")
 def rhythms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of generated traces, and in it a bundle for windows of 128 samples."""
-    from torch import nn
-
-    from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.ir.spec import Spec
-
     folder = tmp_path_factory.mktemp("rhythms") / "traces"
-    write_rhythm_traces(folder, devices=3, minutes=4)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(128, 3)).eval()
-    spec = Spec("flat", (1, 128), loss="binary_cross_entropy", task=FINDINGS)
-    compile_module(net, spec).save(folder / "flat.bundle")
-    return folder
+    return write_with_bundle(folder, write_rhythm_traces, 4, (1, 128), "binary_cross_entropy", FINDINGS)
 
 
 # The generator --------------------------------------------------------------------------------------------------
@@ -69,20 +61,12 @@ def test_beats_are_irregular_where_the_column_says_af_and_noise_is_where_it_says
 
 
 def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
-    write_rhythm_traces(tmp_path / "a", devices=1, minutes=1)
-    write_rhythm_traces(tmp_path / "b", devices=2, minutes=1)
-    assert (tmp_path / "a" / "rhythm-01.csv").read_bytes() == (tmp_path / "b" / "rhythm-01.csv").read_bytes()
+    check_same_bytes(write_rhythm_traces, tmp_path, "rhythm-01.csv")
 
 
 # What is in the data --------------------------------------------------------------------------------------------
-def write(path: Path, cells: list[str]) -> Path:
-    rows = [f"{n / 10},{n % 7},{cells[n * len(cells) // 400]}" for n in range(400)]
-    path.write_text("time,ecg,labels\n" + "\n".join(rows) + "\n")
-    return path
-
-
 def test_none_is_a_set_and_an_empty_cell_is_no_label(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.csv", ["af|pvc", "none", "", "af", "none", "pvc | AF", "", "af"])
+    file = write_cells(tmp_path / "a.csv", ["af|pvc", "none", "", "af", "none", "pvc | AF", "", "af"])
     data = Cut(trace=file, label="labels", window=10, stride=10, separator="|")
     found, loose = cut_samples(data), cut_unlabelled(data)
     labels = [*found.train.labels, *found.held_out.labels]
@@ -90,7 +74,7 @@ def test_none_is_a_set_and_an_empty_cell_is_no_label(tmp_path: Path) -> None:
     y = FINDINGS.targets(labels, (), "a")
     assert y.sum(0).tolist() == [20, 10, 0]
     with pytest.raises(UsageError, match="no label may have a '\\+'"):
-        cut_samples(Cut(trace=write(tmp_path / "b.csv", ["af+pvc"]), label="labels", separator="|"))
+        cut_samples(Cut(trace=write_cells(tmp_path / "b.csv", ["af+pvc"]), label="labels", separator="|"))
     with pytest.raises(UsageError, match="separator = 'x'"):
         Cut(trace=file, separator="x")
 
@@ -104,6 +88,8 @@ def test_a_cohort_of_labels(rhythms: Path) -> None:
     assert asked_labels("af,flutter", ["none", "af"]) == SeveralLabels(("af", "flutter")), "a label nobody has"
     with pytest.raises(UsageError, match="'af\\+' in the label column is no set"):
         asked_labels("af", ["af+"])
+    with pytest.raises(UsageError, match="the data have 'walk', which is no set of these; expected '\\+' between"):
+        asked_labels("af,pvc", ["af", "walk"])
     with pytest.raises(UsageError, match="no label occurs in the data"):
         asked_labels("all", ["none"])
 
@@ -125,11 +111,7 @@ def test_a_cohort_of_labels(rhythms: Path) -> None:
 def test_what_does_not_fit_is_said_before_a_process_starts(
     rhythms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], words: str
 ) -> None:
-    method = () if "--method" in more else ("--method", "fedavg")
-    fixed = ("replay", str(rhythms), "--bundle", str(rhythms / "flat.bundle"), "--window", "128", "--hospitals", "1")
-    assert main([*fixed, "--plain", *method, "--out", str(tmp_path / "out"), *more]) == 2
-    assert words in capsys.readouterr().err
-    assert not list((tmp_path / "out").glob("logs/*"))
+    check_refused(rhythms, tmp_path / "out", ("--window", "128", *more), words, capsys)
 
 
 # Scores ---------------------------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 """Which network a replay takes that names none: the smallest, or one that is better by more than chance."""
 
 import json
+import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +14,7 @@ from edge_sdk.nodes.configuration.window_runs import NETWORKS
 from edge_sdk.replay import network_choice
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.processes import ProcessError
 
 COHORT = Cohort("windows", {"h": ("a", "b", "c")}, ("walk", "sit"), {"x": (3, 64)}, False, True, lambda *_: {})
 SMALL, LARGE = NETWORKS
@@ -80,10 +84,15 @@ def test_a_note_that_names_no_network_is_refused(job, tried):
         network_choice.with_chosen_network(job, COHORT, print)
 
 
-def test_a_trial_that_fails_ends_the_replay_with_its_reason(job, monkeypatch):
+@pytest.fixture
+def trials(monkeypatch):
+    """Trials of all networks, which go on until they are told to stop; `trials.does`: network -> what its trial does
+    when all have begun, a result in place of None."""
+    found = SimpleNamespace(does={}, told=[], begun=threading.Barrier(len(NETWORKS)))
+
     class Worker:
-        def __init__(self, *given):
-            pass
+        def __init__(self, job, say, stopping):
+            self.name, self.stopping = job.bundle[0].stem, stopping
 
         def __enter__(self):
             return self
@@ -92,8 +101,57 @@ def test_a_trial_that_fails_ends_the_replay_with_its_reason(job, monkeypatch):
             pass
 
         def play(self, settings):
-            return {"error": "no device has validation samples"}
+            found.begun.wait(60)
+            if (made := found.does.get(self.name, lambda: None)()) is None:
+                found.told.append(self.stopping.wait(3))
+            return made
 
     monkeypatch.setattr(network_choice, "TrialProcess", Worker)
-    with pytest.raises(AuscultError, match="network features has failed: no device has validation samples"):
-        network_choice.play_trial(job, None)
+    monkeypatch.setattr(network_choice, "compile_network", lambda name, *_: Path(f"{name}.bundle"))
+    return found
+
+
+def try_all(job, stopping=None):
+    return network_choice.try_networks(job, COHORT, print, stopping or threading.Event())
+
+
+def test_a_trial_that_fails_ends_the_others_with_its_reason(job, trials):
+    """The second one: its error does not wait for the end of the first."""
+    trials.does = {LARGE: lambda: {"error": "no device has validation samples"}}
+    with pytest.raises(AuscultError, match="network features-conv, trial of 10 rounds: no device has validation"):
+        try_all(job)
+    assert trials.told == [True]
+
+
+def test_a_trial_whose_process_refuses_the_job_names_its_network(job, trials):
+    def refuse():
+        raise UsageError("fedavg: eta_l = -1")
+
+    trials.does = {SMALL: refuse}
+    with pytest.raises(UsageError, match="network features, trial of 10 rounds: fedavg: eta_l = -1"):
+        try_all(job)
+    assert trials.told == [True]
+
+
+def test_ctrl_c_ends_all_trials(job, trials):
+    main = threading.main_thread().ident
+    trials.does = {SMALL: lambda: signal.pthread_kill(main, signal.SIGINT)}
+    with pytest.raises(KeyboardInterrupt):
+        try_all(job)
+    assert trials.told == [True, True]
+
+
+def test_whoever_stops_the_replay_ends_all_trials(job, trials):
+    stopping = threading.Event()
+    trials.does = {LARGE: stopping.set}
+    with pytest.raises(ProcessError, match="stopped while networks were tried"):
+        try_all(job, stopping)
+    assert trials.told == [True, True]
+
+
+def test_nothing_is_compiled_for_a_replay_that_is_to_stop(job, trials, monkeypatch):
+    monkeypatch.setattr(network_choice, "compile_network", lambda *_: pytest.fail("compiled"))
+    stopping = threading.Event()
+    stopping.set()
+    with pytest.raises(ProcessError):
+        try_all(job, stopping)

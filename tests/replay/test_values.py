@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk.cli import main
 from edge_sdk.contract.run import Run
 from edge_sdk.data.traces import read_trace
 from edge_sdk.errors import UsageError
@@ -19,6 +18,7 @@ from edge_sdk.replay.traces.heart import RATE as HZ
 from edge_sdk.replay.traces.heart import write_heart_traces
 from edge_sdk.replay.values import scores, tables
 from edge_sdk.replay.values.asked import asked_values, widened
+from tests.layers import check_refused, check_same_bytes, write_with_bundle
 from tests.values import BOTH, RATE, draw
 
 pytest.importorskip("torch", reason="a bundle is compiled here")
@@ -27,16 +27,8 @@ pytest.importorskip("torch", reason="a bundle is compiled here")
 @pytest.fixture(scope="module")
 def heart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of generated traces, and in it a bundle for windows of 64 samples."""
-    from torch import nn
-
-    from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.ir.spec import Spec
-
     folder = tmp_path_factory.mktemp("heart") / "traces"
-    write_heart_traces(folder, devices=3, minutes=2)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(256, 1)).eval()
-    compile_module(net, Spec("flat", (4, 64), loss="huber", task=RATE)).save(folder / "flat.bundle")
-    return folder
+    return write_with_bundle(folder, write_heart_traces, 2, (4, 64), "huber", RATE)
 
 
 # The generator --------------------------------------------------------------------------------------------------
@@ -62,9 +54,7 @@ def test_a_pulse_beats_as_often_as_its_column_says(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
-    write_heart_traces(tmp_path / "a", devices=1, minutes=1)
-    write_heart_traces(tmp_path / "b", devices=2, minutes=1)
-    assert (tmp_path / "a" / "heart-01.csv").read_bytes() == (tmp_path / "b" / "heart-01.csv").read_bytes()
+    check_same_bytes(write_heart_traces, tmp_path, "heart-01.csv")
 
 
 # What is asked for ----------------------------------------------------------------------------------------------
@@ -105,11 +95,7 @@ def test_a_range_is_about_what_the_data_have() -> None:
 def test_what_does_not_fit_is_said_before_a_process_starts(
     heart: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], words: str
 ) -> None:
-    method = () if "--method" in more else ("--method", "fedavg")
-    fixed = ("replay", str(heart), "--bundle", str(heart / "flat.bundle"), "--hospitals", "1", "--plain", *method)
-    assert main([*fixed, "--out", str(tmp_path / "out"), *more]) == 2
-    assert words in capsys.readouterr().err
-    assert not list((tmp_path / "out").glob("logs/*"))
+    check_refused(heart, tmp_path / "out", more, words, capsys)
 
 
 # Errors ---------------------------------------------------------------------------------------------------------

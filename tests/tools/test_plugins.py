@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,10 @@ from edge_sdk.errors import UsageError
 from edge_sdk.hardware.sensors.catalog import KINDS, make_sensor
 from edge_sdk.hardware.sensors.sensor import opened
 from edge_sdk.methods import METHODS
-from edge_sdk.plugins import entries_of, hash_plugin
+from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.imports.recording import recorded_arrays
 from tests.docs.pages import blocks, file_name
+from tests.installing import Install, installing
 
 PAGE = "docs/plugins.md"
 RECORDING = {
@@ -28,32 +29,12 @@ RECORDING = {
     "activity": ["rest"] * 48 + ["walk"] * 48,
     **{axis: [n % 7 + place for n in range(96)] for place, axis in enumerate(("ax", "ay", "az"))},
 }
-Install = Callable[[str, Mapping[str, str], Mapping[str, str]], None]
 
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Installs packages in a folder: name, group -> lines, file -> text."""
-    site, before = tmp_path / "site", {*sys.modules}
-    site.mkdir()
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setenv("PYTHONPATH", f"{site}:{':'.join(filter(None, sys.path))}")
-    entries_of.cache_clear()
-
-    def put(package: str, offered: Mapping[str, str], files: Mapping[str, str]) -> None:
-        about = site / f"{package.replace('-', '_')}-1.0.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        (about / "entry_points.txt").write_text("".join(f"[auscult.{k}s]\n{lines}\n" for k, lines in offered.items()))
-        for name, text in files.items():
-            (site / name).write_text(text)
-        entries_of.cache_clear()
-
-    yield put
-    entries_of.cache_clear()
-    for name in {*sys.modules} - before:
-        if getattr(sys.modules[name], "__file__", None) and str(site) in str(sys.modules[name].__file__):
-            del sys.modules[name]
+    with installing(tmp_path / "site", monkeypatch) as put:
+        yield put
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ class FleetFile:
         directory: everything that the service keeps: its database, runs, models.
         bundles: compiled models that runs may train.
         classes: label names of the models' first outputs, in their order; a model may have more outputs, which no
-            sample is of.
+            sample is of. Of models that predict sets of labels or values: the names of all outputs.
         hospitals: name -> number of its devices. What a hospital reports of itself counts more; one that reports
             nothing takes part only if it is named here.
         listen: address and port of the console.

@@ -60,7 +60,7 @@ def list_of_runs(service: FleetService) -> Iterator[Sample]:
         if (loss := lines.latest_loss()) is not None:
             yield "run_loss", label, loss
         for model, share in lines.latest_accuracies().items():
-            yield "run_accuracy", label | {"model": model}, share
+            yield f"run_{lines.score.replace(' ', '_')}", label | {"model": model}, share
         if (seconds := lines.seconds_per_round()) is not None:
             yield "run_round_seconds", label, seconds
         if lines.rounds:

@@ -14,7 +14,7 @@ ROUND = Keys(
     {**{name: MAYBE for name in TABLE}, "round": int, "devices": int, "untold": int, "bytes_down": int, "bytes_up": int}
 )
 RUN_FIELDS: dict[str, Any] = {
-    **{name: str for name in ("id", "state", "wish", "why", "waits", "method", "by", "cloned")},
+    **{name: str for name in ("id", "state", "wish", "why", "waits", "method", "by", "cloned", "score")},
     **{name: MAYBE for name in ("loss", "seconds_per_round", "seconds_left", "started", "ended")},
     "created": float,
     "actions": list[str],
@@ -22,6 +22,7 @@ RUN_FIELDS: dict[str, Any] = {
     "rounds": int,
     "devices": int | None,
     "accuracy": dict[str, float],
+    "macro_f1": dict[str, float],
     "hospitals": dict[str, int],
     "wanted": dict,
 }

@@ -13,6 +13,7 @@ from aggregator.service.application.setting_boxes import TABLES, read_tables
 from aggregator.service.runs.runs import Wanted
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.shared.evaluation.reports import ACCURACY
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.replay.toml_files import as_toml
 
@@ -140,9 +141,14 @@ TUNED, SHARED_ONLY = ("fedavg", "fedbabu", "perfedavg"), ("scaffold", "feddyn")
 """Methods whose personal model is made of the global one for an evaluation, and not kept; and those without any."""
 
 
-def explain_personal(method: str) -> str:
-    """What the accuracies of a run's models are of, for people."""
+def explain_personal(method: str, score: str = ACCURACY) -> str:
+    """What the accuracies of a run's models are of, for people. `score`: what they are called."""
     shown = "Accuracies are means over devices, on samples that were held out there."
+    if score != ACCURACY:
+        shown = (
+            "Exact match is the share of samples whose set is right in every label, macro-F1 the mean F1 over labels; "
+            "both are means over devices, on samples that were held out there."
+        )
     if method in SHARED_ONLY:
         return f"{shown} {method} has no personal models: one is there only after a settling phase."
     if method in TUNED:

@@ -66,9 +66,13 @@ class Box:
 
 
 def kind_of(table: str, method: str) -> Any:
-    """The dataclass that checks a table of a run."""
-    found = TABLES[table][1]
-    return found or METHODS[method if method in METHODS else Wanted().method].settings
+    """The dataclass that checks a table of a run; for a method that cannot be had, that of the usual one."""
+    if (found := TABLES[table][1]) is not None:
+        return found
+    try:
+        return METHODS[method].settings
+    except (KeyError, UsageError):  # whoever asked for it is told so elsewhere, and needs the form to choose another
+        return METHODS[Wanted().method].settings
 
 
 def list_boxes(table: str, method: str) -> tuple[Box, ...]:

@@ -26,6 +26,7 @@ from aggregator.service.client.run_export import add_export
 from aggregator.service.server.demo import DIRECTORY
 from edge_sdk.arguments import Parser
 from edge_sdk.errors import AuscultError, say_reason
+from edge_sdk.methods.shared.evaluation.reports import ACCURACY
 from edge_sdk.nodes.configuration.settings import assigned
 
 TIMEOUT = 30.0  # seconds
@@ -189,6 +190,7 @@ def print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
     for run in runs:
         rounds, accuracy = f"{run['round']}/{run['rounds']}", run["accuracy"]
         shares = f"{percent(accuracy.get('global')):>8} {percent(accuracy.get('personal')):>9}"
+        shares += f" {run['score']}" if run.get("score", ACCURACY) != ACCURACY else ""
         print(f"{run['id']:<22} {run['state']:<9} {run['method']:<12} {rounds:>9} {number(run['loss']):>8} {shares}")
         if run["waits"]:
             print(f"  {run['waits']}")

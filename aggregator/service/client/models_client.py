@@ -10,6 +10,7 @@ from typing import Any
 from aggregator.service.application.formats import percent
 from aggregator.service.client.rollout_client import Add
 from edge_sdk.errors import AuscultError
+from edge_sdk.methods.shared.evaluation.reports import ACCURACY
 
 DECISIONS = {"approve": "let a model be in use that somebody else has proposed", "deny": "refuse a proposed model"}
 
@@ -31,7 +32,8 @@ def list_models(options: argparse.Namespace, client: Any) -> None:
         return print(json.dumps(found, indent=1))
     for model in found:
         accuracy = model["facts"].get("accuracy", {})
-        reached = f"global {percent(accuracy.get('global'))}" if model["kind"] == "global" else ""
+        of = f", {score}" if (score := model["facts"].get("score", ACCURACY)) != ACCURACY else ""
+        reached = f"global {percent(accuracy.get('global'))}{of}" if model["kind"] == "global" else ""
         promoted = "promoted" if model["promoted"] else ""
         print(f"{model['sha256'][:12]} {model['kind']:<7} {model['name']:<24} {reached} {promoted}".rstrip())
 

@@ -9,20 +9,21 @@ from typing import Any
 from urllib.parse import quote
 
 from edge_sdk.errors import UsageError
+from edge_sdk.methods.shared.evaluation.reports import ACCURACY
 from edge_sdk.replay.reports import mlflow_runs, tensorboard
 from edge_sdk.replay.reports.scalars import Scalar
 
 Add = Callable[..., argparse.ArgumentParser]
 TAGS = {
     "loss": "loss",
-    "global": "accuracy/global",
-    "personal": "accuracy/personal",
+    "global": "SCORE/global",
+    "personal": "SCORE/personal",
     "devices": "devices",
     "seconds": "seconds",
     "bytes_down": "bytes/down",
     "bytes_up": "bytes/up",
 }
-"""Column of a run's table -> name of its curve."""
+"""Column of a run's table -> name of its curve; SCORE is what the run says that it is."""
 
 
 def add_export(runs: Any, add: Add) -> None:
@@ -54,4 +55,4 @@ def list_points(run: Mapping[str, Any]) -> Iterator[Scalar]:
         at += row["seconds"] or 0.0
         for column, tag in TAGS.items():
             if row[column] is not None:
-                yield tag, int(row["round"]), at, float(row[column])
+                yield tag.replace("SCORE", run.get("score", ACCURACY)), int(row["round"]), at, float(row[column])

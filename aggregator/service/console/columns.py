@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aggregator.service.console.tables import Column, key_column
 from aggregator.service.runs.round_table import TABLE
+from edge_sdk.methods.shared.evaluation.reports import ACCURACY
 
 RUN_COLUMNS = (
     key_column("id", "Run"),
@@ -12,6 +13,7 @@ RUN_COLUMNS = (
     key_column("round", "Rounds", is_number=True),
     Column("global", "Global", lambda run: run["accuracy"].get("global"), is_number=True),
     Column("personal", "Personalised", lambda run: run["accuracy"].get("personal"), is_number=True),
+    key_column("score", "Score"),
     key_column("loss", "Loss", is_number=True),
 )
 PAST_RUNS = (*RUN_COLUMNS, key_column("ended", "Ended", is_number=True))
@@ -33,6 +35,7 @@ TRAINED = (
     Column("rounds", "Rounds", lambda row: row["facts"]["rounds"], is_number=True),
     Column("global", "Global", lambda row: row["facts"]["accuracy"].get("global"), is_number=True),
     Column("personal", "Personalised", lambda row: row["facts"]["accuracy"].get("personal"), is_number=True),
+    Column("score", "Score", lambda row: row["facts"].get("score", ACCURACY)),
     Column("data", "Data of", lambda row: ", ".join(row["facts"]["hospitals"])),
     key_column("bundle", "Bundle"),
     key_column("sha256", "Hash"),

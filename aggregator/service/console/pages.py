@@ -210,7 +210,7 @@ async def run_page(request: Request) -> Response:
         fields=to_asked(run["wanted"]),
         charts=run_charts.list_charts(lines, run["curve"], run["hops"]),
         hop_names=run_charts.HOPS,
-        personal=explain_personal(run["method"]),
+        personal=explain_personal(run["method"], run["score"]),
         rounds=SortedTable(run["curve"][::-1], columns.ROUNDS, request.query_params),
         models=[m for m in service.registry.list_all(GLOBAL) if m["run"] == run["id"]],
     )
@@ -240,7 +240,8 @@ async def compare(request: Request) -> Response:
     lines = {row["id"]: service.supervisor.lines_of(row["id"]).lines for row in rows}
     charts = {model: run_charts.draw_comparison(lines, model) for model in ("personalised", "global model")}
     table = SortedTable(rows, columns.RUN_COLUMNS, request.query_params)
-    return show(request, "compare.html", title="Compare", rows=rows, charts=charts, table=table)
+    score = " or ".join(sorted({row["score"] for row in rows}))
+    return show(request, "compare.html", title="Compare", rows=rows, charts=charts, table=table, score=score)
 
 
 @needs()

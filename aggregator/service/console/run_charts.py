@@ -8,9 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from edge_sdk.methods.shared.evaluation.reports import mean_loss
+from edge_sdk.methods.shared.evaluation.reports import ACCURACY, mean_accuracies, mean_loss, share_name
 from edge_sdk.replay.reports.charts import bars, lines
 from edge_sdk.replay.reports.page import COLOURS, accuracy_bands, accuracy_curves, per_round
+from edge_sdk.replay.statistics import MACRO_F1
 
 Hops = Mapping[str, int | None]
 HOPS = {
@@ -27,11 +28,12 @@ OWN = {
     **{"harmed": "var(--c4)", "density": "var(--c2)", "rank": "var(--c1)"},
 }
 """Curve that is no model's accuracy -> its colour."""
-ACCURACY = "Means over devices; shaded: one standard deviation between them."
+MEANS = "Means over devices; shaded: one standard deviation between them."
 AT_AGGREGATOR = "Between the aggregator and its hospitals."
 TIMES = "Training and evaluation: until the slowest hospital has answered. Aggregator: the rest of the round."
 HOP_NOTE = "Between devices and hospitals: known of hospitals that report their devices by name."
 HARM = "Their personalised model is right on fewer held-out samples than the global one, by more than a point."
+HARM_F1 = "Their personalised model has a lower macro-F1 than the global one, by more than a point."
 DENSITY = "Share of a personal component's entries that are not zero, mean over devices."
 MOST_POINTS = 400
 """Points of one curve; of longer ones each n-th is drawn."""
@@ -40,7 +42,18 @@ MOST_POINTS = 400
 def draw_accuracy(found: Sequence[dict[str, Any]]) -> Markup:
     """Mean accuracy of the models over rounds, with the spread over devices."""
     result = {"curve": thin(found)}
-    return draw(accuracy_curves(result), "accuracy", percent=True, bands=accuracy_bands(result))
+    return draw(accuracy_curves(result), score_of(found), percent=True, bands=accuracy_bands(result))
+
+
+def draw_macro_f1(found: Sequence[dict[str, Any]]) -> Markup:
+    """Mean macro-F1 of models of sets of labels over rounds, with the spread over devices."""
+    result = {"curve": thin(found), "score": MACRO_F1}
+    return draw(accuracy_curves(result), "macro-F1", percent=True, bands=accuracy_bands(result))
+
+
+def score_of(found: Sequence[dict[str, Any]]) -> str:
+    """What the accuracies of some lines are called."""
+    return next((share_name(line) for line in reversed(found) if mean_accuracies(line.get("sums", {}))), ACCURACY)
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,7 @@ class Chart:
         title: above it.
         svg: the chart.
         note: a sentence below it, or empty.
-        csv: name of the file with its numbers, below the run's address.
+        csv: name of the file with its numbers, below the run's address; "": there is none.
     """
 
     title: str
@@ -68,7 +81,7 @@ def list_charts(lines: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]],
         hops: hop -> bytes so far, or None where they are not known.
     """
     found = [
-        Chart("Accuracy on held-out samples", draw_accuracy(lines), ACCURACY),
+        Chart(f"{score_of(lines).capitalize()} on held-out samples", draw_accuracy(lines), MEANS),
         Chart("Training loss", draw_loss(lines)),
         Chart("MB of each round", draw_column(rows, TRAFFIC, 1e6, "MB"), AT_AGGREGATOR),
         Chart(
@@ -76,8 +89,11 @@ def list_charts(lines: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]],
         ),
         Chart("MB on each hop so far", draw_hops(hops), HOP_NOTE * (hops["device_up"] is None), "hops.csv"),
     ]
+    if in_sets := any(accuracy_curves({"curve": lines, "score": MACRO_F1}).values()):
+        found.insert(1, Chart("Macro-F1 on held-out samples", draw_macro_f1(lines), MEANS, ""))
     if has(rows, "harmed"):
-        found.append(Chart("Devices harmed", draw_column(rows, {"harmed": "harmed"}, 1.0, "devices"), HARM))
+        harm = HARM_F1 if in_sets else HARM
+        found.append(Chart("Devices harmed", draw_column(rows, {"harmed": "harmed"}, 1.0, "devices"), harm))
     if has(rows, "density"):
         found.append(Chart("Personal density", draw_density(rows), DENSITY))
     if has(rows, "rank"):
@@ -120,7 +136,8 @@ def draw_comparison(found: Mapping[str, Sequence[dict[str, Any]]], model: str) -
     """Mean accuracy of one model over rounds, in several runs."""
     curves = {run: accuracy_curves({"curve": thin(some)}).get(model, []) for run, some in found.items()}
     colours = {run: f"var(--c{i % 6})" for i, run in enumerate(curves)}
-    return Markup(lines(curves, "round", "accuracy", percent=True, colours=colours))
+    score = " or ".join(sorted({score_of(some) for some in found.values()}))
+    return Markup(lines(curves, "round", score, percent=True, colours=colours))
 
 
 def draw(curves: Any, y_name: str, percent: bool = False, bands: Any = None, has_zero: bool = False) -> Markup:

@@ -29,7 +29,9 @@ from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.task import OneClass
 from edge_sdk.nodes.configuration.presets import RECOMMENDED
+from edge_sdk.nodes.configuration.tasks import check_task, has_outputs
 from edge_sdk.nodes.configuration.window_runs import SETTLE, changes_of, is_window_network, training_of
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.wire.signatures import sign_model
@@ -61,13 +63,20 @@ class Registry:
         """Copy a compiled model into the registry, and return its hash.
 
         Raises:
-            UsageError: it is none that is right in every byte, or it has too few outputs.
+            UsageError: it is none that is right in every byte, has too few outputs, or predicts labels or values that
+                are not those of the settings.
         """
-        bundle, least = read_bundle(path), len(self.file.classes)
-        manifest = bundle.manifest
-        if manifest["classes"] < least:
-            raise UsageError(f"bundles: {path} tells {manifest['classes']} classes apart, classes names {least}")
-        facts = {"classes": manifest["classes"], "parameters": bundle.layout.size}
+        bundle, names = read_bundle(path), self.file.classes
+        manifest, task = bundle.manifest, bundle.task
+        if isinstance(task, OneClass):
+            outputs = task.classes
+            if outputs < len(names):
+                raise UsageError(f"bundles: {path} tells {outputs} classes apart, classes names {len(names)}")
+        else:
+            outputs = task.outputs
+            if not has_outputs(task, names):
+                raise UsageError(f"bundles: {path} predicts {task.in_words()}, classes names {', '.join(names)}")
+        facts = {"classes": outputs, "parameters": bundle.layout.size}
         self.add(BUNDLE, bundle.sha256, str(manifest["name"]), path, facts, who)
         return bundle.sha256
 
@@ -78,7 +87,7 @@ class Registry:
             return
         wanted = wanted_of(run)
         facts: dict[str, Any] = {"method": wanted.method, "rounds": lines.round, "hospitals": run["hospitals"]}
-        facts |= {"accuracy": lines.latest_accuracies(), "loss": lines.latest_loss()}
+        facts |= {"accuracy": lines.latest_accuracies(), "score": lines.score, "loss": lines.latest_loss()}
         before = self.promoted()
         facts["parents"] = [self.find(wanted.bundle)["sha256"], *([] if before is None else [before["sha256"]])]
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -147,15 +156,17 @@ class Registry:
         features of windows: phases, changes of windows and settings of training, under what is stated.
 
         Raises:
-            UsageError: as `find`, and for a method that there is not.
+            UsageError: as `find`, for a method that there is not, and for phases that the model's task does not have.
         """
+        bundle = read_bundle(self.path_of(wanted.bundle))
+        if not isinstance(bundle.task, OneClass) and wanted.method in METHODS:
+            check_task(wanted.as_run("check", self.file.classes), bundle, METHODS[wanted.method].kernels)
         if wanted.preset != RECOMMENDED or wanted.privacy:  # with noise in the run no counts leave a device without it
             return wanted
         if wanted.method not in METHODS:
             raise UsageError(f"method = {wanted.method!r}, there are: {', '.join(sorted(METHODS))}")
-        bundle = read_bundle(self.path_of(wanted.bundle))
         shape = input_shapes(bundle).get("x", ())
-        if not is_window_network(bundle.layout, shape, int(bundle.manifest["classes"])):
+        if not is_window_network(bundle.layout, shape, bundle.task):
             return wanted
         return replace(
             wanted,

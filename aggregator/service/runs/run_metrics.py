@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_loss
+from edge_sdk.methods.shared.evaluation.reports import (
+    ACCURACY,
+    TEST,
+    mean_accuracies,
+    mean_loss,
+    mean_macro_f1,
+    share_name,
+)
 
 Line = Mapping[str, Any]
 METRICS = "metrics.jsonl"
@@ -80,6 +87,16 @@ class RunLines:
                 return found
         return {}
 
+    def latest_macro_f1(self) -> dict[str, float]:
+        """Model -> mean macro-F1 over devices, of the latest line that has any; none where labels are in no sets."""
+        every = (without_test(mean_macro_f1(line.get("sums", {}))) for line in reversed(self.lines))
+        return next(filter(None, every), {})
+
+    @property
+    def score(self) -> str:
+        """What these accuracies are called, see `share_name`."""
+        return next((share_name(line) for line in reversed(self.lines) if accuracies_of(line)), ACCURACY)
+
     def latest_loss(self) -> float | None:
         return next((loss for line in reversed(self.lines) if (loss := mean_loss(line)) is not None), None)
 
@@ -91,5 +108,9 @@ class RunLines:
 
 def accuracies_of(line: Line) -> dict[str, float]:
     """Model -> mean accuracy over devices, on the samples by which rounds are judged."""
-    found = mean_accuracies(line.get("sums", {}))
-    return {name: share for name, share in found.items() if not name.startswith("test_")}
+    return without_test(mean_accuracies(line.get("sums", {})))
+
+
+def without_test(found: Mapping[str, float]) -> dict[str, float]:
+    """Scores of models but those on test samples."""
+    return {name: share for name, share in found.items() if not name.startswith(TEST)}

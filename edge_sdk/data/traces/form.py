@@ -78,6 +78,11 @@ class Stated:
         if self.by is not None and self.by_folder:
             raise UsageError(f"by = {self.by!r} and by_folder: devices are told apart by one of them")
 
+    def is_time(self, name: str) -> bool:
+        """May a column of this name hold the time?"""
+        clean = name.strip().strip('"').strip()
+        return split_unit(clean)[0] in TIME_NAMES if self.time is None else clean.casefold() == self.time.casefold()
+
 
 @dataclass(frozen=True)
 class Form:
@@ -173,17 +178,24 @@ def split_line(line: str, delimiter: str) -> list[str]:
 def find_delimiter(file: Path, lines: Sequence[str], said: Stated) -> tuple[str, int]:
     """The sign between cells, and the number of the line, from 0, that has the header.
 
-    The header is the first line whose cells are as many as those of most lines after it.
+    The header is the first line whose cells are as many as those of most lines after it. Where several signs divide
+    the lines so, one whose header has the time is right: a label such as "a;b" stands in all of them, too.
     """
     tried = [sign for sign in DELIMITERS if sign != said.separator]  # which stands within a cell
-    for delimiter in [said.delimiter] if said.delimiter else tried:
-        counts = [len(split_line(line, delimiter)) if line.strip("\0\r\n ") else 0 for line in lines]
-        for at, count in enumerate(counts[:-1]):
-            rest = [other for other in counts[at + 1 :] if other]
-            like = sum(other in (count, count + 1) for other in rest)
-            if count > 1 and rest and 2 * like > len(rest) and not lines[at].lstrip().startswith(("#", "%", "//")):
-                return delimiter, at
-    return read_alone(file, lines)
+    found = [(sign, at) for sign in ([said.delimiter] if said.delimiter else tried) for at in header_at(lines, sign)]
+    timed = [(sign, at) for sign, at in found if any(map(said.is_time, split_line(lines[at], sign)))]
+    return next(iter([*timed, *found]), None) or read_alone(file, lines)
+
+
+def header_at(lines: Sequence[str], delimiter: str) -> list[int]:
+    """The number of the line, from 0, that is the header if this sign divides cells; none: none is."""
+    counts = [len(split_line(line, delimiter)) if line.strip("\0\r\n ") else 0 for line in lines]
+    for at, count in enumerate(counts[:-1]):
+        rest = [other for other in counts[at + 1 :] if other]
+        like = sum(other in (count, count + 1) for other in rest)
+        if count > 1 and rest and 2 * like > len(rest) and not lines[at].lstrip().startswith(("#", "%", "//")):
+            return [at]
+    return []
 
 
 def read_alone(file: Path, lines: Sequence[str]) -> tuple[str, int]:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import JOIN as JOIN
+from edge_sdk.label_names import clean_label as clean_label
+from edge_sdk.label_names import label_key
 
 NO_LABEL = ("", "unlabelled", "nan")
 """What the cell of a sample without a label says: nothing, the word that `auscult record` writes, or what
 libraries of tables write for nothing."""
-JOIN = "+"
-"""What stands between the labels of a set, wherever they come from."""
 UNLABELLED = -1
 """Code of a sample without a label."""
 LABEL_NAMES = ("activity", "label", "class", "labels", "activities", "target", "annotation", "event", "state")
 """Names of the label column, the likely ones first, where nobody has said which it is."""
-
-
-def clean_label(text: str) -> str:
-    """A label without spaces around it, in one form of Unicode: the same word is the same class."""
-    return unicodedata.normalize("NFC", text.strip())
 
 
 def check_separator(sign: str) -> None:
@@ -34,17 +29,18 @@ def join_labels(label: str, separator: str) -> str:
     if separator == JOIN:
         return label
     if JOIN in label:
-        raise UsageError(f"label {label!r}: with separator {separator!r} no label may have a {JOIN!r} in it")
+        how = f"expected {separator!r} between labels, or no separator stated where it is {JOIN!r}"
+        raise UsageError(f"label {label!r} with separator {separator!r}: no label may have a {JOIN!r} in it; {how}")
     return JOIN.join(part.strip() for part in label.split(separator))
 
 
 def is_missing(label: str, missing: Collection[str] = ()) -> bool:
     """Does a clean label say that nobody knows? `missing`: further words that do."""
-    return label.casefold() in NO_LABEL or label in missing
+    return label_key(label) in NO_LABEL or label in missing
 
 
 def fold_labels(counts: Mapping[str, int], known: Iterable[str] = ()) -> dict[str, str]:
-    """The class that each label is of: labels that differ in upper and lower case only are one.
+    """The class that each label is of: labels with one `label_key` are one.
 
     Args:
         counts: clean label -> samples that have it.
@@ -53,9 +49,9 @@ def fold_labels(counts: Mapping[str, int], known: Iterable[str] = ()) -> dict[st
     """
     spelled: dict[str, str] = {}
     for name in sorted(counts, key=lambda name: (-counts[name], name != name.lower(), name)):
-        spelled.setdefault(name.casefold(), name)
-    spelled |= {name.casefold(): name for name in known}
-    return {name: name if name in {*known} else spelled[name.casefold()] for name in counts}
+        spelled.setdefault(label_key(name), name)
+    spelled |= {label_key(name): name for name in known}
+    return {name: name if name in {*known} else spelled[label_key(name)] for name in counts}
 
 
 def describe_folds(folds: Mapping[str, str]) -> str:
@@ -65,7 +61,7 @@ def describe_folds(folds: Mapping[str, str]) -> str:
 
 
 def join_classes(names: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Classes of several files, sorted, one for names that differ in case only: the spelling of most files."""
+    """Classes of several files, sorted, one for names with one `label_key`: the spelling of most files."""
     counts: dict[str, int] = {}
     for some in names:
         for name in some:

@@ -3,10 +3,13 @@ before it begins."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import label_key
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.task import OneClass
+from edge_sdk.model.task import OneClass, OutputTask
 
 WHOLE = "plain"
 """Family of methods whose devices train one whole model on the gradient of its own loss, whatever that is."""
@@ -23,10 +26,14 @@ def check_task(run: Run, bundle: Bundle, kernels: str) -> None:
         return
     if why := find_reason(run, kernels, task.histograms > 0):
         raise UsageError(f"task {task.kind}: {why}; bundle {name} predicts {task.in_words(run.classes)}")
-    named = task.named(run.classes)
-    if len(run.classes) != task.outputs or named != tuple(run.classes):
+    if not has_outputs(task, run.classes):
         given = ", ".join(run.classes) or "none"
         raise UsageError(f"task {task.kind}: run {run.id} is for {given}, but bundle {name} predicts {task.in_words()}")
+
+
+def has_outputs(task: OutputTask, names: Sequence[str]) -> bool:
+    """Are these the names of a task's outputs, in their order? Spellings of one label do not differ."""
+    return len(names) == task.outputs and [*map(label_key, task.named(names))] == [*map(label_key, names)]
 
 
 def find_reason(run: Run, kernels: str, masked: bool) -> str:

@@ -15,6 +15,7 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.data.augment import AXES
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.standardising.equations import slots
+from edge_sdk.model.task import OneClass, Task
 
 METHOD = "fedslr"
 """Method where neither it nor a setting of it is stated: drift correction alone, without low rank (docs/methods.md)."""
@@ -35,8 +36,10 @@ WINDOW, LEAST_CLASSES = 2, 2
 """Axes of a window; classes below which there is nothing to choose between."""
 
 
-def is_window_network(layout: Layout, shape: tuple[int, ...], classes: int) -> bool:
-    """True for a network on features of windows that the fleet standardises, and that tells classes apart."""
+def is_window_network(layout: Layout, shape: tuple[int, ...], task: Task) -> bool:
+    """True for a network on features of windows that the fleet standardises, and that tells classes apart: phases count
+    samples that are right, which values and sets of labels are not."""
+    classes = task.classes if isinstance(task, OneClass) else 0
     return slots(layout) is not None and len(shape) == WINDOW and classes >= LEAST_CLASSES
 
 

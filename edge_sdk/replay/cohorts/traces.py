@@ -107,7 +107,8 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
     tree = {f"hospital-{h + 1}": tuple(sorted(names)[h::hospitals]) for h in range(min(hospitals, len(names)))}
     first = traces[0]
     lent = [f"{t.name} lends its windows as public inputs, and is no device" for t in every if t.name not in names]
-    target, task = words(how.target), asked_labels(how.labels, labels_in(traces)) or values_of(traces, how)
+    asked = asked_labels(how.labels, labels_in(traces), how.separator)
+    target, task = words(how.target), asked or values_of(traces, how)
     kinds = f"{len(first.classes)} classes" if task is None else task.in_words()
     return Cohort(
         summary=f"{count_nodes(tree)}, {kinds}, {first.rate_hz:.0f} Hz",

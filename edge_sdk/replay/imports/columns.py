@@ -16,6 +16,7 @@ from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.rows import Rows
 from edge_sdk.data.traces.times import find_dates, find_unit, find_zone, from_local, has_zone
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import JOIN, NONE
 from edge_sdk.replay.imports.recording import Recorded
 
 LOOK = 40
@@ -35,7 +36,9 @@ def read_columns_file(path: Path, name: str, said: Stated) -> Iterator[Recorded]
     label_at, by_at = find_label(path, header, said), None if said.by is None else find_column(path, header, said.by)
     time, start, dated, zoned = read_time(path, table.column(time_at), said, unit, repairs)
     names, values = read_channels(path, table, header, said, {time_at, label_at, by_at}, repairs)
-    labels = texts_of(table.column(label_at)) if label_at is not None else np.full(len(time), "", object)
+    labels = (
+        texts_of(table.column(label_at), said.separator) if label_at is not None else np.full(len(time), "", object)
+    )
     if label_at is None:
         repairs.doubt(f"no label column among {', '.join(header)}: no sample has a label")
     devices = texts_of(table.column(by_at)) if by_at is not None else np.full(len(time), "", object)
@@ -64,10 +67,13 @@ def open_table(path: Path) -> Any:
         raise UsageError(f"{path}: cannot be read as {path.suffix.lstrip('.')}: {error}") from error
 
 
-def texts_of(column: Any) -> npt.NDArray[np.object_]:
-    """Texts of a column; "" where there is nothing."""
-    found = np.array(["" if value is None else str(value) for value in column.to_pylist()], object)
-    return found
+def texts_of(column: Any, separator: str = JOIN) -> npt.NDArray[np.object_]:
+    """Texts of a column; "" where there is nothing. Lists are sets of labels, with this sign between them."""
+    values: list[Any] = column.to_pylist()
+    texts = [
+        separator.join(map(str, v)) or NONE if isinstance(v, list) else "" if v is None else str(v) for v in values
+    ]
+    return np.array(texts, object)
 
 
 def read_time(

@@ -66,10 +66,8 @@ def reader_of(path: Path, chosen: str = "") -> str:
 
 def takes(name: str, path: Path) -> bool:
     reader = PLUGINS.load(name)
-    try:
+    with PLUGINS.blamed(name):
         return bool(reader.takes(path))
-    except Exception as error:
-        raise PLUGINS.blame(name, error) from error
 
 
 def read_plugged(reader: str, path: Path, name: str, said: Stated) -> Iterator[Recorded]:
@@ -78,11 +76,14 @@ def read_plugged(reader: str, path: Path, name: str, said: Stated) -> Iterator[R
     Raises:
         UsageError: it fails, with its reason, or yields something else.
     """
+    plugged = PLUGINS.load(reader)
     try:
-        for found in PLUGINS.load(reader).read(path, name, said):
+        for found in plugged.read(path, name, said):
             if not isinstance(found, Recorded):
                 raise UsageError(f"it yields a {type(found).__name__}, expected a Recorded (recorded_arrays)")
             found.repairs.note(f"read by {reader}, {PLUGINS.place_of(reader)}")
             yield found
-    except Exception as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # SystemExit, too
         raise UsageError(f"{path}: {PLUGINS.blame(reader, error)}") from error

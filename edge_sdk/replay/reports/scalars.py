@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_loss
+from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_loss, share_name
 from edge_sdk.replay.reports.terminal import Result
 
 Scalar = tuple[str, int, float, float]
@@ -35,7 +35,7 @@ def line_scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         yield "loss", loss
     for model, share in mean_accuracies(line["sums"]).items():
         if not model.startswith("test_"):
-            yield f"accuracy in {kind}/{model}", share
+            yield f"{share_name(line)} in {kind}/{model}", share
     for model, f1 in line.get("macro_f1", {}).items():
         if not model.startswith("test_"):
             yield f"macro-F1 in {kind}/{model}", f1

@@ -95,9 +95,11 @@ def summary(result: Result) -> str:
         f"bytes    {hop.replace('_to_', ' -> '):24} {format_size(count):>10}" for hop, count in result["bytes"].items()
     ]
     if "companion" in shares_in(result):
-        lines.append(f"companions, mean accuracy {format_percent(shares_in(result)['companion'], 18)}")
+        lines.append(
+            f"{f'companions, mean {title_in(result)}':<25} {format_percent(shares_in(result)['companion'], 18)}"
+        )
     if "unseen" in shares_in(result):
-        lines.append(f"never trained, accuracy  {format_percent(shares_in(result)['unseen'], 18)}")
+        lines.append(f"{f'never trained, {title_in(result)}':<24} {format_percent(shares_in(result)['unseen'], 18)}")
     lines += [f"AUC      {TITLES.get(kind, kind):24} {area:>10.3f}" for kind, area in result["auc"].items()]
     lines += [f"settled  {line}" for line in choice_lines([result])]
     if model["parameters"]:

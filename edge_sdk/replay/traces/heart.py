@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.replay.traces.synth import MARK, Summary, check_sizes, open_folder
+from edge_sdk.replay.traces.motions import slow_noise
+from edge_sdk.replay.traces.synth import Summary, write_devices
 
 RATE = 32.0
 """Samples per second."""
@@ -68,10 +69,7 @@ def write_heart_traces(
     Raises:
         UsageError: numbers out of range, or the directory is not empty.
     """
-    check_sizes(devices, seed, minutes)
-    folder = open_folder(Path(directory), overwrite)
-    (folder / MARK).write_text(f"These traces were generated, not recorded: {devices} devices, seed {seed}.\n")
-    return tuple(write_heart(folder / f"heart-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
+    return write_devices(write_heart, "heart", directory, (devices, seed, minutes), overwrite)
 
 
 def write_heart(file: Path, k: int, seed: int, minutes: float) -> Summary:
@@ -126,11 +124,15 @@ def make_signals(
     )
     time = np.arange(len(level)) / RATE
     rate = follow(person, level) + person.sway * np.sin(2 * np.pi * person.breath_hz * time) * (1 - 0.7 * level)
-    walk = np.cumsum(np.where(steps > 0.5, 1.4, 1.0) * person.step_hz * (1 + 0.03 * smooth(random, len(time), 4.0)))
-    moved = steps * (1 + 0.2 * smooth(random, len(time), 2.0))
+    walk = np.cumsum(
+        np.where(steps > 0.5, 1.4, 1.0) * person.step_hz * (1 + 0.03 * slow_noise(random, len(time), 4.0 * RATE))
+    )
+    moved = steps * (1 + 0.2 * slow_noise(random, len(time), 2.0 * RATE))
     phase = 2 * np.pi * walk / RATE
     push = np.stack([moved * np.sin(phase), 0.6 * moved * np.sin(phase + 1.0), 0.5 * moved * np.cos(2 * phase)], 1)
-    down = np.array([0.2, -0.5, 0.84]) + 0.15 * np.stack([smooth(random, len(time), 8.0) for _ in range(3)], 1)
+    down = np.array([0.2, -0.5, 0.84]) + 0.15 * np.stack(
+        [slow_noise(random, len(time), 8.0 * RATE) for _ in range(3)], 1
+    )
     axes = down + push + random.normal(0, 0.015, (len(time), 3))
     return [
         (t, p, a, h)
@@ -157,7 +159,7 @@ def follow(person: Heart, level: Floats) -> Floats:
 def pulse(person: Heart, rate: Floats, push: Floats, random: np.random.Generator) -> Floats:
     """What the optical sensor sees, (n,)."""
     time, beats = np.arange(len(rate)) / RATE, 2 * np.pi * np.cumsum(rate / 60) / RATE
-    strength = 1 + 0.2 * smooth(random, len(rate), 10.0)
+    strength = 1 + 0.2 * slow_noise(random, len(rate), 10.0 * RATE)
     wave = sum((person.wave[k] * np.exp(1j * (k + 1) * beats)).real for k in range(3)) * strength
     breath = 0.4 * np.sin(2 * np.pi * person.breath_hz * time)
     mixed = person.mixed * push @ np.array([0.7, 0.5, 0.5])
@@ -170,9 +172,3 @@ def strap(rate: Floats) -> Floats:
     second = (np.arange(len(rate)) // int(RATE) * int(RATE)) + 1
     since = np.maximum(0, second - int(LAG * RATE))
     return np.asarray(np.round((total[second] - total[since]) / (second - since)))
-
-
-def smooth(random: np.random.Generator, count: int, seconds: float) -> Floats:
-    """Noise (count,) of about one standard deviation that changes within so many seconds."""
-    knots = random.normal(0, 1, max(2, int(count / (RATE * seconds)) + 2))
-    return np.interp(np.arange(count) / (RATE * seconds), np.arange(len(knots)), knots)

@@ -148,6 +148,12 @@ def _bursts(rng: Rng, n: int, work: float, rest: float) -> Array:
     return np.asarray(smooth(on.astype(np.float64), 8))
 
 
+def slow_noise(rng: Rng, count: int, samples: float) -> Array:
+    """Noise (count,) of about one standard deviation that changes within so many samples."""
+    knots = rng.normal(0, 1, max(2, int(count / samples) + 2))
+    return np.interp(np.arange(count) / samples, np.arange(len(knots)), knots)
+
+
 def smooth(values: Array, width: int) -> Array:
     """The mean (n,) over about `width` samples around each, weighted by a Hann window."""
     weights = np.hanning(2 * width + 1)

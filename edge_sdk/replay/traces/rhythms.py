@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.replay.traces.synth import MARK, Summary, check_sizes, open_folder
+from edge_sdk.replay.traces.motions import slow_noise
+from edge_sdk.replay.traces.synth import Summary, write_devices
 
 RATE = 64.0
 """Samples per second."""
@@ -63,10 +64,7 @@ def write_rhythm_traces(
     Raises:
         UsageError: numbers out of range, or the directory is not empty.
     """
-    check_sizes(devices, seed, minutes)
-    folder = open_folder(Path(directory), overwrite)
-    (folder / MARK).write_text(f"These traces were generated, not recorded: {devices} devices, seed {seed}.\n")
-    return tuple(write_rhythm(folder / f"rhythm-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
+    return write_devices(write_rhythm, "rhythm", directory, (devices, seed, minutes), overwrite)
 
 
 def write_rhythm(file: Path, k: int, seed: int, minutes: float) -> Summary:
@@ -110,10 +108,10 @@ def make_episode(person: Rhythm, found: set[str], seconds: float, random: np.ran
     for at, interval, early in draw_beats(person, found, seconds, random):
         add_beat(wave, time, person, at, interval, "ventricular" if early else "af" if "af" in found else "sinus")
     if "af" in found:
-        turns = 2 * np.pi * np.cumsum(random.uniform(5, 7) + smooth(random, len(time), 0.6)) / RATE
-        wave += 0.06 * (1 + 0.4 * smooth(random, len(time), 1.5)) * np.sin(turns)
+        turns = 2 * np.pi * np.cumsum(random.uniform(5, 7) + slow_noise(random, len(time), 0.6 * RATE)) / RATE
+        wave += 0.06 * (1 + 0.4 * slow_noise(random, len(time), 1.5 * RATE)) * np.sin(turns)
     if "noise" in found:
-        wave += random.normal(0, random.uniform(0.12, 0.3), len(time)) + 0.3 * smooth(random, len(time), 0.7)
+        wave += random.normal(0, random.uniform(0.12, 0.3), len(time)) + 0.3 * slow_noise(random, len(time), 0.7 * RATE)
     return wave
 
 
@@ -147,9 +145,3 @@ def add_beat(wave: Floats, time: Floats, person: Rhythm, at: float, interval: fl
     near = slice(*np.searchsorted(time, [at - 0.4, at + 0.7]))
     for lag, height, width in shape:
         wave[near] += height * np.exp(-((time[near] - at - lag) ** 2) / (2 * width**2))
-
-
-def smooth(random: np.random.Generator, count: int, seconds: float) -> Floats:
-    """Noise (count,) of about one standard deviation that changes within so many seconds."""
-    knots = random.normal(0, 1, max(2, int(count / (RATE * seconds)) + 2))
-    return np.interp(np.arange(count) / (RATE * seconds), np.arange(len(knots)), knots)

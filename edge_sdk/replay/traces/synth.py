@@ -7,7 +7,7 @@ where their numbers are from. Same seed, same bytes; device k is the same howeve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
@@ -39,6 +39,7 @@ class Summary:
     activities: dict[str, int]
 
 
+WriteTrace = Callable[[Path, int, int, float], Summary]
 MARK = "GENERATED.txt"
 """A file beside generated traces that says so; a replay repeats it in its report."""
 
@@ -58,10 +59,26 @@ def write_traces(
     Raises:
         UsageError: numbers out of range, or the directory is not empty.
     """
+    return write_devices(_write_trace, "synth", directory, (devices, seed, minutes), overwrite)
+
+
+def write_devices(
+    write: WriteTrace, stem: str, directory: str | Path, sizes: tuple[int, int, float], overwrite: bool
+) -> tuple[Summary, ...]:
+    """Writes a file STEM-01.csv and so on for each device, and beside them that they were generated.
+
+    Args:
+        write: (file, number of the device from 1 on, seed, minutes) -> what has been written.
+        sizes: devices, seed and minutes, as of `write_traces`.
+
+    Raises:
+        UsageError: numbers out of range, or the directory is not empty.
+    """
+    devices, seed, minutes = sizes
     check_sizes(devices, seed, minutes)
     folder = open_folder(Path(directory), overwrite)
     (folder / MARK).write_text(f"These traces were generated, not recorded: {devices} devices, seed {seed}.\n")
-    return tuple(_write_trace(folder / f"synth-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
+    return tuple(write(folder / f"{stem}-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
 
 
 def check_sizes(devices: int, seed: int, minutes: float) -> None:

@@ -34,6 +34,7 @@ class TrialProcess:
         self.directory = tempfile.TemporaryDirectory(prefix="auscult-tune-")
         self.job, self.say, self.stopping = replace(job, out=Path(self.directory.name) / "data"), say, stopping
         self.process: subprocess.Popen[str] | None = None
+        self.watch: threading.Thread | None = None
 
     def __enter__(self) -> TrialProcess:
         return self
@@ -49,6 +50,8 @@ class TrialProcess:
         process, self.process = self.process, None
         process.kill()
         process.communicate()
+        if self.watch is not None:
+            self.watch.join()
         return process.returncode
 
     def start(self) -> subprocess.Popen[str]:
@@ -64,7 +67,8 @@ class TrialProcess:
             env={**os.environ, **ONE_THREAD},
             start_new_session=True,  # Ctrl-C is for us, who then end it
         )
-        threading.Thread(target=self.kill_when_stopping, args=(self.process,), daemon=True).start()
+        self.watch = threading.Thread(target=self.kill_when_stopping, args=(self.process,), daemon=True)
+        self.watch.start()
         self.send(as_job(self.job))
         found = self.hear()
         if found is not None and "refused" in found:
@@ -79,6 +83,8 @@ class TrialProcess:
         Returns:
             What the worker replies; None: the search is to stop.
         """
+        if self.stopping.is_set():
+            return None
         self.start()
         if self.stopping.is_set():
             return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,9 @@ def tune(searches: Sequence[Search], progress: Progress, say: Say) -> list[Found
     """
     stopping = threading.Event()
     with ThreadPoolExecutor(min(len(searches), read_machine().cores)) as pool:
-        running = [pool.submit(search_one, search, progress, say, stopping) for search in searches]
-        try:
+        running = list[Future[Found]]()
+        try:  # from here on, as Ctrl-C may come while they are begun
+            running.extend(pool.submit(search_one, search, progress, say, stopping) for search in searches)
             over, _ = wait(running, return_when=FIRST_EXCEPTION)
             for future in over:
                 future.result()

@@ -5,7 +5,8 @@ Out: {"say": sentence} at any time; {"ready": true} or {"refused": why} once; fo
      "seconds"} or {"error": why}.
 
 It is a process of its own so that it can be ended in the middle of a trial, and because its libraries must add up with
-one thread, as those of a replay do: otherwise sums would differ in their last bits. It ends with its standard input.
+one thread, as those of a replay do: otherwise sums would differ in their last bits. It ends with its standard input,
+also in the middle of a trial: whoever has asked for that may have been killed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import select
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import fields
@@ -79,8 +82,17 @@ def play_trial(fleet: TuningFleet, settings: Mapping[str, Any]) -> dict[str, Any
     return {"accuracy": judged.accuracy, "devices": own, "seconds": round(time.monotonic() - began, 1)}
 
 
+def end_with_input() -> None:
+    """Ends this process as soon as nobody can write to its standard input any more."""
+    ended = select.poll()
+    ended.register(sys.stdin.fileno(), 0)  # asks for nothing but its end
+    ended.poll()
+    os._exit(1)
+
+
 def main() -> int:
     """Reads a job, then plays trials until there are no more."""
+    threading.Thread(target=end_with_input, daemon=True).start()
     try:
         job = read_job(json.loads(sys.stdin.readline()))
         fleet = prepare(job, find_kernels(), lambda text: reply(say=text))

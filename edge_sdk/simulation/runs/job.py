@@ -63,7 +63,7 @@ def simulate(
         say(f"{job.replay.out}: this simulation is over")
         return finished
     own = for_rank(job, ranks)
-    prepared = prepare(own, say)
+    prepared = prepare(own, say, ranks)
     own = prepared.job
     if ranks.number == 0:
         note_job(own.replay, prepared.run, own_bundles(own.replay.out), {**describe(job), **origin(prepared)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from math import inf
@@ -29,6 +30,7 @@ from edge_sdk.simulation.clients.bootstrap import BootstrappedClients
 from edge_sdk.simulation.clients.drawn import DrawnClients, make_pools
 from edge_sdk.simulation.clients.numbered import NumberedClients, make_tree, number_of
 from edge_sdk.simulation.clients.population import Population, StoredPopulation
+from edge_sdk.simulation.processes.ranks import OneRank, Ranks
 from edge_sdk.simulation.training.epochs import CALLS, EPOCH
 
 Say = Callable[[str], None]
@@ -124,11 +126,14 @@ class Prepared:
     recorded: tuple[str, ...] = ()
 
 
-def prepare(job: Simulation, say: Say) -> Prepared:
+def prepare(job: Simulation, say: Say, ranks: Ranks | None = None) -> Prepared:
     """Reads the data, chooses the model, and plans the run.
 
+    Args:
+        ranks: that all do it; None: this process alone.
+
     Raises:
-        UsageError: something named cannot be used.
+        UsageError: something named cannot be used. AuscultError: a network that was tried has failed.
     """
     say(f"reading {job.replay.data}")
     made = make_clients(job) if job.clients else None
@@ -140,7 +145,7 @@ def prepare(job: Simulation, say: Say) -> Prepared:
         say(note)
     run, draws = with_cohort(job, plan_run(job.replay, cohort), len(cohort.devices))
     if made is None and not asked.bundle:
-        job = replace(job, replay=with_chosen_network(job.replay, cohort, say))
+        job = replace(job, replay=with_shared_choice(job.replay, cohort, say, ranks or OneRank()))
     several = bool(family_of(run).own_bundles)
     named = choose_bundles(str(job.replay.data), job.replay.bundle, cohort, job.replay.seed, say, several)
     bundles = keep_bundles(job, named)
@@ -155,6 +160,16 @@ def prepare(job: Simulation, say: Say) -> Prepared:
     public = None if files.public is None else read_public(files.public)
     run = with_bundle(replace(run, public="" if public is None else public.sha256), first_bundle(bundles))
     return Prepared(job, run, cohort, population, public, draws, () if made is None else made.recorded)
+
+
+def with_shared_choice(job: Replay, cohort: Cohort, say: Say, ranks: Ranks) -> Replay:
+    """The job with the network that does best on its data: rank 0 tries them, and tells the others."""
+    if ranks.number == 0:
+        job = with_chosen_network(job, cohort, say)
+        ranks.tell(json.dumps([str(path) for path in job.bundle]).encode())
+        return job
+    told: list[str] = json.loads(ranks.tell(b""))
+    return replace(job, bundle=tuple(map(Path, told)))
 
 
 def form_stored(job: Simulation) -> Cohort:

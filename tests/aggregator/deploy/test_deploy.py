@@ -20,6 +20,7 @@ pytest.importorskip("starlette", reason="the extra `service` is not installed")
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.server.command import make_parser
 from tests.aggregator.service.conftest import browse, database_url, make_service, quick_hashes, server, service
+from tests.aggregator.service.console.test_label_runs import fill_labels
 from tests.aggregator.service.console.test_pages import fill
 
 __all__ = ["browse", "database_url", "make_service", "quick_hashes", "server", "service"]
@@ -132,6 +133,7 @@ def make_wire(table: dict[str, Any]) -> Any:
 
 def test_each_figure_of_the_dashboard_is_there(browse: Any, service: Any) -> None:
     fill(service)
+    fill_labels(service)
     token = service.people.make_key("token", "prometheus", "viewer", 60.0, "test", ["metrics"])
     client = browse()
     assert client.get("/metrics").status_code == 303
@@ -144,6 +146,7 @@ def test_each_figure_of_the_dashboard_is_there(browse: Any, service: Any) -> Non
     assert len(named) >= 12 and named <= there
     assert 'auscult_devices{hospital="north",state="refuses"} 1' in answer.text
     assert 'auscult_run_accuracy{run="ditto-1",model="personal"} 0.75' in answer.text
+    assert 'auscult_run_exact_match{run="labels-run",model="personal"} 0.75' in answer.text
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
     for line in answer.text.splitlines():
         assert re.fullmatch(r'# TYPE \w+ (gauge|counter)|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [-+.\de]+', line), line

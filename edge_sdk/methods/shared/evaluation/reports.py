@@ -49,6 +49,7 @@ HARMED = 0.01
 """A device is harmed where its personal model's accuracy (of sets of labels: macro-F1) is below the global
 one's by more than this."""
 
+ACCURACY, EXACT_MATCH = "accuracy", "exact match"
 NO_SUMS: Mapping[str, Mapping[str, float]] = {}
 
 
@@ -255,6 +256,13 @@ def with_forest(
 def mean_accuracies(sums: Mapping[str, float]) -> dict[str, float]:
     """Unweighted means over the devices that have such a model: {"global": ..., "personal": ...}."""
     return device_means(sums, "_accuracy")
+
+
+def share_name(line: Mapping[str, Any]) -> str:
+    """What the shares of `mean_accuracies` are in a line of metrics: "exact match" where labels are in sets, which are
+    right in every label or wrong, else "accuracy"."""
+    in_sets = "labels" in line or any(name.endswith(f"_{F1}") for name in line.get("sums", {}))
+    return EXACT_MATCH if in_sets else ACCURACY
 
 
 def accuracy_spreads(sums: Mapping[str, float]) -> dict[str, float]:

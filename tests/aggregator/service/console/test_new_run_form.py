@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from aggregator.service.application.setting_boxes import TABLES, kind_of, list_b
 from aggregator.service.runs.runs import Wanted, find_run
 from edge_sdk.errors import UsageError
 from tests.aggregator.service.conftest import CLASSES, secret_in
+from tests.installing import installing
 
 METHODS = [name for name, _ in list_methods()]
 
@@ -86,3 +88,17 @@ def test_the_settings_of_another_method_are_shown_and_nothing_is_queued(browse: 
     assert 'name="settings.eta_l" value="0.3"' in other and 'value="mine"' in other
     with pytest.raises(UsageError):
         find_run(service.database, "mine")
+
+
+def test_the_form_survives_a_method_of_another_package_that_cannot_be_loaded(
+    browse: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with installing(tmp_path / "site", monkeypatch) as install:
+        install("odd", {"method": "bad = odd:X"}, {"odd.py": "import sys; sys.exit(0)"})
+        browser = browse("operator")
+        page = browser.get("/runs/new")
+        assert page.status_code == 200 and 'value="fedavg"' in page.text and 'value="bad"' not in page.text
+        asked = {"method": "bad", "preset": "stated", "csrf": secret_in(page.text)}
+        assert browser.post("/runs", data={**asked, "show": "1"}).status_code == 200
+        answer = browser.post("/runs", data=asked)
+        assert answer.status_code == 422 and "SystemExit" in answer.text and 'name="settings.eta_l"' in answer.text

@@ -84,6 +84,38 @@ def test_a_run_of_which_nothing_is_said_gets_what_is_recommended_for_its_model(m
     assert registry.complete(wrist) == wrist
 
 
+NAMES = ("af", "pvc", "noise")
+
+
+@pytest.mark.parametrize("task", [("labels",), ("value", "--unit=bpm")])
+def test_phases_are_for_classes_only(make_service: Any, task: tuple[str, ...]) -> None:
+    """Settling counts right samples: nobody recommends it for sets of labels or values, and who asks is told so."""
+    sizes = ["--input", "3,64", "--task", task[0], f"--names={','.join(NAMES)}", *task[1:]]
+    service = make_service(bundles=(compile_network("features", sizes, 0, print),), classes=NAMES)
+    (row,) = service.registry.list_all("bundle")
+    assert row["facts"]["classes"] == 3
+    for method in ("fedslr", "fedavg"):
+        assert service.registry.complete(Wanted(method=method)) == Wanted(method=method)
+    token = service.people.make_key("token", "ada", "operator", 3600.0, "test")
+    client = TestClient(make_app(service), base_url="http://127.0.0.1", headers={"Authorization": f"Bearer {token}"})
+    asked = client.post("/api/v1/runs", json={"id": "first", "method": "fedavg"})
+    assert asked.status_code == 201, asked.text
+    assert asked.json()["wanted"]["settle"] == {} and asked.json()["wanted"]["augment"] == {}
+    for given in ({"settle": {"steps": [0, 5]}}, {"preset": "stated", "settle": {"label_times": 2}}):
+        refused = client.post("/api/v1/runs", json={"method": "fedavg", **given})
+        assert refused.status_code == 422 and f"task {task[0]}: run.settle" in refused.text, refused.text
+        refused = client.post("/api/v1/runs/first/clone", json=given)
+        assert refused.status_code == 422, refused.text
+
+
+@pytest.mark.parametrize("classes", [("af", "pvc"), ("pvc", "af", "noise"), ("a", "b", "c")])
+def test_a_bundle_of_labels_has_those_of_the_settings(make_service: Any, classes: tuple[str, ...]) -> None:
+    path = compile_network("features", ["--input", "3,64", "--task", "labels", f"--names={','.join(NAMES)}"], 0, print)
+    registry = make_service(classes=classes).registry
+    with pytest.raises(UsageError, match=r"predicts several labels \(af, pvc, noise\), classes names "):
+        registry.add_bundle(path)
+
+
 def test_what_is_stated_of_a_run_lies_over_what_is_recommended(make_service: Any) -> None:
     registry = make_service(bundles=(feature_bundle(),)).registry
     stated = Wanted(settings={"eta_l": 0.5}, settle={"trees": 0}, augment={"rotation": 0.0})

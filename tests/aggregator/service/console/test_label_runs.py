@@ -1,0 +1,83 @@
+"""Runs of models that predict sets of labels, in the console: what is shown is called exact match, or macro-F1."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.server import describe_figures
+from aggregator.service.api.prometheus import list_of_runs
+from aggregator.service.client.client import print_runs
+from aggregator.service.client.run_export import list_points
+from aggregator.service.runs.runs import Wanted, add_run, change_run
+from edge_sdk.replay.reports.scalars import line_scalars
+from tests.aggregator.service.conftest import CLASSES
+
+SUMS = {"loss": 1.0, "devices": 2.0, "global_accuracy": 1.0, "personal_accuracy": 1.5}
+F1 = {"global_f1": 1.2, "global_f1_squared": 0.8, "personal_f1": 1.7, "personal_f1_squared": 1.5}
+
+
+def lines_of(sums: dict[str, float]) -> list[dict[str, Any]]:
+    common = {"kind": "round", "devices": 2, "sums": sums, "bytes_so_far": 0}
+    return [{**common, "round": r + 1, "time": 5.0 * r} for r in range(3)]
+
+
+def fill_labels(service: Any) -> tuple[str, str]:
+    """Makes a run of sets of labels, and one of classes, each with rounds behind it."""
+    found = []
+    for name, sums in (("labels-run", {**SUMS, **F1}), ("classes-run", SUMS)):
+        id = add_run(service.database, Wanted(method="ditto"), CLASSES, "test", name)
+        path = Path(service.file.directory) / "runs" / id / "metrics.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines_of(sums)))
+        found.append(id)
+    return found[0], found[1]
+
+
+@pytest.fixture
+def runs(service: Any) -> tuple[str, str]:
+    return fill_labels(service)
+
+
+def test_a_run_of_labels_says_exact_match_and_macro_f1(browse: Any, runs: tuple[str, str]) -> None:
+    browser = browse("viewer")
+    labels, classes = (browser.get(f"/runs/{id}").text for id in runs)
+    assert "personalised, exact match" in labels and "Exact match on held-out samples" in labels
+    assert "Macro-F1 on held-out samples" in labels and "Accurac" not in labels and "accuracy" not in labels
+    assert "Accuracy on held-out samples" in classes and "xact match" not in classes and "acro-F1" not in classes
+
+
+def test_tables_of_runs_say_it_for_each(browse: Any, service: Any, runs: tuple[str, str]) -> None:
+    browser = browse("operator")
+    both = browser.get(f"/compare?run={runs[0]}&run={runs[1]}").text
+    assert "<h2>Accuracy or exact match, personalised" in both
+    assert '<td data-name="Score">exact match</td>' in both and '<td data-name="Score">accuracy</td>' in both
+    one = browser.get(f"/compare?run={runs[0]}").text
+    assert "<h2>Exact match, personalised" in one and "ccuracy" not in one
+    for id in runs:
+        change_run(service.database, id, "stop", "test")
+    for page in ("/runs", "/runs.csv", "/"):
+        assert "exact match" in browser.get(page).text, page
+    assert browser.get(f"/api/v1/runs/{runs[0]}").json()["score"] == "exact match"
+
+
+def test_what_leaves_the_service_says_it(service: Any, browse: Any, runs: tuple[str, str], capsys: Any) -> None:
+    browser = browse("viewer")
+    found = [browser.get(f"/api/v1/runs/{id}").json() for id in runs]
+    print_runs(found)
+    first, second = capsys.readouterr().out.splitlines()[1:]
+    assert first.endswith("75.0 % exact match") and second.endswith("75.0 %")
+    tags = [{tag for tag, *_ in list_points({"started": 1.0, **run})} for run in found]
+    assert "exact match/global" in tags[0] and "accuracy/global" in tags[1] and "accuracy/global" not in tags[0]
+    (line, *_), (plain, *_) = lines_of({**SUMS, **F1}), lines_of(SUMS)
+    assert "exact match in rounds/global" in dict(line_scalars(line))
+    assert "accuracy in rounds/global" in dict(line_scalars(plain))
+    assert {"exact_match.global", "macro_f1.global"} <= {
+        *describe_figures(line)
+    } and "accuracy.global" in describe_figures(plain)
+    assert "accuracy.global" not in describe_figures(line)
+    names = {name for name, labels, _ in list_of_runs(service) if labels.get("run") == runs[0]}
+    assert "run_accuracy" not in names
