@@ -4,6 +4,9 @@ paho reads a packet byte by byte and makes a dozen objects of it, with MQTT 5 a 
 took longer than all that became of a message afterwards. So a PUBLISH that lies whole in the stream is taken apart
 here, and one of QoS 0 is put together here; everything else is paho's, also what is malformed.
 
+Whatever a broker sends ends its connection at worst. paho has an error for most of what is malformed; what it raises
+beside that (another version of it raises more) is caught where a packet is taken up, and `malformed` says why.
+
 paho has no public way to do so, nor to bring a socket of one's own, so these names are private: test each new version
 of paho. Beside `mqtt.py` no other module imports it.
 """
@@ -12,12 +15,12 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from typing import Any
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import MessageType, MQTTErrorCode
 
+from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.link_speed import LARGEST
 from edge_sdk.wire.stream import Stream
 
@@ -25,6 +28,7 @@ KIND, QOS, RETAIN = 0xF0, 0x06, 0x01  # bits of a packet's first byte
 PUBLISH = int(MessageType.PUBLISH)
 MOST = 2 * LARGEST  # bytes of a packet that is taken apart here; room is made for all of it at once
 LONGEST = 5  # bytes of a fixed header: the first, and at most four that say how many more follow
+KINDS = {int(kind): kind.name for kind in MessageType}
 HEARD = ("_last_bytes_received", "_last_msg_in")  # where paho keeps when it has read something: as of 2.2, and before
 LENGTH = struct.Struct("!H")
 
@@ -37,9 +41,11 @@ class Client(paho.Client):
 
     Attributes:
         stream: the socket of the present connection.
+        malformed: what is wrong with the packet that has ended it; "": there was none.
     """
 
     stream: Stream | None = None
+    malformed = ""
 
     def __init__(self, *args: Any, **more: Any):
         super().__init__(*args, **more)
@@ -58,6 +64,35 @@ class Client(paho.Client):
         self.stream = Stream(sock, greedy=self._transport == "websockets")
         return self.stream
 
+    def _packet_read(self) -> MQTTErrorCode:
+        result = super()._packet_read()
+        if result == MQTTErrorCode.MQTT_ERR_PROTOCOL and not self.malformed:
+            self.malformed = "the broker has sent a packet whose length has more than four bytes"
+        return result
+
+    def _packet_handle(self) -> MQTTErrorCode:
+        """Handle the packet that paho has read. Nothing is raised for what is in it, nor by what paho calls for it."""
+        first, size = self._in_packet["command"], self._in_packet["remaining_length"]
+        kind = KINDS.get(first & KIND, f"reserved packet {first >> 4}")
+        try:
+            if first & KIND == PUBLISH and first & QOS > 2:
+                raise ValueError(f"QoS {(first & QOS) >> 1}, and no topic was asked for with more than 1")
+            result = super()._packet_handle()
+            why = paho.error_string(result) if result == MQTTErrorCode.MQTT_ERR_PROTOCOL else ""
+        except Exception as error:
+            result, why = MQTTErrorCode.MQTT_ERR_PROTOCOL, f"{type(error).__name__}: {error}"
+        if why:
+            self.malformed = clip(f"the broker has sent a {kind} of {size} bytes that is none: {why}", 200)
+        return result
+
+    def note_heard(self) -> None:
+        """Let a packet count that is still coming in: paho hears of it when all of it is there, and cuts a slow link
+        off for its silence meanwhile, also where the answer to a ping waits behind that packet."""
+        heard = 0.0 if self.stream is None else self.stream.heard
+        if heard > getattr(self, self.heard):
+            setattr(self, self.heard, heard)
+            self._ping_t = max(self._ping_t, heard) if self._ping_t else self._ping_t
+
     def take_publish(self) -> Publish | None:
         """Take the packet that comes next, and acknowledge it, where it is a PUBLISH that has come whole.
 
@@ -75,7 +110,7 @@ class Client(paho.Client):
             return None
         topic, payload, mid = message
         stream.take(head + size)
-        setattr(self, self.heard, time.monotonic())
+        setattr(self, self.heard, stream.heard)
         if first & QOS:
             self._send_puback(mid)
         return topic, payload, bool(first & RETAIN)
@@ -124,12 +159,26 @@ def take_apart(packet: memoryview, first: int, with_properties: bool) -> tuple[b
             (mid,) = LENGTH.unpack_from(packet, at)
             at += LENGTH.size
         if with_properties:
-            if packet[at] & 0x80:
-                return None  # more properties than we have ever seen
-            at += 1 + packet[at]
+            at = pass_over_properties(packet, at)
     except (struct.error, IndexError):
         return None
     return (topic, bytes(packet[at:]), mid) if topic and at <= len(packet) else None
+
+
+def pass_over_properties(packet: memoryview, at: int) -> int:
+    """Where the properties end that begin at `at`. They are not read: paho takes time for them that grows with the
+    square of their number, and a peer may send a megabyte of them.
+
+    Raises:
+        IndexError: the packet ends before, or their length has more than four bytes.
+    """
+    size = 0
+    for shift in (0, 7, 14, 21):
+        octet = packet[at]
+        at, size = at + 1, size | (octet & 0x7F) << shift
+        if not octet & 0x80:
+            return at + size
+    raise IndexError("a length of more than four bytes")
 
 
 def write_length(size: int) -> bytes:

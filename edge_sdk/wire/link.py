@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from logging import Logger
 from math import inf
 
+from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.known_broker import KnownBroker
 from edge_sdk.wire.mqtt import REFUSED_VERSION, TOO_LARGE, Connection
 
@@ -117,6 +118,8 @@ class Link:
             self.error = ""
         except (OSError, ValueError) as e:
             self.error = str(e) or type(e).__name__
+        except Exception as e:  # paho has stumbled over an answer; without an end of this attempt there is no next one
+            self.error = clip(f"an answer that cannot be read: {type(e).__name__}: {e}", 200)
         self.opened = connection
         self.wake()
 

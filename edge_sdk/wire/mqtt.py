@@ -12,6 +12,7 @@ What this module takes care of, because others have lost weeks by it:
 
 from __future__ import annotations
 
+import select
 import ssl
 import time
 from collections.abc import Sequence
@@ -134,7 +135,12 @@ class Connection:
 
     def open(self) -> None:
         """Blocks until TCP is there or raises OSError; the rest is the loop's."""
-        self.client.connect(self.broker.host, self.broker.port, keepalive=self.keepalive)
+        try:
+            self.client.connect(self.broker.host, self.broker.port, keepalive=self.keepalive)
+        except BaseException:
+            if self.client.stream is not None:  # paho leaves it to the garbage collector
+                self.client.stream.sock.close()
+            raise
         self.stream, self.since = self.client.stream, time.monotonic()
         if self.fileno() < 0:
             raise ConnectionError(self.lost or "closed at once")
@@ -204,10 +210,11 @@ class Connection:
         self.received.append((name, payload))
 
     def on_disconnect(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
-        self.was_cut = self.was_cut or not self.lost
+        malformed = self.client.malformed  # then it is us who close
+        self.was_cut = self.was_cut or not (self.lost or malformed)
         said = flags.is_disconnect_packet_from_server
         self.reason = self.reason or (reason.value if said else 0)
-        self.lost = self.lost or (str(reason) if said else "the connection was closed by the other end")
+        self.lost = self.lost or malformed or (str(reason) if said else "the connection was closed by the other end")
 
     # -- what the loop calls
 
@@ -223,7 +230,17 @@ class Connection:
 
     @property
     def wants_write(self) -> bool:
-        return self.client.want_write() or bool(self.stream and self.stream.out)
+        stream = self.stream
+        if stream is None:
+            return self.client.want_write()
+        return stream.needs_write or (not stream.needs_read and bool(stream.out or self.client.want_write()))
+
+    @property
+    def events(self) -> int:
+        """What to wait for, for `select.poll`. TLS that must write before it can read has no use for what has come."""
+        if self.stream is not None and self.stream.needs_write:
+            return select.POLLOUT
+        return select.POLLIN | (select.POLLOUT if self.wants_write else 0)
 
     @property
     def moved(self) -> float:
@@ -255,7 +272,7 @@ class Connection:
         """Read topic and payload of all that has come. Sets `lost` where the connection is."""
         self.ready = False
         if self.stream is not None:
-            self.stream.dry = False
+            self.stream.look_again()
         for _ in range(BURST):
             if not self.pending or self.client.socket() is None:
                 break
@@ -286,6 +303,7 @@ class Connection:
         if now < self.looked + LOOKS_APART:
             return
         self.looked = now
+        self.client.note_heard()
         was_cut = self.was_cut
         self.note(self.client.loop_misc())
         self.was_cut = was_cut  # who does not answer a ping has cut nothing
