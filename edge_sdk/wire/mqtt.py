@@ -29,6 +29,7 @@ from edge_sdk.wire.known_broker import HEADROOM as HEADROOM
 from edge_sdk.wire.known_broker import LEAST_PACKET, PACKET, UNKNOWN, SendLimits
 from edge_sdk.wire.link_speed import LARGEST as LARGEST
 from edge_sdk.wire.link_speed import Quota, fit_chunk, update_rate
+from edge_sdk.wire.packet_proof import PacketProof
 from edge_sdk.wire.stream import Stream
 
 BURST = 256  # packets read at once
@@ -66,8 +67,7 @@ class Connection:
     Attributes:
         up: subscribed, and ready for use.
         lost: why the connection is gone; "" while it is not.
-        flying: number of an unacknowledged message -> (when it was published, bytes of its packet).
-        acknowledged: bytes of the largest packet that the broker has acknowledged.
+        proof: which packets the broker has taken; `flying`: the messages of it that are not acknowledged.
         reason: of MQTT 5, with which the broker has refused or ended this connection; 0: none.
         was_cut: the other end has closed this connection.
         rate: bytes per second that the broker takes; 0: not known.
@@ -98,11 +98,12 @@ class Connection:
         self.tls = tls if broker.tls else None
         self.broker, self.name, self.topics, self.keepalive = broker, client, topics, keepalive
         self.received: list[tuple[str, bytes]] = []
-        self.up, self.lost, self.flying = False, "", dict[int, tuple[float, int]]()
+        self.proof = PacketProof(limits.taken)
+        self.up, self.lost, self.flying = False, "", self.proof.flying
         self.rate = self.trip = 0.0
         self.window, self.packet, self.version = WINDOW, limits.packet, version
         self.quota = Quota(limits.per_second)
-        self.taken, self.acknowledged, self.reason, self.was_cut = limits.taken, 0, 0, False
+        self.reason, self.was_cut = 0, False
         self.chunk = min(fit_chunk(self.rate), self.most_body)
         self.since, self.looked = time.monotonic(), 0.0
         self.vouched, self.retained = 0.0, 0
@@ -183,15 +184,17 @@ class Connection:
             self.up = True
 
     def on_publish(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
-        sent, size = self.flying.pop(mid, (0.0, 0))  # also called for QoS 0, as soon as it is written
-        took = max(1e-6, time.monotonic() - sent)
-        if size and reason.value == TOO_LARGE:  # it has dropped it, and would drop its repetitions
-            self.flying[mid] = sent, size
-            self.lost, self.reason, self.was_cut = self.lost or f"{reason}: {size} bytes", TOO_LARGE, True
+        if reason.value == TOO_LARGE and mid in self.flying:  # it has dropped it, and would drop its repetitions
+            self.lost = self.lost or f"{reason}: {self.flying[mid][1]} bytes"
+            self.reason, self.was_cut = TOO_LARGE, True
             return
-        if size:
-            self.trip, self.acknowledged = took, max(self.acknowledged, size)
-            self.taken = max(self.taken, size)
+        if reason.is_failure:
+            self.flying.pop(mid, None)  # that it was refused says nothing of its size
+            return
+        now = time.monotonic()
+        sent, size = self.proof.note_acknowledged(mid, now)  # also called for QoS 0, as soon as it is written
+        took = max(1e-6, now - sent)
+        self.trip = took if size else self.trip
         self.rate = update_rate(self.rate, size, took)
         self.chunk = min(fit_chunk(self.rate), self.most_body)
 
@@ -238,9 +241,8 @@ class Connection:
     @property
     def events(self) -> int:
         """What to wait for, for `select.poll`. TLS that must write before it can read has no use for what has come."""
-        if self.stream is not None and self.stream.needs_write:
-            return select.POLLOUT
-        return select.POLLIN | (select.POLLOUT if self.wants_write else 0)
+        waits = self.stream is not None and self.stream.needs_write
+        return (0 if waits else select.POLLIN) | (select.POLLOUT if self.wants_write else 0)
 
     @property
     def moved(self) -> float:
@@ -326,12 +328,13 @@ class Connection:
         """Publish, with QoS 1 where the broker is not known to take so much: only that tells whether it has."""
         size = self.measure_packet(topic, payload)
         self.quota.use(time.monotonic())
-        if not qos and size <= self.taken:
+        if not qos and size <= self.proof.taken:
+            self.proof.note_light(size, time.monotonic())
             self.note(self.client.publish_light(topic, payload))
             return
         info = self.client.publish(topic, payload, 1)
         self.vouched = time.monotonic()
-        self.flying[info.mid] = self.vouched, size
+        self.proof.note_sent(info.mid, size, self.vouched)
         self.note(info.rc)
 
     def close(self) -> None:
