@@ -27,6 +27,7 @@ from edge_sdk.wire.stream import Stream
 KIND, QOS, RETAIN = 0xF0, 0x06, 0x01  # bits of a packet's first byte
 PUBLISH = int(MessageType.PUBLISH)
 MOST = 2 * LARGEST  # bytes of a packet that is taken apart here; room is made for all of it at once
+LARGEST_TAKEN = 16 * LARGEST  # bytes of a packet that is taken at all; a node's are an eighth of that, a report a third
 LONGEST = 5  # bytes of a fixed header: the first, and at most four that say how many more follow
 KINDS = {int(kind): kind.name for kind in MessageType}
 HEARD = ("_last_bytes_received", "_last_msg_in")  # where paho keeps when it has read something: as of 2.2, and before
@@ -42,10 +43,13 @@ class Client(paho.Client):
     Attributes:
         stream: the socket of the present connection.
         malformed: what is wrong with the packet that has ended it; "": there was none.
+        oversized: messages that were passed over for their size, and not counted yet; `left`: bytes of the present one
+            that are still to come.
     """
 
     stream: Stream | None = None
     malformed = ""
+    oversized = left = 0
 
     def __init__(self, *args: Any, **more: Any):
         super().__init__(*args, **more)
@@ -102,9 +106,13 @@ class Client(paho.Client):
         stream: Any = self._sock
         if not isinstance(stream, Stream) or self._in_packet["command"]:
             return None  # a websocket has frames of its own; what paho has begun is paho's
+        if self.left:
+            return self.pass_over(stream)
         if (found := find_packet(stream)) is None:
             return None
         first, head, size = found
+        if head + size > LARGEST_TAKEN:
+            return self.begin_to_pass(stream, first, head, size)
         message = take_apart(stream.peek(head + size)[head:], first, self._protocol == paho.MQTTv5)
         if message is None:
             return None
@@ -114,6 +122,24 @@ class Client(paho.Client):
         if first & QOS:
             self._send_puback(mid)
         return topic, payload, bool(first & RETAIN)
+
+    def begin_to_pass(self, stream: Stream, first: int, head: int, size: int) -> None:
+        """Pass over a message that is larger than any of ours, as if it had come and was dropped: to end the connection
+        would let any peer end it, and to keep the message would let it use a device's memory."""
+        if first & QOS:
+            (name,) = LENGTH.unpack(stream.peek(head + LENGTH.size)[head:])
+            at = head + LENGTH.size + name
+            if not stream.gather(at + LENGTH.size):
+                return None
+            self._send_puback(LENGTH.unpack(stream.peek(at + LENGTH.size)[at:])[0])
+        self.oversized, self.left = self.oversized + 1, head + size
+        return self.pass_over(stream)
+
+    def pass_over(self, stream: Stream) -> None:
+        while self.left and stream.gather(1):
+            some = min(self.left, stream.held)
+            stream.take(some)
+            self.left -= some
 
     def publish_light(self, topic: str, payload: bytes) -> MQTTErrorCode:
         """Publish with QoS 0. Nothing is heard of it any more, also not when it is written."""
@@ -128,7 +154,7 @@ class Client(paho.Client):
 
 def find_packet(stream: Stream) -> tuple[int, int, int] | None:
     """First byte of the next packet, bytes of its fixed header and of the rest, where it is a PUBLISH of QoS 0 or 1,
-    and all there."""
+    and all there; of one that is larger than LARGEST_TAKEN only the length of its topic."""
     head, size, octet = 1, 0, 0x80
     while octet & 0x80:
         if head == LONGEST or not stream.gather(head + 1):
@@ -141,7 +167,10 @@ def find_packet(stream: Stream) -> tuple[int, int, int] | None:
             octet = held[head]
             size |= (octet & 0x7F) << 7 * (head - 1)
             head += 1
-    return (first, head, size) if head + size <= MOST and stream.gather(head + size) else None
+    whole = head + size
+    if whole > LARGEST_TAKEN:
+        return (first, head, size) if stream.gather(head + LENGTH.size) else None
+    return (first, head, size) if whole <= MOST and stream.gather(whole) else None
 
 
 def take_apart(packet: memoryview, first: int, with_properties: bool) -> tuple[bytes, bytes, int] | None:

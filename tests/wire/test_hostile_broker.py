@@ -16,6 +16,7 @@ import pytest
 from paho.mqtt.properties import Properties
 
 from edge_sdk.wire.addresses import Broker
+from edge_sdk.wire.client import LARGEST_TAKEN, write_length
 from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.stream import READ
@@ -122,13 +123,44 @@ def test_a_length_that_is_announced_costs_no_memory_before_the_bytes_are_there()
     with linking(4) as (connection, far):
         tracemalloc.start()
         try:
-            far.send(b"\x30\xff\xff\xff\x7f\x00\x01t")  # 256 MB are to come
+            far.send(b"\x30" + write_length(LARGEST_TAKEN - 10) + b"\x00\x01t")  # that is to come
             read_all(connection)
             far.send(b"x" * 100_000)
             read_all(connection)
             assert tracemalloc.get_traced_memory()[1] < 8 * READ
         finally:
             tracemalloc.stop()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_message_larger_than_any_of_ours_is_passed_over_and_acknowledged(version: int, qos: int) -> None:
+    """A peer may send as much as the broker takes, up to 256 MB: it gets neither our memory nor our connection."""
+    with linking(version) as (connection, far):
+        packets = publish("t", bytes(LARGEST_TAKEN), qos, version) + publish("t", b"next", qos, version)
+        threading.Thread(target=far.sendall, args=(packets,), daemon=True).start()
+        got = list[tuple[str, bytes]]()
+        tracemalloc.start()
+        try:
+            while not got and not connection.lost:
+                got += connection.read()
+            assert tracemalloc.get_traced_memory()[1] < 8 * READ
+        finally:
+            tracemalloc.stop()
+        assert got == [("t", b"next")] and not connection.lost
+        assert connection.client.oversized == 1
+        connection.flush()
+        if qos:
+            assert far.recv(100) == 2 * b"\x40\x02\x00\x07"
+
+
+def test_the_end_of_a_connection_is_seen_while_a_message_is_passed_over() -> None:
+    with linking(4) as (connection, far):
+        far.send(b"\x30\xff\xff\xff\x7f\x00\x01t" + bytes(1000))
+        far.close()
+        read_all(connection)
+        connection.read()
+        assert connection.lost
 
 
 # Keepalive ------------------------------------------------------------------------------------------------------

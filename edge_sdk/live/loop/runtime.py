@@ -301,6 +301,9 @@ class Runtime:
             if connection.retained:
                 self.counters.count("refused.retained.?", connection.retained)
                 connection.retained = 0
+            if connection.client.oversized:
+                self.counters.count("refused.oversized.?", connection.client.oversized)
+                connection.client.oversized = 0
             connection.check_health(now)
         if link.poll(now):
             for lane in self.lanes:
