@@ -89,6 +89,10 @@ class Client(paho.Client):
             self.malformed = clip(f"the broker has sent a {kind} of {size} bytes that is none: {why}", 200)
         return result
 
+    def keep_alive(self, seconds: int) -> None:
+        """Ping the broker after so many seconds of silence, whatever it has said."""
+        self._keepalive = seconds
+
     def note_heard(self) -> None:
         """Let a packet count that is still coming in: paho hears of it when all of it is there, and cuts a slow link
         off for its silence meanwhile, also where the answer to a ping waits behind that packet."""

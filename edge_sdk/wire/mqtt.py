@@ -59,7 +59,7 @@ class Connection:
         client: client id, which is the name of the node.
         topics: topics to subscribe to, with QoS 1; `listen` changes them.
         will: published by the broker if the connection breaks.
-        keepalive: seconds of silence after which the broker is pinged.
+        keepalive: seconds of silence after which the broker is pinged; fewer where it says so.
         version: version of MQTT, 4 (3.1.1) or 5.
         tls: context for a broker that wants TLS.
         limits: what may be sent.
@@ -103,12 +103,10 @@ class Connection:
         self.rate = self.trip = 0.0
         self.window, self.packet, self.version = WINDOW, limits.packet, version
         self.quota = Quota(limits.per_second)
-        self.reason, self.was_cut = 0, False
+        self.reason, self.was_cut, self.ready = 0, False, False
         self.chunk = min(fit_chunk(self.rate), self.most_body)
-        self.since, self.looked = time.monotonic(), 0.0
-        self.vouched, self.retained = 0.0, 0
+        self.since, self.looked, self.vouched, self.retained = time.monotonic(), 0.0, 0.0, 0
         self.is_accepted, self.asked, self.asking = False, frozenset[str](), dict[int | None, list[str]]()
-        self.ready = False
         self.client = self.make(client, will, version)
         self.stream: Stream | None = None
 
@@ -153,6 +151,8 @@ class Connection:
             self.lost, self.reason = f"refused: {reason}", reason.value
             return
         self.window = getattr(properties, "ReceiveMaximum", WINDOW)
+        self.keepalive = min(self.keepalive, getattr(properties, "ServerKeepAlive", 0) or self.keepalive)
+        self.client.keep_alive(self.keepalive)  # also where it wants none: a half-open connection is to be noticed
         self.packet = min(self.packet, getattr(properties, "MaximumPacketSize", PACKET))
         if self.packet < LEAST_PACKET:
             self.lost = f"the broker takes packets of {self.packet} bytes, at least {LEAST_PACKET} are needed"

@@ -10,6 +10,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
@@ -21,6 +22,7 @@ from edge_sdk.wire.link import Backoff, Link
 from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.stream import READ
 from tests.delivery.fleet import eventually
+from tests.delivery.live import Net
 from tests.wire.test_client import publish, read_all
 
 Ends = tuple[Connection, socket.socket]
@@ -187,6 +189,21 @@ def test_a_large_message_that_is_coming_in_is_heard(monkeypatch: pytest.MonkeyPa
             clock[0] += connection.keepalive / 3
             connection.check_health(clock[0])
         assert connection.lost
+
+
+@pytest.mark.parametrize(("said", "kept"), [(8, 8), (0, 60), (900, 60)])
+def test_a_broker_that_wants_to_hear_more_often_does(tmp_path: Path, said: int, kept: int) -> None:
+    """With MQTT 5 it may say so; the loop went on sleeping for a quarter of its own keepalive, until it was cut off."""
+    node = Net(tmp_path, "mqtt://127.0.0.1:1", keepalive=60).device("a", "h")
+    with linking(5) as (connection, far):
+        connection.client._keepalive = 60
+        far.send(b"\x20\x06\x00\x00\x03\x13" + said.to_bytes(2, "big"))
+        connection.read()
+        assert connection.is_accepted and connection.keepalive == connection.client._keepalive == kept
+        assert node.above is not None
+        node.above.connection = connection
+        connection.up = True
+        assert node.get_timer() <= kept / 4
 
 
 # Answers that paho cannot read while it connects ----------------------------------------------------------------
