@@ -17,6 +17,7 @@ import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -176,12 +177,11 @@ class Connection:
             self.client.unsubscribe(old)
 
     def on_subscribe(self, _: Any, __: Any, mid: int, reasons: Any, ___: Any) -> None:
-        asked = self.asking.pop(mid, list(self.topics))
-        refused = [topic for topic, reason in zip(asked, reasons, strict=False) if reason.is_failure]
-        if refused:
+        asked = self.asking.pop(mid, [])  # of nothing that was asked for it says nothing
+        refused = [topic for topic, reason in zip_longest(asked, reasons) if reason is None or reason.is_failure]
+        if asked and refused:
             self.lost = f"subscription to {refused[0]} refused"
-        elif not self.asking:
-            self.up = True
+        self.up = self.up or bool(asked and not refused and not self.asking)
 
     def on_publish(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
         if reason.value == TOO_LARGE and mid in self.flying:  # it has dropped it, and would drop its repetitions

@@ -165,6 +165,27 @@ def test_the_end_of_a_connection_is_seen_while_a_message_is_passed_over() -> Non
         assert connection.lost
 
 
+@pytest.mark.parametrize(
+    ("answer", "up", "lost"),
+    [
+        (b"\x90\x03\x00\x01\x01", True, ""),
+        (b"\x90\x03\x00\x01\x80", False, "subscription to t refused"),
+        (b"\x90\x02\x00\x01", False, "subscription to t refused"),  # it says nothing of t
+        (b"\x90\x03\x00\x63\x01", False, ""),  # to what nobody has asked
+    ],
+)
+def test_only_the_answer_to_a_subscription_makes_a_connection_ready(answer: bytes, up: bool, lost: str) -> None:
+    with linking(4) as (connection, far):
+        far.send(b"\x90\x03\x00\x01\x01")
+        connection.read()
+        assert not connection.up, "before it was accepted, and asked anything"
+        far.send(b"\x20\x02\x00\x00")
+        connection.read()
+        far.send(answer)
+        connection.read()
+        assert (connection.up, connection.lost) == (up, lost)
+
+
 # Keepalive ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("payload", [300_000, 5_000_000])  # taken apart here; read by paho
 def test_a_large_message_that_is_coming_in_is_heard(monkeypatch: pytest.MonkeyPatch, payload: int) -> None:
