@@ -76,16 +76,19 @@ class Client(paho.Client):
 
     def _packet_handle(self) -> MQTTErrorCode:
         """Handle the packet that paho has read. Nothing is raised for what is in it, nor by what paho calls for it."""
-        first, size = self._in_packet["command"], self._in_packet["remaining_length"]
-        kind = KINDS.get(first & KIND, f"reserved packet {first >> 4}")
+        packet, why = self._in_packet, ""
+        first = packet["command"]
         try:
             if first & KIND == PUBLISH and first & QOS > 2:
                 raise ValueError(f"QoS {(first & QOS) >> 1}, and no topic was asked for with more than 1")
             result = super()._packet_handle()
-            why = paho.error_string(result) if result == MQTTErrorCode.MQTT_ERR_PROTOCOL else ""
+            if result == MQTTErrorCode.MQTT_ERR_PROTOCOL:
+                why = paho.error_string(result)
         except Exception as error:
             result, why = MQTTErrorCode.MQTT_ERR_PROTOCOL, f"{type(error).__name__}: {error}"
         if why:
+            kind = KINDS.get(first & KIND, f"reserved packet {first >> 4}")
+            size = packet["remaining_length"]
             self.malformed = clip(f"the broker has sent a {kind} of {size} bytes that is none: {why}", 200)
         return result
 

@@ -37,7 +37,7 @@ BURST = 256  # packets read at once
 SUBSCRIBED = 8  # topics asked for at once: some brokers take no more
 WINDOW = 20  # unacknowledged messages where the broker does not say how many it takes (MQTT 3.1.1)
 OVERHEAD = 16  # bytes of a packet beside topic and payload, at most
-REFUSED_VERSION, TOO_LARGE = 0x84, 0x95  # reasons of MQTT 5
+FAILED, REFUSED_VERSION, TOO_LARGE = 0x80, 0x84, 0x95  # reasons of MQTT 5; from the first on they are failures
 STUCK = 15.0  # seconds after which a connection is given up that neither acknowledges nor takes anything
 SILENCE = 5.0  # seconds that a broker may take to accept a connection
 LOOKS_APART = 0.1  # seconds between two looks at what takes too long
@@ -184,12 +184,12 @@ class Connection:
         self.up = self.up or bool(asked and not refused and not self.asking)
 
     def on_publish(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
-        if reason.value == TOO_LARGE and mid in self.flying:  # it has dropped it, and would drop its repetitions
-            self.lost = self.lost or f"{reason}: {self.flying[mid][1]} bytes"
-            self.reason, self.was_cut = TOO_LARGE, True
-            return
-        if reason.is_failure:
-            self.flying.pop(mid, None)  # that it was refused says nothing of its size
+        if (value := reason.value) >= FAILED:
+            if value != TOO_LARGE:
+                self.flying.pop(mid, None)  # that it was refused says nothing of its size
+            elif mid in self.flying:  # it has dropped it, and would drop its repetitions
+                self.lost = self.lost or f"{reason}: {self.flying[mid][1]} bytes"
+                self.reason, self.was_cut = TOO_LARGE, True
             return
         now = time.monotonic()
         sent, size = self.proof.note_acknowledged(mid, now)  # also called for QoS 0, as soon as it is written

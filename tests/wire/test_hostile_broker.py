@@ -186,6 +186,21 @@ def test_only_the_answer_to_a_subscription_makes_a_connection_ready(answer: byte
         assert (connection.up, connection.lost) == (up, lost)
 
 
+def test_a_message_that_is_refused_says_nothing_of_what_the_broker_takes() -> None:
+    with linking(5) as (connection, far):
+        connection.up = True
+        for answer in (b"\x97", b"\x00", b"\x00"):  # a quota is exceeded; success
+            connection.publish("t", bytes(50_000), 1)
+            connection.flush()
+            far.recv(1 << 20)
+            (number,) = connection.flying
+            far.send(b"\x40\x03" + number.to_bytes(2, "big") + answer)
+            connection.read()
+            assert not connection.flying and not connection.lost
+            assert (connection.proof.acknowledged[1] > 0) == (answer == b"\x00")
+        assert connection.proof.taken > 50_000
+
+
 # Keepalive ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("payload", [300_000, 5_000_000])  # taken apart here; read by paho
 def test_a_large_message_that_is_coming_in_is_heard(monkeypatch: pytest.MonkeyPatch, payload: int) -> None:
