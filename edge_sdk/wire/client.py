@@ -114,12 +114,14 @@ class Client(paho.Client):
         if not isinstance(stream, Stream) or self._in_packet["command"]:
             return None  # a websocket has frames of its own; what paho has begun is paho's
         if self.left:
-            return self.pass_over(stream)
+            self.pass_over(stream)
+            return None
         if (found := find_packet(stream)) is None:
             return None
         first, head, size = found
         if head + size > LARGEST_TAKEN:
-            return self.begin_to_pass(stream, first, head, size)
+            self.begin_to_pass(stream, first, head, size)
+            return None
         message = take_apart(stream.peek(head + size)[head:], first, self._protocol == paho.MQTTv5)
         if message is None:
             return None
@@ -137,10 +139,10 @@ class Client(paho.Client):
             (name,) = LENGTH.unpack(stream.peek(head + LENGTH.size)[head:])
             at = head + LENGTH.size + name
             if not stream.gather(at + LENGTH.size):
-                return None
+                return
             self._send_puback(LENGTH.unpack(stream.peek(at + LENGTH.size)[at:])[0])
         self.oversized, self.left = self.oversized + 1, head + size
-        return self.pass_over(stream)
+        self.pass_over(stream)
 
     def pass_over(self, stream: Stream) -> None:
         while self.left and stream.gather(1):
