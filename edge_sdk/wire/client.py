@@ -98,11 +98,13 @@ class Client(paho.Client):
 
     def note_heard(self) -> None:
         """Let a packet count that is still coming in: paho hears of it when all of it is there, and cuts a slow link
-        off for its silence meanwhile, also where the answer to a ping waits behind that packet."""
+        off for its silence meanwhile. The answer to a ping may wait behind that packet: the ping counts as answered, so
+        that the next one is sent in time, and the broker goes on hearing us."""
         heard = 0.0 if self.stream is None else self.stream.heard
         if heard > getattr(self, self.heard):
             setattr(self, self.heard, heard)
-            self._ping_t = max(self._ping_t, heard) if self._ping_t else self._ping_t
+        if heard > self._ping_t:
+            self._ping_t = 0
 
     def take_publish(self) -> Publish | None:
         """Take the packet that comes next, and acknowledge it, where it is a PUBLISH that has come whole.
