@@ -29,8 +29,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import wire
 from edge_sdk.contract.method import Role, unchanged
 from edge_sdk.contract.run import Run
-from edge_sdk.live.loop.runtime import Runtime
+from edge_sdk.live.loop.runtime import LaneWork, Runtime, Transport, TreePlace
 from edge_sdk.replay.broker import Mosquitto
+from edge_sdk.wire.options import Wire
 
 WARM_UP = 50  # rounds
 STEPS = {
@@ -133,20 +134,26 @@ def play(rounds: int, children: int, floats: int) -> tuple[Counter[str], Counter
             meter.used.clear()
 
     names, role = [f"child-{i}" for i in range(children)], wire.assembly(wire.PARENT, floats)
+    run = Run(id="stages", method="none", rounds=wire.LAST)
+    work = LaneWork(directory=base / "parent", assemble=lambda run: role, told=tell, run=run)
+    fleet = list[mp.process.BaseProcess]()
     try:
         with Mosquitto() as broker:
-            fleet = [mp.Process(target=child, args=(name, broker.url), daemon=True) for name in names]
+            fleet += [mp.Process(target=child, args=(name, broker.url), daemon=True) for name in names]
             for process in fleet:
                 process.start()
-            run = Run(id="stages", method="none", rounds=wire.LAST)
-            parts = {"broker": broker.url, "run": run, "assemble": lambda run: role, "told": tell}
-            node = Runtime("parent", children=names, directory=base / "parent", **parts, **how)
-            node.run(until=lambda: len(told) >= WARM_UP + rounds)
+            transport = Transport(broker=broker.url, wire=Wire(durability=how["durability"]))
+            place = TreePlace(children=names)
+            node = Runtime("parent", work, place=place, transport=transport, worker=how["worker"])
+            node.run(until=lambda: wire.are_alive(fleet) and len(told) >= WARM_UP + rounds)
             for process in fleet:
                 process.terminate()
-                process.join()
+                process.join(30)
         below = Counter[str](json.loads((base / f"{names[0]}.json").read_text()))
     finally:
+        for process in fleet:  # such as an error has left: their own end needs the folder
+            process.kill()
+            process.join()
         shutil.rmtree(base)
     return meter.used, Counter({step: used * rounds // (WARM_UP + rounds) for step, used in below.items()})
 

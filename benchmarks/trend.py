@@ -7,8 +7,9 @@ tree is only read. All are run by this Python with the packages that it has. In 
 benchmark once, so that what else the machine does meets them alike; a first block is not counted. What is measured is
 processor time, which other work disturbs less than the clock on the wall, memory at its peak, and bytes. A ratio is
 today's figure by the earlier one's: above 1, it has become dearer. Its interval (95 %, Student's t over the logarithms
-of the blocks' ratios) wholly above 1.10 is a failure, and the exit code is 1. What an earlier commit cannot run has no
-ratio. `--write` puts the table, with date and machine, into docs/speed.md and README.md.
+of the blocks' ratios) wholly above 1.10 is a failure, and the exit code is 1. A tree that cannot be checked out, or in
+which a benchmark fails, is named, has no such ratio, and the others go on; the exit code is 2 then. `--write` puts the
+table, with date and machine, into docs/speed.md and README.md, unless this tree itself has failed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.trend_runs import RUNS, UNITS, Unable, prepare
-from benchmarks.trend_table import compare, put_between, say_failures, write_table
+from benchmarks.trend_table import compare, is_complete, put_between, say_failures, write_table
 
 ROOT = Path(__file__).parents[1]
 DAYS = 1, 2, 3, 4
@@ -58,15 +59,23 @@ def choose_commits(asked: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def checked_out(commits: Sequence[str]) -> Iterator[dict[str, Path]]:
-    """The trees of these commits, by their short names, and this one. Their folders are removed at the end."""
+def checked_out(commits: Sequence[str], fail: Callable[[str], None]) -> Iterator[dict[str, Path]]:
+    """The trees of these commits, by their short names, and this one. Their folders are removed at the end.
+
+    Args:
+        fail: told of a commit that cannot be checked out; it is left out.
+    """
     folder = Path(tempfile.mkdtemp(prefix="auscult-trend-"))
     try:
         trees = {TODAY: ROOT}
         for commit in commits:
             name = f"{commit[:8]}, {git('log', '-1', '--format=%cd', '--date=format:%d %b', commit).lstrip('0')}"
-            trees[name] = folder / commit[:8]
-            git("worktree", "add", "--detach", str(trees[name]), commit)
+            try:
+                git("worktree", "add", "--detach", str(folder / commit[:8]), commit)
+            except SystemExit as why:
+                fail(f"{name} cannot be checked out: {why}")
+            else:
+                trees[name] = folder / commit[:8]
         yield trees
     finally:
         for tree in folder.iterdir():
@@ -79,22 +88,30 @@ Figures = dict[str, dict[str, list[float | None]]]
 """Name of a figure -> tree -> what was measured in each block; None: it cannot be run there."""
 
 
-def measure(trees: Mapping[str, Path], runs: Sequence[str], blocks: int, say: Callable[[str], None]) -> Figures:
-    """Run all short benchmarks in all trees, in turns."""
+def measure(
+    trees: Mapping[str, Path], runs: Sequence[str], blocks: int, say: Callable[[str], None], fail: Callable[[str], None]
+) -> Figures:
+    """Run all short benchmarks in all trees, in turns.
+
+    Args:
+        say: told what goes on.
+        fail: told of a tree in which one has failed: it is not run there any more.
+    """
     found, cannot = Figures(), set[tuple[str, str]]()
     with tempfile.TemporaryDirectory() as folder:
-        prepare(ROOT, Path(folder))
+        try:
+            prepare(ROOT, Path(folder))
+        except Unable as why:
+            raise SystemExit(f"the data for all trees cannot be made: {why}") from None
         for block in range(-1, blocks):
             for name in runs:
                 for tree, path in trees.items():
                     started, figures = time.monotonic(), dict[str, float | None].fromkeys(RUNS[name].units)
                     try:
                         if (name, tree) not in cannot:
-                            figures |= RUNS[name].run(path, Path(folder))
+                            figures |= RUNS[name].measure(path, Path(folder))
                     except Unable as why:
-                        if tree == TODAY:
-                            raise SystemExit(f"{name}: {why}") from None
-                        say(f"{tree} cannot run {name}: {why}")
+                        fail(f"{tree} cannot run {name}: {why}")
                         cannot.add((name, tree))
                     for figure, value in figures.items() if block >= 0 else ():
                         found.setdefault(figure, {}).setdefault(tree, []).append(value)
@@ -121,18 +138,29 @@ def main() -> int:
     if args.write and args.only != tuple(RUNS):
         parser.error("the pages have all figures: --write goes without --only")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the folders are removed
-    with checked_out(choose_commits(args.against)) as trees:
-        found = measure(trees, args.only, args.blocks, lambda line: print(line, file=sys.stderr, flush=True))
+    failed = list[str]()
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    def fail(line: str) -> None:
+        failed.append(line)
+        say(line)
+
+    with checked_out(choose_commits(args.against), fail) as trees:
+        found = measure(trees, args.only, args.blocks, say, fail)
         earlier = [tree for tree in trees if tree != TODAY]
-    rows = [compare(name, by_tree, TODAY, earlier) for name, by_tree in found.items()]
+    for name in (name for name, by_tree in found.items() if not is_complete(by_tree[TODAY])):
+        fail(f"{TODAY} has not given a figure in every block: {name}")
+    rows = [compare(name, by_tree, TODAY, earlier) for name, by_tree in found.items() if is_complete(by_tree[TODAY])]
     table = write_table(rows, earlier, UNITS)
     about = f"{time.strftime('%d %B %Y').lstrip('0')}, {args.blocks} blocks in turns, {describe_machine()}."
     print(table, about, sep="\n\n")
-    for page in PAGES if args.write else ():
+    for page in PAGES if args.write and len(rows) == len(found) else ():
         put_between(ROOT / page, f"{table}\n\n{about}")
-    failures = say_failures(rows, earlier)
-    print(*failures, sep="\n")
-    return 1 if failures else 0
+    dearer = say_failures(rows, earlier)
+    print(*failed, *dearer, sep="\n")
+    return 2 if failed else 1 if dearer else 0
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,24 +76,30 @@ def start(tree: Path, words: Sequence[str], env: Mapping[str, str] | None = None
         Unable: it has failed, or takes too long.
     """
     env = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(tree), **(env or {})}
+    pipe = subprocess.PIPE
     process = subprocess.Popen(
-        [sys.executable, *words], cwd=tree, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, *words], cwd=tree, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
     )
     before = os.times()
     try:
         output, errors = process.communicate(timeout=LONGEST)
     except subprocess.TimeoutExpired:
-        process.kill()
+        end_group(process.pid)
         process.communicate()
         raise Unable(f"more than {LONGEST:.0f} s") from None
     finally:
-        if process.poll() is None:
-            process.kill()
+        end_group(process.pid)
     after = os.times()
     if process.returncode:
         raise Unable((errors.strip().splitlines() or ["no word"])[-1][:200])
     used = after.children_user + after.children_system - before.children_user - before.children_system
     return Used(used, output)
+
+
+def end_group(number: int) -> None:
+    """End a process with all that it has started and left, which would hold its pipes open and take others' time."""
+    with suppress(ProcessLookupError):
+        os.killpg(number, signal.SIGKILL)
 
 
 def prepare(tree: Path, folder: Path) -> None:
@@ -172,6 +180,20 @@ class Run:
 
     run: Callable[[Path, Path], Figures]
     units: Mapping[str, str]
+
+    def measure(self, tree: Path, folder: Path) -> Figures:
+        """Run it in a tree.
+
+        Raises:
+            Unable: it has failed there, or says something else than figures above 0.
+        """
+        try:
+            found = self.run(tree, folder)
+        except (OSError, ValueError, LookupError, TypeError, subprocess.SubprocessError) as error:
+            raise Unable(f"{type(error).__name__}: {str(error)[:200]}") from error
+        if wrong := {name: value for name, value in found.items() if value is not None and not value > 0}:
+            raise Unable(f"figures that are not above 0: {wrong}")
+        return found
 
 
 RUNS = {

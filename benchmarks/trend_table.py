@@ -56,11 +56,20 @@ class Row:
     ratios: tuple[Ratio | None, ...]
 
 
+def is_complete(values: Sequence[float | None]) -> bool:
+    """A figure was measured in every block."""
+    return bool(values) and None not in values
+
+
 def compare(name: str, by_tree: Mapping[str, Sequence[float | None]], today: str, earlier: Sequence[str]) -> Row:
-    """The row of a figure from what was measured in each tree."""
+    """The row of a figure from what was measured in each tree; this tree was measured in every block. There is no ratio
+    to a tree that was not: blocks before it failed are no sample of blocks."""
     mine = [value for value in by_tree[today] if value is not None]
-    others = [[value for value in by_tree[tree] if value is not None] for tree in earlier]
-    return Row(name, median(mine), tuple(find_ratio(mine, values) if values else None for values in others))
+    ratios = list[Ratio | None]()
+    for tree in earlier:
+        theirs = [value for value in by_tree[tree] if value is not None]
+        ratios.append(find_ratio(mine, theirs) if is_complete(by_tree[tree]) else None)
+    return Row(name, median(mine), tuple(ratios))
 
 
 def write_table(rows: Sequence[Row], earlier: Sequence[str], units: Mapping[str, str]) -> str:

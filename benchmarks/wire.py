@@ -129,7 +129,7 @@ def ours(url: str, children: int, floats: int, seconds: float, how: dict[str, An
         worker=how["worker"],
     )
     try:
-        node.run(until=lambda: len(times) > WARM_UP and times[-1] - times[WARM_UP] >= seconds)
+        node.run(until=lambda: are_alive(fleet) and len(times) > WARM_UP and times[-1] - times[WARM_UP] >= seconds)
     finally:
         for process in fleet:
             process.kill()
@@ -141,6 +141,14 @@ def ours(url: str, children: int, floats: int, seconds: float, how: dict[str, An
         "commits_per_round": round(node.counters["commits"] / len(times), 2),
         "bytes_per_payload_byte": round(node.below.bytes_moved / payload, 4),
     }
+
+
+def are_alive(fleet: Sequence[mp.process.BaseProcess]) -> bool:
+    """True; raises SystemExit where a process has ended, whose answers would be waited for without end."""
+    for process in fleet:
+        if process.exitcode is not None:
+            raise SystemExit(f"a child has ended by itself, with exit code {process.exitcode}")
+    return True
 
 
 def rate(times: Sequence[float], cpu: Cpu, children: int) -> dict[str, Any]:

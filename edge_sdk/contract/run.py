@@ -95,7 +95,10 @@ class Run:
 
 def short(value: Any) -> str:
     """The beginning of a value, as an error shows it."""
-    text = ascii(value[:40] if isinstance(value, (str, bytes, list, tuple)) else value)
+    try:
+        text = ascii(value[:40] if isinstance(value, (str, bytes, list, tuple)) else value)
+    except RecursionError:
+        text = f"a {type(value).__name__} of many within each other"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -144,7 +144,7 @@ class OutgoingTransfers:
         body = self.bodies.get(report.seq)
         if body is None:
             return False
-        have = int.from_bytes(report.bitmap, "little")
+        have = int.from_bytes(report.bitmap, "little") & ((1 << body.count) - 1)
         new = have & ~body.have.get(src, 0)
         body.have[src] = body.have.get(src, 0) | have
         if new:

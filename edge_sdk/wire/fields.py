@@ -25,6 +25,14 @@ MOST_CHUNKS = 2**18  # of a body; their bitmap has 32 KB
 KIND = re.compile(r"[a-z_]{1,24}")  # of a reason
 
 
+def show(value: Any, most: int = 40) -> str:
+    """The beginning of a peer's value, as an error shows it, whatever it is: also of lists deep within each other."""
+    try:
+        return f"{value!r:.{most}}"
+    except RecursionError:
+        return f"a {type(value).__name__} of many within each other"
+
+
 def check_text(value: Any) -> str:
     if type(value) is not str:
         raise PeerError(f"expected text, got {type(value).__name__}")
@@ -33,7 +41,7 @@ def check_text(value: Any) -> str:
 
 def check_count(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= LARGEST:
-        raise PeerError(f"expected a number from 0 to 2^63 - 1, got {value!r:.40}")
+        raise PeerError(f"expected a number from 0 to 2^63 - 1, got {show(value)}")
     return value
 
 
@@ -51,7 +59,7 @@ def check_labelled(value: Any) -> int:
 
 def check_flag(value: Any) -> bool:
     if type(value) is not bool:
-        raise PeerError(f"expected true or false, got {value!r:.40}")
+        raise PeerError(f"expected true or false, got {show(value)}")
     return value
 
 
@@ -81,9 +89,29 @@ def check_size(value: Any) -> int:
 
 
 def check_chunk(value: Any) -> int:
-    if check_count(value) < SMALLEST_CHUNK:
-        raise PeerError(f"chunks of {value} bytes, they have at least {SMALLEST_CHUNK}")
+    if not SMALLEST_CHUNK <= check_count(value) <= LARGEST_BODY:
+        raise PeerError(f"chunks of {value} bytes, they have {SMALLEST_CHUNK} to {LARGEST_BODY}")
     return int(value)
+
+
+def check_index(value: Any) -> int:
+    if check_count(value) >= MOST_CHUNKS:
+        raise PeerError(f"chunk {value}, counted from 0 there are at most {MOST_CHUNKS}")
+    return int(value)
+
+
+def check_crc(value: Any) -> int:
+    if check_count(value) >= 2**32:
+        raise PeerError(f"a checksum of {value}, it has 32 bits")
+    return int(value)
+
+
+def check_bitmap(value: Any) -> bytes:
+    if type(value) is not bytes:
+        raise PeerError("a bitmap is bytes")
+    if len(value) > MOST_CHUNKS // 8:
+        raise PeerError(f"a bitmap of {len(value)} bytes, for {MOST_CHUNKS} chunks it has {MOST_CHUNKS // 8}")
+    return value
 
 
 def check_facts(value: Any) -> DeviceFacts | None:
@@ -107,7 +135,7 @@ def check_reason(value: Any) -> Reason | None:
     if type(value) is not list or len(value) != 3 or type(value[0]) is not str or not KIND.fullmatch(value[0]):
         raise PeerError("expected a reason, [kind, value, limit]")
     if any(type(number) is not float or not isfinite(number) for number in value[1:]):
-        raise PeerError(f"a reason has two finite numbers, got {value[1:]!r:.60}")
+        raise PeerError(f"a reason has two finite numbers, got {show(value[1:], 60)}")
     return Reason(*value)
 
 

@@ -46,17 +46,21 @@ from edge_sdk.errors import PeerError
 from edge_sdk.wire.fields import (
     ALIGN,
     check_acks,
+    check_bitmap,
     check_chunk,
     check_count,
+    check_crc,
     check_devices,
     check_digest,
     check_facts,
     check_flag,
+    check_index,
     check_labelled,
     check_reason,
     check_size,
     check_text,
     is_sound,
+    show,
     split_payload,
 )
 from edge_sdk.wire.fields import LARGEST as LARGEST
@@ -254,10 +258,9 @@ Frame = Message | Chunk | Offer | ChunkReports | Acks | Birth | Hello
 def check_reports(value: Any) -> tuple[ChunkReport, ...]:
     if type(value) is not list or any(type(p) is not list or len(p) != 5 for p in value):
         raise PeerError("expected a list of [name, epoch, seq, bitmap, nonce]")
-    if any(type(p[3]) is not bytes for p in value):
-        raise PeerError("a bitmap is bytes")
     return tuple(
-        ChunkReport(check_text(p[0]), check_count(p[1]), check_count(p[2]), p[3], check_count(p[4])) for p in value
+        ChunkReport(check_text(p[0]), check_count(p[1]), check_count(p[2]), check_bitmap(p[3]), check_count(p[4]))
+        for p in value
     )
 
 
@@ -274,7 +277,7 @@ HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_
 
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
     "m": (Message, MESSAGE_FIELDS),
-    "c": (Chunk, (*MESSAGE_FIELDS, check_size, check_chunk, check_digest, check_count, check_count, check_flag)),
+    "c": (Chunk, (*MESSAGE_FIELDS, check_size, check_chunk, check_digest, check_index, check_crc, check_flag)),
     "o": (Offer, (*MESSAGE_FIELDS, check_size, check_chunk, check_digest, check_count)),
     "p": (ChunkReports, (check_text, check_text, check_reports)),
     "a": (Acks, (check_text, check_text, check_acks, check_count, check_count)),
@@ -318,7 +321,7 @@ def unpack_frame(payload: bytes) -> Frame:
     """
     header, body = split_payload(payload)
     if not header or not isinstance(header[0], str) or header[0] not in KINDS:
-        raise PeerError(f"frame of unknown kind {header[0] if header else None!r:.40}")
+        raise PeerError(f"frame of unknown kind {show(header[0] if header else None)}")
     frame, checks = KINDS[header[0]]
     make: Callable[..., Frame] = frame
     least = len(checks) - APPENDED.get(header[0], 0)

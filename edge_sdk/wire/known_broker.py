@@ -3,8 +3,8 @@
 With MQTT 5 a broker says at once how large a packet may be. With 3.1.1 it cuts off whoever sends a larger one, without
 a word, and what was cut off would be sent again for ever. So whoever is cut off while larger packets were under way
 than the broker has acknowledged sends half as large ones next time. A bad link cuts connections too: one cut says
-nothing, a packet that was acknowledged says that the broker takes packets of its size, and smaller packets are what a
-bad link needs anyway. What was learned is kept on the disk, and forgotten after a week: brokers change.
+nothing, a packet that was proven (`packet_proof.py`) says that the broker takes packets of its size, and smaller ones
+are what a bad link needs anyway. What was learned is kept on the disk, and forgotten after a week: brokers change.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class KnownBroker:
     Attributes:
         version: of MQTT in which it has accepted this node since that was started, 4 or 5; None: not yet.
         wanted: the only version that may be spoken; None: 5 first, and 4 where the broker has no 5.
-        taken: bytes of the largest packet that it has acknowledged.
+        taken: bytes of the largest packet that was proven.
         most: bytes of the largest packet that is sent to it.
         learned: when `most` was learned, by time.time().
         culprit, cuts: bytes of the largest packet under way at the latest cut, and how many cuts in a row there were.
@@ -118,7 +118,7 @@ class KnownBroker:
         return self.has_no_five
 
     def note_acknowledged(self, size: int) -> None:
-        """During a connection, it has acknowledged packets of so many bytes at most."""
+        """During a connection, packets of so many bytes at most were proven."""
         if size >= max(self.culprit, TELLING):
             self.culprit, self.cuts, self.cannot = 0, 0, ""
         self.taken = max(self.taken, size)
@@ -127,8 +127,8 @@ class KnownBroker:
         """The broker has cut a connection.
 
         Args:
-            under_way: bytes of the largest packet that it had not acknowledged.
-            acknowledged: bytes of the largest packet that it has acknowledged during this connection.
+            under_way: bytes of the largest packet for which it may have done so.
+            acknowledged: bytes of the largest packet that was proven during this connection.
             said: it has said that a packet was too large.
 
         Returns:

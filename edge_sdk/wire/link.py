@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from logging import Logger
 from math import inf
 
+from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.known_broker import KnownBroker
 from edge_sdk.wire.mqtt import REFUSED_VERSION, TOO_LARGE, Connection
 
@@ -117,6 +118,8 @@ class Link:
             self.error = ""
         except (OSError, ValueError) as e:
             self.error = str(e) or type(e).__name__
+        except Exception as e:  # paho has stumbled over an answer; without an end of this attempt there is no next one
+            self.error = clip(f"an answer that cannot be read: {type(e).__name__}: {e}", 200)
         self.opened = connection
         self.wake()
 
@@ -151,17 +154,16 @@ class Link:
 
     def learn(self, connection: Connection) -> bool:
         """Take what the end of a connection says of the broker; True: the next one is another, and can be made now."""
-        known, name = self.known, connection.name
-        known.note_acknowledged(connection.acknowledged)
+        known, name, proof = self.known, connection.name, connection.proof
+        doubtful = proof.find_doubtful(time.monotonic())
+        known.note_acknowledged(proof.proven)
         if not connection.is_accepted:
             known.cannot = connection.lost if connection.reason == TOO_LARGE else known.cannot
             silent = connection.stream is not None and connection.reason in (0, REFUSED_VERSION)
             return silent and known.note_no_answer(connection.version)
-        if connection.was_cut:
-            sizes = [size for _, size in connection.flying.values()]
-            said = connection.reason == TOO_LARGE
-            if learned := known.note_cut(max(sizes, default=0), connection.acknowledged, said):
-                self.log.warning("%s: %s: %s", name, connection.broker, learned)
+        said = connection.reason == TOO_LARGE
+        if connection.was_cut and (learned := known.note_cut(doubtful, proof.proven, said)):
+            self.log.warning("%s: %s: %s", name, connection.broker, learned)
         self.save()
         return False
 
@@ -202,7 +204,8 @@ class Link:
 
     def close(self) -> None:
         if self.connection is not None:
-            self.known.note_acknowledged(self.connection.acknowledged)
+            self.connection.proof.settle(inf)
+            self.known.note_acknowledged(self.connection.proof.proven)
             self.connection.close()
             self.bytes_before = self.bytes_moved
             self.connection = None

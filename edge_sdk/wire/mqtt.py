@@ -12,10 +12,12 @@ What this module takes care of, because others have lost weeks by it:
 
 from __future__ import annotations
 
+import select
 import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -28,13 +30,14 @@ from edge_sdk.wire.known_broker import HEADROOM as HEADROOM
 from edge_sdk.wire.known_broker import LEAST_PACKET, PACKET, UNKNOWN, SendLimits
 from edge_sdk.wire.link_speed import LARGEST as LARGEST
 from edge_sdk.wire.link_speed import Quota, fit_chunk, update_rate
+from edge_sdk.wire.packet_proof import PacketProof
 from edge_sdk.wire.stream import Stream
 
 BURST = 256  # packets read at once
 SUBSCRIBED = 8  # topics asked for at once: some brokers take no more
 WINDOW = 20  # unacknowledged messages where the broker does not say how many it takes (MQTT 3.1.1)
 OVERHEAD = 16  # bytes of a packet beside topic and payload, at most
-REFUSED_VERSION, TOO_LARGE = 0x84, 0x95  # reasons of MQTT 5
+FAILED, REFUSED_VERSION, TOO_LARGE = 0x80, 0x84, 0x95  # reasons of MQTT 5; from the first on they are failures
 STUCK = 15.0  # seconds after which a connection is given up that neither acknowledges nor takes anything
 SILENCE = 5.0  # seconds that a broker may take to accept a connection
 LOOKS_APART = 0.1  # seconds between two looks at what takes too long
@@ -57,7 +60,7 @@ class Connection:
         client: client id, which is the name of the node.
         topics: topics to subscribe to, with QoS 1; `listen` changes them.
         will: published by the broker if the connection breaks.
-        keepalive: seconds of silence after which the broker is pinged.
+        keepalive: seconds of silence after which the broker is pinged; fewer where it says so.
         version: version of MQTT, 4 (3.1.1) or 5.
         tls: context for a broker that wants TLS.
         limits: what may be sent.
@@ -65,8 +68,7 @@ class Connection:
     Attributes:
         up: subscribed, and ready for use.
         lost: why the connection is gone; "" while it is not.
-        flying: number of an unacknowledged message -> (when it was published, bytes of its packet).
-        acknowledged: bytes of the largest packet that the broker has acknowledged.
+        proof: which packets the broker has taken; `flying`: the messages of it that are not acknowledged.
         reason: of MQTT 5, with which the broker has refused or ended this connection; 0: none.
         was_cut: the other end has closed this connection.
         rate: bytes per second that the broker takes; 0: not known.
@@ -97,16 +99,15 @@ class Connection:
         self.tls = tls if broker.tls else None
         self.broker, self.name, self.topics, self.keepalive = broker, client, topics, keepalive
         self.received: list[tuple[str, bytes]] = []
-        self.up, self.lost, self.flying = False, "", dict[int, tuple[float, int]]()
+        self.proof = PacketProof(limits.taken)
+        self.up, self.lost, self.flying = False, "", self.proof.flying
         self.rate = self.trip = 0.0
         self.window, self.packet, self.version = WINDOW, limits.packet, version
         self.quota = Quota(limits.per_second)
-        self.taken, self.acknowledged, self.reason, self.was_cut = limits.taken, 0, 0, False
+        self.reason, self.was_cut, self.ready = 0, False, False
         self.chunk = min(fit_chunk(self.rate), self.most_body)
-        self.since, self.looked = time.monotonic(), 0.0
-        self.vouched, self.retained = 0.0, 0
+        self.since, self.looked, self.vouched, self.retained = time.monotonic(), 0.0, 0.0, 0
         self.is_accepted, self.asked, self.asking = False, frozenset[str](), dict[int | None, list[str]]()
-        self.ready = False
         self.client = self.make(client, will, version)
         self.stream: Stream | None = None
 
@@ -134,7 +135,12 @@ class Connection:
 
     def open(self) -> None:
         """Blocks until TCP is there or raises OSError; the rest is the loop's."""
-        self.client.connect(self.broker.host, self.broker.port, keepalive=self.keepalive)
+        try:
+            self.client.connect(self.broker.host, self.broker.port, keepalive=self.keepalive)
+        except BaseException:
+            if self.client.stream is not None:  # paho leaves it to the garbage collector
+                self.client.stream.sock.close()
+            raise
         self.stream, self.since = self.client.stream, time.monotonic()
         if self.fileno() < 0:
             raise ConnectionError(self.lost or "closed at once")
@@ -146,6 +152,8 @@ class Connection:
             self.lost, self.reason = f"refused: {reason}", reason.value
             return
         self.window = getattr(properties, "ReceiveMaximum", WINDOW)
+        self.keepalive = min(self.keepalive, getattr(properties, "ServerKeepAlive", 0) or self.keepalive)
+        self.client.keep_alive(self.keepalive)  # also where it wants none: a half-open connection is to be noticed
         self.packet = min(self.packet, getattr(properties, "MaximumPacketSize", PACKET))
         if self.packet < LEAST_PACKET:
             self.lost = f"the broker takes packets of {self.packet} bytes, at least {LEAST_PACKET} are needed"
@@ -169,23 +177,24 @@ class Connection:
             self.client.unsubscribe(old)
 
     def on_subscribe(self, _: Any, __: Any, mid: int, reasons: Any, ___: Any) -> None:
-        asked = self.asking.pop(mid, list(self.topics))
-        refused = [topic for topic, reason in zip(asked, reasons, strict=False) if reason.is_failure]
-        if refused:
+        asked = self.asking.pop(mid, [])  # of nothing that was asked for it says nothing
+        refused = [topic for topic, reason in zip_longest(asked, reasons) if reason is None or reason.is_failure]
+        if asked and refused:
             self.lost = f"subscription to {refused[0]} refused"
-        elif not self.asking:
-            self.up = True
+        self.up = self.up or bool(asked and not refused and not self.asking)
 
     def on_publish(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
-        sent, size = self.flying.pop(mid, (0.0, 0))  # also called for QoS 0, as soon as it is written
-        took = max(1e-6, time.monotonic() - sent)
-        if size and reason.value == TOO_LARGE:  # it has dropped it, and would drop its repetitions
-            self.flying[mid] = sent, size
-            self.lost, self.reason, self.was_cut = self.lost or f"{reason}: {size} bytes", TOO_LARGE, True
+        if (value := reason.value) >= FAILED:
+            if value != TOO_LARGE:
+                self.flying.pop(mid, None)  # that it was refused says nothing of its size
+            elif mid in self.flying:  # it has dropped it, and would drop its repetitions
+                self.lost = self.lost or f"{reason}: {self.flying[mid][1]} bytes"
+                self.reason, self.was_cut = TOO_LARGE, True
             return
-        if size:
-            self.trip, self.acknowledged = took, max(self.acknowledged, size)
-            self.taken = max(self.taken, size)
+        now = time.monotonic()
+        sent, size = self.proof.note_acknowledged(mid, now)  # also called for QoS 0, as soon as it is written
+        took = max(1e-6, now - sent)
+        self.trip = took if size else self.trip
         self.rate = update_rate(self.rate, size, took)
         self.chunk = min(fit_chunk(self.rate), self.most_body)
 
@@ -204,10 +213,11 @@ class Connection:
         self.received.append((name, payload))
 
     def on_disconnect(self, _: Any, __: Any, flags: Any, reason: Any, ___: Any) -> None:
-        self.was_cut = self.was_cut or not self.lost
+        malformed = self.client.malformed  # then it is us who close
+        self.was_cut = self.was_cut or not (self.lost or malformed)
         said = flags.is_disconnect_packet_from_server
         self.reason = self.reason or (reason.value if said else 0)
-        self.lost = self.lost or (str(reason) if said else "the connection was closed by the other end")
+        self.lost = self.lost or malformed or (str(reason) if said else "the connection was closed by the other end")
 
     # -- what the loop calls
 
@@ -223,7 +233,16 @@ class Connection:
 
     @property
     def wants_write(self) -> bool:
-        return self.client.want_write() or bool(self.stream and self.stream.out)
+        stream = self.stream
+        if stream is None:
+            return self.client.want_write()
+        return stream.needs_write or (not stream.needs_read and bool(stream.out or self.client.want_write()))
+
+    @property
+    def events(self) -> int:
+        """What to wait for, for `select.poll`. TLS that must write before it can read has no use for what has come."""
+        waits = self.stream is not None and self.stream.needs_write
+        return (0 if waits else select.POLLIN) | (select.POLLOUT if self.wants_write else 0)
 
     @property
     def moved(self) -> float:
@@ -255,7 +274,7 @@ class Connection:
         """Read topic and payload of all that has come. Sets `lost` where the connection is."""
         self.ready = False
         if self.stream is not None:
-            self.stream.dry = False
+            self.stream.look_again()
         for _ in range(BURST):
             if not self.pending or self.client.socket() is None:
                 break
@@ -286,6 +305,7 @@ class Connection:
         if now < self.looked + LOOKS_APART:
             return
         self.looked = now
+        self.client.note_heard()
         was_cut = self.was_cut
         self.note(self.client.loop_misc())
         self.was_cut = was_cut  # who does not answer a ping has cut nothing
@@ -308,12 +328,13 @@ class Connection:
         """Publish, with QoS 1 where the broker is not known to take so much: only that tells whether it has."""
         size = self.measure_packet(topic, payload)
         self.quota.use(time.monotonic())
-        if not qos and size <= self.taken:
+        if not qos and size <= self.proof.taken:
+            self.proof.note_light(size, time.monotonic())
             self.note(self.client.publish_light(topic, payload))
             return
         info = self.client.publish(topic, payload, 1)
         self.vouched = time.monotonic()
-        self.flying[info.mid] = self.vouched, size
+        self.proof.note_sent(info.mid, size, self.vouched)
         self.note(info.rc)
 
     def close(self) -> None:

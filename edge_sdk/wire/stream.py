@@ -12,7 +12,9 @@ import ssl
 import time
 
 READ = 256 * 1024  # bytes asked of the system at once; memory is used of it as far as there was so much to be read
+PAST = 4 * READ  # bytes asked of it at once for a user that wants more: room is made for them before any has come
 SMALL = 1024  # bytes; less than that waits for more, to be sent together
+BLOCKED = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # of the three TLS raises the last two
 ENOUGH = 48  # bytes that are sent at once although they are few: a burst of acknowledgements
 
 
@@ -28,7 +30,9 @@ class Stream:
         dry: the system has no more bytes to be read, as far as is known; set to False to look again.
         short: what was read is the beginning of something whose rest has not come.
         broken: why nothing can be read any more; None: it can.
-        moved: when bytes last went in or out, by time.monotonic().
+        moved: when bytes last went in or out, by time.monotonic(); `heard`: when they last came in.
+        needs_write: TLS cannot read before it has written something of its own (an answer to a new key, say).
+        needs_read: TLS cannot write before it has read something of its own.
         bytes_in, bytes_out: bytes that have gone in and out; with TLS, before encryption.
     """
 
@@ -37,7 +41,9 @@ class Stream:
         self.buffer = bytearray(READ)
         self.view, self.start, self.end = memoryview(self.buffer), 0, 0
         self.out = bytearray()
-        self.dry, self.short, self.moved = False, False, time.monotonic()
+        self.dry, self.short = False, False
+        self.moved = self.heard = time.monotonic()
+        self.needs_write = self.needs_read = False
         self.broken: OSError | None = None
         self.bytes_in = self.bytes_out = 0
 
@@ -66,6 +72,10 @@ class Stream:
         return self.sock.gettimeout() != 0
 
     # -- in
+
+    def look_again(self) -> None:
+        """There may be something to be read again, and so to be written, where that waited for it."""
+        self.dry = self.needs_read = self.needs_write = False
 
     def recv(self, size: int) -> bytes:
         """Read at most `size` bytes; none: the peer has closed.
@@ -106,8 +116,9 @@ class Stream:
                 if self.dry:
                     raise BlockingIOError
                 got = self.sock.recv_into(self.view[self.end :])
-            except (BlockingIOError, ssl.SSLWantReadError):
-                self.dry = self.short = True
+            except BLOCKED as e:
+                self.note_blocked(e)
+                self.short = True
                 return False
             except OSError as e:
                 self.broken = e
@@ -134,24 +145,29 @@ class Stream:
         """Read into the buffer; returns how many bytes came."""
         try:
             got = self.sock.recv_into(self.view)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            self.dry = True
-            raise
+        except BLOCKED as e:
+            raise self.note_blocked(e) from None
         return self.note_read(got, len(self.view))
 
     def read_past(self, size: int) -> bytes:
         """Read past the buffer: the user asks for more than it holds."""
+        size = min(size, PAST)
         try:
             data = self.sock.recv(size)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            self.dry = True
-            raise
+        except BLOCKED as e:
+            raise self.note_blocked(e) from None
         self.note_read(len(data), size)
         return data
 
+    def note_blocked(self, why: OSError) -> BlockingIOError:
+        """Nothing can be read now, perhaps as TLS has to write first; returns what the user is told."""
+        self.dry = True
+        self.needs_write = self.needs_write or isinstance(why, ssl.SSLWantWriteError)
+        return BlockingIOError()
+
     def note_read(self, got: int, asked: int) -> int:
         self.dry = self.plain and got < asked  # TLS gives a record at a time
-        self.moved = time.monotonic()
+        self.moved = self.heard = time.monotonic()
         self.bytes_in += got
         return got
 
@@ -172,7 +188,15 @@ class Stream:
             self.flush()
             if self.out:
                 raise BlockingIOError
-        return self.send_together(data) if self.out else self.note_sent(self.sock.send(data))
+        return self.send_together(data) if self.out else self.write_now(data)
+
+    def write_now(self, data: bytes | bytearray) -> int:
+        """Write past what waits; returns how many bytes were taken. Raises as `send`."""
+        try:
+            return self.note_sent(self.sock.send(data))
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as e:
+            self.needs_read = isinstance(e, ssl.SSLWantReadError)
+            raise BlockingIOError from None
 
     def send_together(self, data: bytes | bytearray) -> int:
         """Send what waits and `data` in one system call; returns how many bytes of `data` were taken."""
@@ -188,9 +212,9 @@ class Stream:
         Raises:
             OSError: the connection is broken.
         """
-        with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            while self.out:
-                del self.out[: self.note_sent(self.sock.send(self.out))]
+        with contextlib.suppress(BlockingIOError):
+            while self.out and not self.needs_read:
+                del self.out[: self.write_now(self.out)]
 
     def note_sent(self, count: int) -> int:
         if count:

@@ -27,6 +27,8 @@ MESSAGES, BIRTHS, REPORTS, ROSTERS = "m", "b", "f", "r"
 
 KNOWN = 4096
 """Topics that are kept as they were put together or taken apart: a node has the same few again and again."""
+LONGEST = 256
+"""Characters of a topic: names have 64 at most, and some brokers take no longer one."""
 MOST_LANES = 4
 """Lanes beside the main one, at most."""
 LANES = {f"{channel}{lane or ''}": (channel, lane) for channel in (MESSAGES, BIRTHS) for lane in range(MOST_LANES + 1)}
@@ -97,6 +99,8 @@ def parse_topic(topic: str) -> ParsedTopic:
     Raises:
         PeerError: it is none of ours.
     """
+    if len(topic) > LONGEST:  # it would be kept as long as others
+        raise PeerError(f"topic {topic[:40]!r}... has {len(topic)} characters, at most {LONGEST}")
     parts = topic.split("/")
     if len(parts) != 6 or tuple(parts[:2]) != ROOT or parts[4] not in ("up", "down"):
         raise PeerError(f"topic {topic!r} is not {'/'.join(ROOT)}/<parent>/<child>/<up or down>/<channel>")

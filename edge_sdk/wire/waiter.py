@@ -48,7 +48,7 @@ class Waiter:
             connection.flush()
             looked.append((connection, number := connection.fileno()))
             if number >= 0:
-                wanted.append((number, select.POLLIN | (select.POLLOUT if connection.wants_write else 0)))
+                wanted.append((number, connection.events))
                 patience = 0.0 if connection.pending else patience
         ready = dict(self.prepare_poll(wanted).poll(max(0.0, min(patience, due - time.monotonic())) * 1000))
         for connection, number in looked:

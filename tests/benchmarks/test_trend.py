@@ -136,7 +136,7 @@ def test_a_release_comes_first(repository: Path) -> None:
 def test_trees_are_those_of_the_commits_and_nothing_is_left_behind(repository: Path, fails: bool) -> None:
     commits = trend.choose_commits([])
     try:
-        with trend.checked_out(commits) as trees:
+        with trend.checked_out(commits, pytest.fail) as trees:
             read = [(tree / "file").read_text() for tree in trees.values()]
             paths = list(trees.values())[1:]
             if fails:
@@ -160,10 +160,80 @@ def test_trees_take_turns_and_the_first_block_is_not_counted(repository: Path, m
 
     monkeypatch.setattr(trend, "prepare", lambda tree, folder: None)
     monkeypatch.setitem(RUNS, "one", trend.RUNS["step"].__class__(run, {"cost": "s"}))
-    trees = {trend.TODAY: Path("a"), "earlier": Path("b"), "later": Path("c")}
-    found = trend.measure(trees, ["one"], 2, lambda line: None)
+    trees, failed = {trend.TODAY: Path("a"), "earlier": Path("b"), "later": Path("c")}, list[str]()
+    found = trend.measure(trees, ["one"], 2, lambda line: None, failed.append)
+    assert failed == ["earlier cannot run one: it has no such command"]
     assert seen == ["a", "b", "c", "a", "c", "a", "c"]
     assert found == {"cost": {trend.TODAY: [4.0, 6.0], "earlier": [None, None], "later": [5.0, 7.0]}}
+
+
+WAYS = {
+    "Unable: it has no such command": Unable("it has no such command"),
+    "IndexError: list index out of range": IndexError("list index out of range"),
+    "KeyError: 'ours, normal'": KeyError("ours, normal"),
+    "figures that are not above 0: {'cost': 0.0}": 0.0,
+    "figures that are not above 0: {'cost': nan}": float("nan"),
+}
+
+
+@pytest.mark.parametrize("where", ["HEAD~1", "HEAD"])
+@pytest.mark.parametrize("why", WAYS)
+def test_a_tree_that_fails_is_named_and_the_others_go_on(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str, where: str
+) -> None:
+    """In the second counted block, after it had gone well: what was measured in the others is not lost."""
+    failing = trend.git("rev-parse", where) if where != "HEAD" else trend.ROOT.name
+    seen = dict[str, int]()
+
+    def run(tree: Path, folder: Path) -> dict[str, float]:
+        seen[tree.name] = seen.get(tree.name, 0) + 1
+        if seen[tree.name] == 3 and failing.startswith(tree.name):
+            if isinstance(way := WAYS[why], Exception):
+                raise way
+            return {"cost": way}
+        return {"cost": 1.0 + seen[tree.name]}
+
+    one = RUNS["step"].__class__
+    monkeypatch.setattr(trend, "prepare", lambda tree, folder: None)
+    for name in list(RUNS):
+        monkeypatch.delitem(RUNS, name)
+    monkeypatch.setitem(RUNS, "one", one(run, {"cost": "s"}))
+    monkeypatch.setitem(RUNS, "two", one(lambda tree, folder: {"other": 2.0}, {"other": "s"}))
+    for figure in ("cost", "other"):
+        monkeypatch.setitem(UNITS, figure, "s")
+    monkeypatch.setattr("sys.argv", ["trend.py", "--blocks", "3", "--against", "HEAD~1", "HEAD~2"])
+    assert trend.main() == 2
+    printed = capsys.readouterr()
+    name = trend.TODAY if where == "HEAD" else failing[:8]
+    assert f"cannot run one: {why.removeprefix('Unable: ')}" in printed.out and name in printed.out
+    assert "| other | 2 s | 1.00 | 1.00 |" in printed.out
+    assert ("| cost | 4 s | - | 1.00 |" in printed.out) == (where == "HEAD~1")
+    assert trend.git("worktree", "list").count("\n") == 0
+
+
+def test_a_commit_that_cannot_be_checked_out_is_named_and_left_out(repository: Path) -> None:
+    gone, failed = "0" * 40, list[str]()
+    kept = trend.git("rev-parse", "HEAD~1")
+    real = trend.git
+
+    def git(*words: str) -> str:
+        return "1 Jan" if words[0] == "log" else real(*words)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trend, "git", git)
+        with trend.checked_out([gone, kept], failed.append) as trees:
+            assert [name[:8] for name in trees] == [trend.TODAY[:8], kept[:8]]
+    assert len(failed) == 1 and failed[0].startswith("00000000, 1 Jan cannot be checked out: ")
+
+
+def test_what_a_benchmark_leaves_behind_does_not_hold_up_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that it has started, and that has its pipes, lives on where only itself is killed."""
+    monkeypatch.setattr("benchmarks.trend_runs.LONGEST", 1.0)
+    code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    with pytest.raises(Unable, match="more than 1 s"):
+        start(tmp_path, ["-c", f"{code}; time.sleep(600)"])
 
 
 def test_processor_time_is_that_of_the_process_and_of_what_it_waited_for(tmp_path: Path) -> None:

@@ -55,6 +55,15 @@ def test_chunks_in_any_order_and_twice_are_the_body(tmp_path: Path) -> None:
     assert bytes(files.read(names[0])) == BODY
 
 
+def test_chunks_that_a_body_does_not_have_are_nothing_new() -> None:
+    """Whoever reports another one each time would seem to move, and hold up its group for ever."""
+    sender = OutgoingTransfers()
+    sender.begin_body(big(("a", "b")), ALL, ("a", "b"), 0.0)
+    assert sender.note_report("a", ChunkReport("h", 5, 1, b"\1"), 1.0)
+    for i in range(COUNT, COUNT + 30):
+        assert not sender.note_report("a", ChunkReport("h", 5, 1, (1 << i).to_bytes(8, "little")), 2.0)
+
+
 def test_a_receiver_that_died_knows_what_it_has(tmp_path: Path) -> None:
     files = Files(tmp_path / "bodies")
     first = IncomingTransfers(files)

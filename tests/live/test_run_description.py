@@ -124,3 +124,23 @@ def test_a_run_with_lists_among_its_settings_goes_on_after_a_restart():
     assert is_same_training(saved, asked) and is_same_training(asked, saved)
     assert not is_same_training(saved, replace(asked, settle={"steps": [0, 26], "more": {"deep": [[1], [2]]}}))
     assert not is_same_training(saved, replace(asked, settings={"k": 1.5}))
+
+
+@pytest.mark.parametrize("field", ["settings", "id", "classes", "devices", "deadline", "signed", "later"])
+@pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1a"], ids=["lists", "tables"])
+@pytest.mark.parametrize("depth", [40, 500, 1015])
+def test_a_description_is_not_deep(field: str, opening: bytes, depth: int) -> None:
+    """Functions that walk through it call themselves: what is deeper than Python goes stopped the node's loop."""
+    plain = {name: value for name, value in {"id": "r", "method": "m"}.items() if name != field}
+    data = bytes((0x81 + len(plain),)) + b"".join(map(msgpack.packb, (w for pair in plain.items() for w in pair)))
+    data += msgpack.packb(field) + opening * depth + b"\xc0"
+    with pytest.raises(PeerError, match="more than 32 deep"):
+        decode_run(data)
+
+
+def test_what_is_too_deep_is_not_written_either() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(40):
+        deep = {"a": deep}
+    with pytest.raises(UsageError, match="more than 32 deep"):
+        encode_run(Run(id="r", method="m", settings=deep))

@@ -283,7 +283,7 @@ class Runtime:
         now = time.monotonic()
         wait = min(lane.get_timer(now) for lane in self.lanes)
         for link in self.all_links:
-            wait = min(wait, link.get_timer() - now, inf if link.connection is None else self.keepalive / 4)
+            wait = min(wait, link.get_timer() - now, inf if link.connection is None else link.connection.keepalive / 4)
             if (connection := link.connection) is not None:
                 wait = min(wait, connection.quota.get_pause(now), inf if link.up else 1.0)
         return min(wait, self.reporter.look_at - now)
@@ -301,6 +301,9 @@ class Runtime:
             if connection.retained:
                 self.counters.count("refused.retained.?", connection.retained)
                 connection.retained = 0
+            if connection.client.oversized:
+                self.counters.count("refused.oversized.?", connection.client.oversized)
+                connection.client.oversized = 0
             connection.check_health(now)
         if link.poll(now):
             for lane in self.lanes:

@@ -22,7 +22,7 @@ from edge_sdk.live.membership.rate_limit import LARGE, Frequency
 from edge_sdk.live.membership.roster import Roster
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Acks, Birth, Chunk, ChunkReports, Frame, Hello, Message, Offer, unpack_frame
-from edge_sdk.wire.topics import ALL, BIRTHS, MESSAGES, REPORTS, ROSTERS
+from edge_sdk.wire.topics import ALL, BIRTHS, LONGEST, MESSAGES, REPORTS, ROSTERS
 
 STRANGERS = 20
 """Names of strangers that are kept."""
@@ -73,9 +73,10 @@ class Dispatcher:
             parsed = topics.parse_topic(topic)
             if parsed.channel == REPORTS and parsed.upward:
                 return  # for a console
-            admitted = self.frequency.admits(self.name_of(parsed), len(payload), time.monotonic())
+            sender = self.name_of(parsed)
+            admitted = self.frequency.admits(sender, len(payload), time.monotonic())
             if not admitted and not self.is_last_word(parsed, payload):
-                return self.refuse_flood(self.name_of(parsed))
+                return self.refuse_flood(sender)
             if parsed.channel == ROSTERS and not parsed.upward:
                 return self.take_roster(parsed, payload)
             own = self.lane_below if parsed.upward else self.lane
@@ -84,14 +85,13 @@ class Dispatcher:
             frame = self.check_frame(parsed, unpack_frame(payload))
             if parsed.lane != own and not (isinstance(frame, Birth) and frame.gone):
                 return
-            sender = parsed.sender
             self.counters.count_traffic("in", sender, len(payload))
             self.heard_at[sender] = time.time()
             self.dispatch(frame, broadcast=parsed.child == ALL)
         except StrangerError as e:
             self.refuse("stranger", "?", str(e))  # names of strangers are no names of counters: they may be many
         except PeerError as e:
-            self.refuse("malformed", sender, f"{topic}: {e}")
+            self.refuse("malformed", sender, f"{topic[:LONGEST]}: {e}")
         except (DiskError, OSError) as e:
             self.membership.disk_failed(e)
 

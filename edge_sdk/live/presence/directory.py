@@ -21,6 +21,7 @@ from edge_sdk.wire.codec.codec import unpack
 from edge_sdk.wire.frames import Buffer
 
 LARGEST_RUN = 2**20  # bytes of a run's description
+DEEPEST_RUN = 32  # of tables and lists within each other in it; it is walked through by functions that call themselves
 PATIENCE = 5.0  # seconds for which a process that is just ending may still hold the lock
 
 
@@ -56,10 +57,22 @@ def decode_run(data: Buffer) -> Run:
         fields = unpack(memoryview(data))
         if type(fields) is not dict:
             raise PeerError(f"run is {type(fields).__name__}, expected a table")
+        check_depth(fields)
         known = {f.name for f in dataclasses.fields(Run)}
         return Run(**{name: value for name, value in fields.items() if name in known})
     except (UsageError, TypeError, Fault) as e:
         raise PeerError(f"run: {e}") from None
+
+
+def check_depth(fields: Mapping[str, Any]) -> None:
+    """Raises PeerError for tables and lists too deep within each other."""
+    level: list[Any] = [fields]
+    for _ in range(DEEPEST_RUN):
+        inner = [value.values() if isinstance(value, Mapping) else value for value in level]
+        level = [item for items in inner for item in items if isinstance(item, (Mapping, list, tuple))]
+        if not level:
+            return
+    raise PeerError(f"run: tables and lists more than {DEEPEST_RUN} deep within each other")
 
 
 def is_same_training(a: Run, b: Run) -> bool:
