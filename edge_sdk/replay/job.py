@@ -17,7 +17,7 @@ from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.task import OneClass, Task, Values
+from edge_sdk.model.task import Task
 from edge_sdk.nodes.configuration.assembly import family_of, method_of, with_bundle
 from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.replay.broker import EmbeddedBroker
@@ -26,16 +26,13 @@ from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.emulated import EmulatedFleet
 from edge_sdk.replay.forking import can_fork
-from edge_sdk.replay.labels.asked import labels_of_bundles
-from edge_sdk.replay.labels.scores import with_macro_f1
 from edge_sdk.replay.network_choice import with_chosen_network
 from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files, start_newcomers, start_nodes
-from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
+from edge_sdk.replay.plan import Replay, asked_options, is_split, plan_run
 from edge_sdk.replay.processes import NodeProcesses
 from edge_sdk.replay.recommended import recommended
-from edge_sdk.replay.result import collect_result
+from edge_sdk.replay.result import collect_result, describe_scores, with_scores
 from edge_sdk.replay.resume import note_job, read_finished
-from edge_sdk.replay.values.scores import with_errors
 from edge_sdk.replay.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
 
 
@@ -112,10 +109,7 @@ def prepare(job: Replay, say: Say, stopping: threading.Event | None = None) -> R
         UsageError: something named cannot be used.
     """
     say(f"reading {job.data}")
-    options = dict(data_options(job))
-    if not options.get("target") and (labels := options.get("labels") or labels_of_bundles(job.bundle)):
-        options["labels"] = labels
-    cohort = form_cohort(str(job.data), job.hospitals, job.seed, options, is_split(job))
+    cohort = form_cohort(str(job.data), job.hospitals, job.seed, asked_options(job), is_split(job))
     asked, (job, notes) = job, recommended(job, cohort)
     for note in (cohort.summary, *cohort.notes, *notes):
         say(note)
@@ -129,14 +123,8 @@ def prepare(job: Replay, say: Say, stopping: threading.Event | None = None) -> R
     run = with_bundle(run, bundle := read_bundle(copies[0]))
     check_task(run, bundle, method_of(run).kernels)
     task = bundle.task
-    if not isinstance(task, OneClass):
-        what = "mean absolute errors in these units" if isinstance(task, Values) else "macro-F1 at thresholds of 0.5"
-        say(f"{task.in_words(run.classes)}: `global` and `personal` are {what}")
+    if words := describe_scores(run, task):
+        say(words)
     note_job(job, run, copies)
     files = prepare_files(job, run, cohort, copies)
     return ReadyReplay(job=job, cohort=cohort, run=run, task=task, files=files)
-
-
-def with_scores(line: Line, run: Run, task: Task) -> Line:
-    """A line of metrics with errors of values, or macro-F1 of sets of labels."""
-    return with_macro_f1(with_errors(line, run, task if isinstance(task, Values) else None), task)

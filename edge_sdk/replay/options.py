@@ -62,11 +62,15 @@ def add_run_options(command: argparse.ArgumentParser, *, needs_data: bool = True
     add_data_options(command)
 
 
-def add_value_options(command: argparse.ArgumentParser) -> None:
-    """Adds the options of data that are to be predicted as numbers or sets of labels, in place of classes."""
+def add_value_options(command: argparse.ArgumentParser, *names: str) -> None:
+    """Adds the options of data that are to be predicted as numbers or sets of labels, in place of classes.
+
+    Args:
+        names: of the option of columns; none: --predict and --target.
+    """
     group = command.add_argument_group("values or sets of labels in place of classes")
     words = "columns of numbers that are to be predicted, as means over each window; with commas between them"
-    group.add_argument("--target", metavar="NAMES", help=words)
+    group.add_argument(*(names or ("--predict", "--target")), dest="target", metavar="NAMES", help=words)
     group.add_argument("--unit", metavar="UNITS", help="of each of them, such as bpm, or one for all (the bundle's)")
     words = "between which they are expected, for a network that is compiled here; once for each (as in the traces)"
     group.add_argument("--range", action="append", metavar="LOW,HIGH", help=words)

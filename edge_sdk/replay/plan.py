@@ -20,6 +20,7 @@ from edge_sdk.nodes.secrets.mask_assignment import check_hospitals
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.ready import is_ready
+from edge_sdk.replay.labels.asked import labels_of_bundles
 from edge_sdk.wire.options import Wire
 
 LINK = tuple(f.name for f in fields(LinkFaults))
@@ -190,6 +191,14 @@ def data_options(job: Replay) -> Mapping[str, Any]:
     if job.private is None or not job.private.reserved:
         return options
     return {**options, "reserved": job.private.reserved}
+
+
+def asked_options(job: Replay) -> Mapping[str, Any]:
+    """The options of the data, with the labels of a bundle that predicts sets of them, where nothing is asked for."""
+    options = data_options(job)
+    if options.get("target") or not (labels := options.get("labels") or labels_of_bundles(job.bundle)):
+        return options
+    return {**options, "labels": labels}
 
 
 def add_public(job: Replay) -> Mapping[str, Any]:

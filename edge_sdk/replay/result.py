@@ -14,18 +14,18 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.task import OneClass, OutputTask, SeveralLabels, Values
+from edge_sdk.model.task import OneClass, OutputTask, SeveralLabels, Task, Values
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.replay.cohorts.cohort import Cohort
-from edge_sdk.replay.labels.scores import score_labels, summarise_labels
+from edge_sdk.replay.labels.scores import score_labels, summarise_labels, with_macro_f1
 from edge_sdk.replay.neighbours.look import NeighbourSource, look_round, read_parts, read_samples_of
-from edge_sdk.replay.neighbours.output_models import Parts, Rows, look_for_output_models
+from edge_sdk.replay.neighbours.output_models import Parts, look_for_output_models
 from edge_sdk.replay.neighbours.rows import add_rows
 from edge_sdk.replay.node_files import NodeFiles
 from edge_sdk.replay.plan import Replay, is_split
 from edge_sdk.replay.resume import read_data_hash
 from edge_sdk.replay.scores import NAMES, score_devices, summarise
-from edge_sdk.replay.values.scores import score_values, summarise_values
+from edge_sdk.replay.values.scores import score_values, summarise_values, with_errors
 from edge_sdk.replay.watch import Line, Say
 from edge_sdk.version import find_version
 from edge_sdk.wire.addresses import conceal
@@ -50,16 +50,15 @@ def collect_result(
     ]
     written = [d | {"newcomer": d["device"] in job.newcomers} for d in written]
     task = read_bundle(files.bundles[written[0]["hospital"]]).task
-    devices: Sequence[Mapping[str, Any]]
     if isinstance(task, OneClass):
         seen = find_neighbours(job, run, files, written, say)
-        devices = add_rows(score_devices(written, cohort.classes), seen["rows"], cohort.classes)
     else:
         wanted = task  # as the type that it has here
         told, rows = look_for_output_models(
             task, lambda name: read_targets(files, run, wanted, name), written, job.neighbours, job.seed, say
         )
-        devices, seen = score_outputs(written, run, task, rows), {"told": told}
+        seen = {"told": told, "rows": rows}
+    devices = score_written(written, run, task, seen["rows"])
     fleet = [d for d in devices if not d["newcomer"]]
     hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in cohort.tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
@@ -93,15 +92,40 @@ def collect_result(
         "broker": "embedded" if job.broker == "embedded" else conceal(url),
         "curve": list(lines),
     }
+    return found | summarise_outputs(devices, run, task, job.seed)
+
+
+def summarise_outputs(devices: Sequence[Mapping[str, Any]], run: Run, task: Task, seed: int) -> dict[str, Any]:
+    """What a result says of values or sets of labels; nothing of classes. `devices`: with their scores."""
     if isinstance(task, Values):
-        return found | {"values": summarise_values(devices, run, task, job.seed)}
-    return found | (summarise_labels(devices, task) if isinstance(task, SeveralLabels) else {})
+        return {"values": summarise_values(devices, run, task, seed)}
+    return summarise_labels(devices, task) if isinstance(task, SeveralLabels) else {}
 
 
-def score_outputs(
-    written: Sequence[Mapping[str, Any]], run: Run, task: Values | SeveralLabels, rows: Rows
-) -> list[dict[str, Any]]:
-    """The devices' results with scores of models that predict values or sets of labels."""
+def with_scores(line: Line, run: Run, task: Task) -> Line:
+    """A line of metrics with errors of values, or macro-F1 of sets of labels."""
+    return with_macro_f1(with_errors(line, run, task if isinstance(task, Values) else None), task)
+
+
+def describe_scores(run: Run, task: Task) -> str:
+    """What is predicted, and what the figures of a line of metrics are, for people; "" of classes: accuracies."""
+    if isinstance(task, OneClass):
+        return ""
+    what = "mean absolute errors in these units" if isinstance(task, Values) else "macro-F1 at thresholds of 0.5"
+    return f"{task.in_words(run.classes)}: `global` and `personal` are {what}"
+
+
+def score_written(
+    written: Sequence[Mapping[str, Any]], run: Run, task: Task, rows: Mapping[str, Any]
+) -> Sequence[dict[str, Any]]:
+    """The devices' results with the scores of all models.
+
+    Args:
+        written: what the devices have written at the end.
+        rows: device -> neighbour -> its confusion matrix or, of values and sets of labels, its sums.
+    """
+    if isinstance(task, OneClass):
+        return add_rows(score_devices(written, run.classes), rows, run.classes)
     if isinstance(task, SeveralLabels):
         return score_labels(written, task, rows)
     return score_devices(score_values(written, run, task, rows), run.classes)

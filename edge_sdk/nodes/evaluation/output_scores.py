@@ -5,22 +5,29 @@ Sums are as the task's `judged` has them, with "samples" beside them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from edge_sdk.algebra.regression import MEAN
+from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.standardising.equations import by_itself, placed
+from edge_sdk.model.model import Model
 from edge_sdk.model.task import OneClass, OutputTask
 from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
 
 Sums = dict[str, float]
+Targets = npt.NDArray[Any]
+"""What a network is trained with, (N, K)."""
+Part = tuple[npt.NDArray[Any], Targets]
+"""Inputs (N, ...) and targets."""
 Told = Callable[[int, int], None]
 """Called with the steps that are done, and how many there are."""
 LOCAL = "local"
@@ -33,13 +40,33 @@ def judge_outputs(device: Participant, run: Run) -> dict[str, dict[str, Sums]]:
     Returns:
         "test" and, where the device has such a part, "validation" -> model -> sums.
     """
-    task, found = task_of(device), dict[str, dict[str, Sums]]()
     assert device.train is not None
-    mean = task.baseline(targets_of(device, run, device.train))
+    parts = dict[str, Part]()
     for part, samples in (("test", device.held_out), ("validation", device.validation)):
-        if samples is not None and len(samples := device.select_listed(samples, run, part)):
-            y = targets_of(device, run, samples)
-            outputs = {n: device.model.predict(theta, samples.x) for n, theta in device.kept.models.items()}
+        if samples is not None:
+            known = device.select_listed(samples, run, part)
+            parts[part] = known.x, targets_of(device, run, known)
+    return judge_models(device.model, device.kept.models, targets_of(device, run, device.train), parts)
+
+
+def judge_models(
+    model: Model, models: Mapping[str, Vector], train: Targets, parts: Mapping[str, Part]
+) -> dict[str, dict[str, Sums]]:
+    """Sums of scores of models, and of what says the same of each sample.
+
+    Args:
+        model: their graphs, which predict no classes.
+        train: targets (N, K) of the training samples, of which that is learned.
+        parts: name -> samples to judge by; of one without any there are no sums.
+
+    Returns:
+        Part -> model -> sums.
+    """
+    task, found = output_task(model), dict[str, dict[str, Sums]]()
+    mean = task.baseline(train)
+    for part, (x, y) in parts.items():
+        if len(y):
+            outputs = {name: model.predict(theta, x) for name, theta in models.items()}
             outputs[MEAN] = np.repeat(mean, len(y), 0)
             found[part] = {name: counted(task, y, z) for name, z in outputs.items()}
     return found
@@ -85,6 +112,11 @@ def targets_of(device: Participant, run: Run, samples: Samples) -> Any:
 
 def task_of(device: Participant) -> OutputTask:
     """The task of a device whose model predicts no classes."""
-    task = device.model.task
+    return output_task(device.model)
+
+
+def output_task(model: Model) -> OutputTask:
+    """The task of a model that predicts no classes."""
+    task = model.task
     assert not isinstance(task, OneClass)
     return task

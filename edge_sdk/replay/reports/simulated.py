@@ -1,15 +1,20 @@
-"""What the report of a simulation has beside that of a replay: the virtual clock, and when accuracies were reached."""
+"""What the report of a simulation has beside that of a replay: the virtual clock, and when scores were reached."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from html import escape
 from typing import Any
 
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
 from edge_sdk.replay.reports import charts, sections
 from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
+from edge_sdk.replay.statistics import MACRO_F1, title_in
 
 HOUR = 3600.0
+Scores = Callable[[Mapping[str, Any]], Mapping[str, float]]
+"""Model -> its score in a line of metrics."""
 
 
 def reached_table(result: Result) -> str:
@@ -51,23 +56,42 @@ def bootstrap_sentence(told: Mapping[str, Any]) -> str:
 
 
 def curves(result: Result) -> str:
-    """Accuracy over the hours of the virtual clock, and over what has crossed all hops."""
-    charted = {
-        "Accuracy over hours": accuracy_over(result, "clock", HOUR, "hours"),
-        "Accuracy over MB": accuracy_over(result, "bytes_so_far", 1e6, "MB"),
-    }
-    cells = (f"<div><h2>{name}</h2>{chart}</div>" for name, chart in charted.items())
+    """Scores over the hours of the virtual clock, and over what has crossed all hops: accuracies or macro-F1; of values
+    the errors of each."""
+    over = {"hours": ("clock", HOUR), "MB": ("bytes_so_far", 1e6)}
+    cells = [
+        f"<div><h2>{escape(f'{title[:1].upper()}{title[1:]} over {unit}')}</h2>{chart}</div>"
+        for title, scores in scores_over(result).items()
+        for unit, (key, size) in over.items()
+        if (chart := scores_chart(result, scores, title, unit, (key, size)))
+    ]
     return f"<div class='two'>{''.join(cells)}</div>"
 
 
-def accuracy_over(result: Result, key: str, unit: float, name: str) -> str:
-    """A chart of the models' accuracies over a figure that each line of metrics has."""
-    found = [(line[key] / unit, mean_accuracies(line["sums"])) for line in result["curve"] if "sums" in line]
+def scores_over(result: Result) -> dict[str, Scores]:
+    """Title of a score -> what a line of metrics has of it, by model."""
+    if "values" not in result:
+        return {title_in(result): lambda line: line.get(MACRO_F1) or mean_accuracies(line["sums"])}
+    task = result["values"]["task"]
+    named = zip(task["names"], task["units"], strict=True)
+    return {f"MAE of {name}{f' ({unit})' if unit else ''}": partial(errors_in, name) for name, unit in named}
+
+
+def errors_in(name: str, line: Mapping[str, Any]) -> dict[str, float]:
+    """Model -> mean absolute error of a value in a line of metrics."""
+    return {model: errors[name] for model, errors in line.get("errors", {}).items()}
+
+
+def scores_chart(result: Result, scores: Scores, title: str, unit: str, over: tuple[str, float]) -> str:
+    """A chart of the models' scores over a figure that each line of metrics has. `over`: its key, and its unit."""
+    key, size = over
+    found = [(line[key] / size, scores(line)) for line in result["curve"] if "sums" in line]
     series = {
-        title: [(x, accuracies[model]) for x, accuracies in found if model in accuracies]
-        for model, title in (("global", "global model"), ("personal", "personalised"))
+        name: [(x, own[model]) for x, own in found if model in own]
+        for model, name in (("global", "global model"), ("personal", "personalised"))
     }
-    return charts.lines({title: points for title, points in series.items() if points}, name, "accuracy", percent=True)
+    kept = {name: points for name, points in series.items() if points}
+    return charts.lines(kept, unit, title, percent="values" not in result, has_zero="values" in result)
 
 
 def comparison_lines(runs: list[Mapping[str, Any]]) -> list[str]:

@@ -1,11 +1,11 @@
 """Clients in any number from a folder of traces: each bootstraps its training windows from one recorded device.
 
-Client i has the device i modulo their number; fewer clients than devices have some of these, drawn. Of every class a
-client has as many training windows as its device, drawn with replacement from the device's training part, in blocks of
-neighbouring windows: these overlap, and single ones would hide how alike they are (the block bootstrap of Carlstein,
-1986, over each recording by itself). Held-out and validation windows are the device's own, and so are those without a
-label, in runs that use them. All clients of a device resample the same training part, so no held-out window is in
-anyone's.
+Client i has the device i modulo their number; fewer clients than devices have some of these, drawn. Of every class, or
+set of labels, a client has as many training windows as its device, drawn with replacement from the device's training
+part, in blocks of neighbouring windows: these overlap, and single ones would hide how alike they are (the block
+bootstrap of Carlstein, 1986, over each recording by itself). Held-out and validation windows are the device's own, and
+so are those without a label, in runs that use them. All clients of a device resample the same training part, so no
+held-out window is in anyone's.
 
 In memory are the windows of the devices. A client is a vector of row numbers, a function of the seed and of its own
 number, made when it is asked; its copy of the windows goes again when others are asked.
@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import cut_parts
+from edge_sdk.data.samples import as_samples, cut_parts
 from edge_sdk.data.traces import Windows
 from edge_sdk.data.unlabelled import unlabelled_of
+from edge_sdk.model.task import ModelTask
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
-from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.datasets.table import Rows
 from edge_sdk.replay.node_files import NodeFiles
@@ -47,7 +47,8 @@ class RecordedDevice:
 
     Attributes:
         data: its samples, in the parts that a replay gives it.
-        blocks: class code -> int64 (B, 2), first training window and end (exclusive) of each of its blocks.
+        blocks: code of a class or of a set of labels -> int64 (B, 2), first training window and end (exclusive) of each
+            of its blocks.
     """
 
     data: ClientData
@@ -90,7 +91,7 @@ class BootstrappedClients(NumberedClients):
             table: Mapping[str, Any] = self.tables[name]
             cut, normalise = Cut(**table), find_normaliser(bundle)
             loose = unlabelled_of(cut, normalise) if self.unlabelled else None
-            made = make_device(*cut_parts(cut, normalise), self.folder.classes)
+            made = make_device(cut_parts(cut, normalise), self.folder.classes, self.task)
             own = None if loose is None else (loose.x, loose.recording)
             self.read[name, bundle] = replace(made, data=replace(made.data, unlabelled=own))
         return self.read[name, bundle]
@@ -112,16 +113,22 @@ def choose_devices(devices: tuple[str, ...], clients: int, seed: int) -> tuple[s
 
 
 def make_device(
-    train: Windows, held_out: Windows, validation: Windows | None, classes: tuple[str, ...]
+    parts: tuple[Windows, Windows, Windows | None], names: tuple[str, ...], task: ModelTask
 ) -> RecordedDevice:
-    """A device's windows with the codes of the run's classes, and the blocks of those to train on."""
+    """A device's windows with what a network is trained with, and the blocks of those to train on.
+
+    Args:
+        parts: to train on, held out, for validation.
+        names: of the run's classes, values or labels.
+    """
 
     def coded(windows: Windows) -> Part:
-        labels = (windows.classes[code] for code in windows.y)
-        return np.ascontiguousarray(windows.x, np.float32), class_codes(labels, classes, f"device {windows.name}")
+        samples = as_samples(windows)
+        return samples.x, task.targets(samples.labels, names, f"device {windows.name}")
 
+    train, held_out, validation = parts
     data = ClientData(coded(train), coded(held_out), None if validation is None else coded(validation))
-    return RecordedDevice(data, find_blocks(train.recording, data.train[1]))
+    return RecordedDevice(data, find_blocks(train.recording, train.codes))
 
 
 def find_blocks(recording: Rows, y: Rows, most: int = BLOCK) -> dict[int, Rows]:
@@ -129,11 +136,11 @@ def find_blocks(recording: Rows, y: Rows, most: int = BLOCK) -> dict[int, Rows]:
 
     Args:
         recording: (N,), which recording each window is of; in time order, and each recording is of one class.
-        y: (N,), class codes.
+        y: (N,), codes of classes or of sets of labels; of values they are all alike.
         most: windows in a block; the last one of a recording may have fewer.
 
     Returns:
-        Class code -> int64 (B, 2), first window and end (exclusive) of each block.
+        Code -> int64 (B, 2), first window and end (exclusive) of each block.
     """
     edges = [0, *(np.flatnonzero(np.diff(recording)) + 1).tolist(), len(recording)]
     bounds = [(i, min(i + most, end)) for begin, end in pairwise(edges) for i in range(begin, end, most)]

@@ -10,6 +10,7 @@ import numpy as np
 
 from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
+from edge_sdk.model.task import ModelTask, OneClass
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.node_files import NodeFiles
 from edge_sdk.simulation.clients.population import MOST_KEPT, ClientData
@@ -32,6 +33,8 @@ class NumberedClients(ABC):
     kept: int = MOST_KEPT
     unlabelled: bool = False
     """The run uses samples without a label."""
+    task: ModelTask = OneClass(0)
+    """Of the models."""
 
     def __init__(self, tree: Tree, seed: int) -> None:
         self.tree, self.seed = tree, seed

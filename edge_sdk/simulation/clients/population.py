@@ -13,16 +13,18 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from edge_sdk.contract.run import Run
 from edge_sdk.data.cut import Cut
 from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.samples import Samples, Stored, samples_of
 from edge_sdk.data.unlabelled import unlabelled_of
+from edge_sdk.model.task import ModelTask
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
-from edge_sdk.nodes.kernels.labels import class_codes
+from edge_sdk.nodes.kernels.labels import wants_unlabelled
 from edge_sdk.replay.node_files import NodeFiles
 
 Part = tuple[npt.NDArray[Any], npt.NDArray[Any]]
-"""Inputs (N, ...) and class codes (N,)."""
+"""Inputs (N, ...) and what the network is trained with: class codes (N,), or values or labels (N, K)."""
 MOST_KEPT = 1024
 """Clients whose data stay in memory for the next time, at most."""
 
@@ -73,16 +75,14 @@ class StoredPopulation:
     Args:
         files: as `prepare_files` has written them.
         tree: hospital -> its devices that train.
-        classes: names of the run's classes.
-        unlabelled: the run uses samples without a label.
+        run: names its outputs, and says whether samples without a label are used.
+        task: of the models.
     """
 
     kept = MOST_KEPT
 
-    def __init__(
-        self, files: NodeFiles, tree: Mapping[str, tuple[str, ...]], classes: tuple[str, ...], unlabelled: bool = False
-    ) -> None:
-        self.files, self.tree, self.classes, self.unlabelled = files, tree, classes, unlabelled
+    def __init__(self, files: NodeFiles, tree: Mapping[str, tuple[str, ...]], run: Run, task: ModelTask) -> None:
+        self.files, self.tree, self.run, self.task = files, tree, run, task
 
     def data(self, client: str) -> ClientData:
         table: Mapping[str, Any] = self.files.tables[client]
@@ -91,11 +91,11 @@ class StoredPopulation:
         found = samples_of(data, normalise)
         validation = None if found.validation is None else self.coded(found.validation, client)
         parts = self.coded(found.train, client), self.coded(found.held_out, client), validation
-        loose = unlabelled_of(data, normalise) if self.unlabelled else None
+        loose = unlabelled_of(data, normalise) if wants_unlabelled(self.run) else None
         return ClientData(*parts, None if loose is None else (loose.x, loose.recording))
 
     def coded(self, samples: Samples, client: str) -> Part:
-        return samples.x, class_codes(samples.labels, self.classes, f"device {client}")
+        return samples.x, self.task.targets(samples.labels, self.run.classes, f"device {client}")
 
     def patients(self, hospital: str) -> Patients | None:
         table = self.files.tables.get(hospital)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from edge_sdk.replay.options import add_run_options, complete_settings, read_run_options
+from edge_sdk.replay.options import add_run_options, add_value_options, complete_settings, read_run_options
 
 if TYPE_CHECKING:
     from edge_sdk.simulation.runs.plan import Simulation
@@ -40,7 +40,8 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     late = "seconds of that clock after which a hospital goes on without answers that have not come (none)"
     command.add_argument("--deadline", type=float, metavar="SECONDS", help=late)
     command.add_argument("--quorum", type=int, default=0, help="answers without which it does not (0)")
-    target = "accuracies of which it is told when they are reached, with commas between them (0.5,0.6,...,0.95)"
+    target = "accuracies (of sets of labels: macro-F1) of which it is told when they are reached, with commas between "
+    target += "them (0.5,0.6,...,0.95); columns that are to be predicted are named with --predict"
     command.add_argument("--target", dest="reached", metavar="SHARES", help=target)
     sweep = "play a run for each of some values, with commas between them: a setting, deadline, quorum, cohort, shift, "
     sweep += "seed, or behave.KEY; may be repeated, for all combinations"
@@ -62,6 +63,7 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     command.add_argument("--evaluate-every", type=int, default=0, help="rounds; 0: only at the end")
     command.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_run_options(command)
+    add_value_options(command, "--predict")
     command.set_defaults(do=do_simulate, hospitals=None)
 
 
@@ -168,11 +170,26 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
         behaviour=behaviour_of(assigned(options.behave), "--behave"),
         deadline=inf if options.deadline is None else options.deadline,
         quorum=options.quorum,
-        targets=TARGETS if options.reached is None else tuple(float(text) for text in options.reached.split(",")),
+        targets=TARGETS if options.reached is None else read_shares(options.reached),
         save_every=options.save_every,
         calls=options.calls,
         keep_models=options.keep_models,
     )
+
+
+def read_shares(text: str) -> tuple[float, ...]:
+    """Numbers with commas between them.
+
+    Raises:
+        UsageError: one is none, such as the name of a column.
+    """
+    from edge_sdk.errors import UsageError
+
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError as error:
+        expected = "shares between 0 and 1, with commas between them; columns to be predicted are named by --predict"
+        raise UsageError(f"--target {text}: expected {expected}") from error
 
 
 class ClockPrinter:
@@ -205,8 +222,10 @@ class ClockPrinter:
 def print_results(found: Sequence[tuple[Simulation, Mapping[str, Any]]], as_json: bool) -> None:
     """Prints what a simulation has come to, or a comparison of several."""
     from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
+    from edge_sdk.replay.labels import tables as labels
     from edge_sdk.replay.reports import simulated, tables, terminal
     from edge_sdk.replay.reports.verdict import titles_of, verdict
+    from edge_sdk.replay.values import tables as values
 
     results = [result for _, result in found]
     if as_json:
@@ -215,10 +234,15 @@ def print_results(found: Sequence[tuple[Simulation, Mapping[str, Any]]], as_json
         print(f"\n{comparison_table(compare_runs([read_run(job.replay.out) for job, _ in found]))}")
     else:
         job, result = found[0]
-        print(f"\n{verdict(result)}")
+        shown = values if "values" in result else terminal
+        print(f"\n{values.verdict(result) if 'values' in result else verdict(result)}")
         if len(result["devices"]) <= terminal.MOST_DEVICES:
-            print(f"\n{terminal.device_table(result)}")
+            print(f"\n{shown.device_table(result)}")
+        if "values" in result:
+            print(f"\n{values.model_table(result)}")
         if result["statistics"]:
             print(f"\n{tables.statistics_table(result['statistics'], titles_of(result))}")
+        if "labels" in result:
+            print(f"\n{labels.label_table(result)}")
         print(f"\n{simulated.reached_table(result)}\n{terminal.summary(result)}")
         print(f"report   {job.replay.out / 'report.html'}")

@@ -13,9 +13,10 @@ from typing import Any, TextIO
 
 from edge_sdk.atomic import write_text
 from edge_sdk.hardware.probe import peak_memory_mb
-from edge_sdk.methods.shared.evaluation.reports import Complaint, Event
+from edge_sdk.methods.shared.evaluation.reports import Complaint, Event, Report
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of
 from edge_sdk.replay.node_files import CLOUD
+from edge_sdk.replay.result import with_scores
 from edge_sdk.replay.resume import note_job, read_finished
 from edge_sdk.simulation.clients.behaviour import ClientHabits
 from edge_sdk.simulation.clients.crowd import Crowd
@@ -172,6 +173,9 @@ class Course:
         line["bytes_so_far"] = self.network.traffic.total
         if not isinstance(message, Complaint):
             line["sent_parameters"] = self.count_sent()
+        if isinstance(message, Report):
+            line |= self.prepared.task.fleet_scores(message.sums)
+        line = dict(with_scores(line, self.prepared.run, self.prepared.task))
         self.lines.append(line)
         if self.metrics is not None:
             self.metrics.write(json.dumps(line) + "\n")

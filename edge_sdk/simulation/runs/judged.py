@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import Models, sums_on_test, sums_on_validation
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
+from edge_sdk.model.task import CLASS, ModelTask
 from edge_sdk.nodes.daemon.device_service import compute_accuracies, measure_density
+from edge_sdk.nodes.evaluation.output_scores import judge_models
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models.kept_models import KeptModels, save
 from edge_sdk.nodes.models.working_model import ENSEMBLE
@@ -47,45 +49,62 @@ class Judges:
         if scores is not None and models is not None:
             self.written[name] = self.describe(name, hospital, scores.sums, models)
             if self.models is not None:
-                self.keep(self.models / f"{name}.npz", name, models)
+                self.keep(self.models / f"{name}.npz", name, models, scores.sums)
 
-    def keep(self, path: Path, name: str, found: Models) -> None:
-        """Writes a client's models as its device would keep them."""
+    def keep(self, path: Path, name: str, found: Models, sums: Mapping[str, float]) -> None:
+        """Writes a client's models and scores as its device would keep them."""
         bundle = self.envs.model(name, "device").sha256
         classes = self.envs.prepared.run.classes
-        save(path, KeptModels(found.models, {}, True, found.ensemble, classes, bundle))
+        save(path, KeptModels(found.models, sums, True, found.ensemble, classes, bundle))
 
     def describe(self, name: str, hospital: str, sums: Mapping[str, float], found: Models) -> Written:
         """The object that `nodes.device_service` writes, as far as it makes sense here."""
         data, classes = self.envs.prepared.population.data(name), self.envs.prepared.run.classes
         apart = data.validation is not None
-        codes, counts = np.unique(data.train[1], return_counts=True)
+        labels = count_labels(self.envs.prepared.task, data.train[1], classes)
         return {
             "device": name,
             "hospital": hospital,
             "samples": len(data.train[1]),
             "validation": None if data.validation is None else len(data.validation[1]),
             "held_out": len(data.held_out[1]),
-            "classes": len(codes),
-            "labels": {classes[c]: int(n) for c, n in zip(codes, counts, strict=True)},
+            "classes": len(labels),
+            "labels": labels,
             "accuracy": compute_accuracies(sums_on_test(sums) if apart else sums),
             "validation_accuracy": compute_accuracies(sums_on_validation(sums)) if apart else {},
-            "confusion": self.confusions(name, data, found),
+            **self.judge(name, data, found),
             "alone": [],
             "density": measure_density(found.models),
         }
 
-    def confusions(self, name: str, data: ClientData, found: Models) -> dict[str, dict[str, Any]]:
-        """Part -> model -> confusion matrix."""
+    def judge(self, name: str, data: ClientData, found: Models) -> dict[str, Any]:
+        """Part -> model -> "confusion", a matrix of classes; of other tasks "sums" of scores."""
         model, count = self.envs.model(name, "device"), len(self.envs.prepared.run.classes)
+        every = {"test": data.held_out, "validation": data.validation}
+        parts = {part: samples for part, samples in every.items() if samples is not None and len(samples[1])}
+        if self.envs.prepared.task.kind != CLASS:
+            return {"confusion": {}, "sums": judge_models(model, found.models, data.train[1], parts)}
         if not model.classes or isinstance(model, SplitModel):
-            return {}
-        parts = {"test": data.held_out, "validation": data.validation}
-        return {
+            return {"confusion": {}}
+        matrices = {
             part: {which: matrix(model, found, which, samples, count) for which in found.models}
             for part, samples in parts.items()
-            if samples is not None and len(samples[1])
         }
+        return {"confusion": matrices}
+
+
+def count_labels(task: ModelTask, y: npt.NDArray[Any], names: Sequence[str]) -> dict[str, int]:
+    """Class, or set of labels, -> how many samples have it; of numbers nothing is counted.
+
+    Args:
+        y: what a network is trained with.
+        names: of the run's classes or labels.
+    """
+    if y.ndim > 1 and not task.histograms:
+        return {}
+    rows, counts = np.unique(y, axis=0, return_counts=True)
+    texts = [names[row] if y.ndim == 1 else task.write(frozenset(np.array(names)[row > 0])) for row in rows]
+    return {text: int(n) for text, n in zip(texts, counts, strict=True)}
 
 
 def matrix(model: Model, found: Models, which: str, samples: Part, classes: int) -> list[list[int]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
@@ -13,7 +14,9 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import Public, read_public, store_public
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, read_bundle
-from edge_sdk.nodes.configuration.assembly import family_of, settings_of, with_bundle
+from edge_sdk.model.task import CLASS, Task
+from edge_sdk.nodes.configuration.assembly import family_of, method_of, settings_of, with_bundle
+from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.nodes.kernels.labels import wants_unlabelled
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.replay.bundles import choose_bundles
@@ -23,8 +26,9 @@ from edge_sdk.replay.cohorts.form import check_options, form_cohort
 from edge_sdk.replay.cohorts.ready import is_ready
 from edge_sdk.replay.network_choice import with_chosen_network
 from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files
-from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
+from edge_sdk.replay.plan import Replay, asked_options, data_options, is_split, members_of, plan_run
 from edge_sdk.replay.recommended import recommended
+from edge_sdk.replay.result import describe_scores
 from edge_sdk.simulation.clients.behaviour import Behaviour
 from edge_sdk.simulation.clients.bootstrap import BootstrappedClients
 from edge_sdk.simulation.clients.drawn import DrawnClients, make_pools
@@ -111,6 +115,7 @@ class Prepared:
         run: as an aggregator would announce it.
         cohort: who takes part, for the report.
         population: what clients hold.
+        task: what the models predict.
         public: the public inputs; None: there are none.
         draws: clients that are there in a round, where the method itself asks all of them; 0: all.
         recorded: devices that the clients are bootstrapped from, client i from number i modulo their count; none: they
@@ -121,6 +126,7 @@ class Prepared:
     run: Run
     cohort: Cohort
     population: Population
+    task: Task
     public: Public | None
     draws: int
     recorded: tuple[str, ...] = ()
@@ -136,8 +142,9 @@ def prepare(job: Simulation, say: Say, ranks: Ranks | None = None) -> Prepared:
         UsageError: something named cannot be used. AuscultError: a network that was tried has failed.
     """
     say(f"reading {job.replay.data}")
-    made = make_clients(job) if job.clients else None
-    cohort = form_stored(job) if made is None else made.cohort
+    with named_predict():
+        made = make_clients(job) if job.clients else None
+        cohort = form_stored(job) if made is None else made.cohort
     say(cohort.summary)
     asked, (advised, notes) = job.replay, recommended(job.replay, cohort)
     job = replace(job, replay=advised)
@@ -147,19 +154,42 @@ def prepare(job: Simulation, say: Say, ranks: Ranks | None = None) -> Prepared:
     if made is None and not asked.bundle:
         job = replace(job, replay=with_shared_choice(job.replay, cohort, say, ranks or OneRank()))
     several = bool(family_of(run).own_bundles)
-    named = choose_bundles(str(job.replay.data), job.replay.bundle, cohort, job.replay.seed, say, several)
+    with named_predict():
+        named = choose_bundles(str(job.replay.data), job.replay.bundle, cohort, job.replay.seed, say, several)
+    bundle = read_bundle(named[0])
+    check_task(run, bundle, method_of(run).kernels)
+    check_targets(job, bundle.task)
     bundles = keep_bundles(job, named)
     population: Population
     if made is None:
         files = prepare_files(job.replay, run, cohort, bundles)
-        population = StoredPopulation(files, members_of(job.replay, cohort), run.classes, wants_unlabelled(run))
+        population = StoredPopulation(files, members_of(job.replay, cohort), run, bundle.task)
     else:
         population, files = made, files_of(job, run, cohort, bundles)
-        made.unlabelled = wants_unlabelled(run)
-        made.use(files, bundles, input_shapes(read_bundle(bundles[0])))
+        made.unlabelled, made.task = wants_unlabelled(run), bundle.task
+        made.use(files, bundles, input_shapes(bundle))
     public = None if files.public is None else read_public(files.public)
-    run = with_bundle(replace(run, public="" if public is None else public.sha256), first_bundle(bundles))
-    return Prepared(job, run, cohort, population, public, draws, () if made is None else made.recorded)
+    run = with_bundle(replace(run, public="" if public is None else public.sha256), bundle)
+    if words := describe_scores(run, bundle.task):
+        say(words)
+    return Prepared(job, run, cohort, population, bundle.task, public, draws, () if made is None else made.recorded)
+
+
+@contextmanager
+def named_predict() -> Iterator[None]:
+    """Errors about the values that are predicted name the option by which a simulation is told: --predict, for its
+    --target are accuracies, while that of a replay are values."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(str(error).replace("--target", "--predict")) from error
+
+
+def check_targets(job: Simulation, task: Task) -> None:
+    """Raises UsageError if it is to be told when shares are reached, and the scores of models are none."""
+    if job.targets != TARGETS and task.kind != CLASS and not task.histograms:
+        given = ", ".join(map(str, job.targets))
+        raise UsageError(f"--target {given}: shares of right samples; a model of {task.in_words()} has errors")
 
 
 def with_shared_choice(job: Replay, cohort: Cohort, say: Say, ranks: Ranks) -> Replay:
@@ -175,7 +205,7 @@ def with_shared_choice(job: Replay, cohort: Cohort, say: Say, ranks: Ranks) -> R
 def form_stored(job: Simulation) -> Cohort:
     """The cohort of the replay of this run."""
     r = job.replay
-    return form_cohort(str(r.data), r.hospitals, r.seed, data_options(r), is_split(r))
+    return form_cohort(str(r.data), r.hospitals, r.seed, asked_options(r), is_split(r))
 
 
 def make_clients(job: Simulation) -> NumberedClients:

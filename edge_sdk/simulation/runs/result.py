@@ -15,13 +15,24 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.atomic import replace_file
 from edge_sdk.hardware.probe import cpu_seconds
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
+from edge_sdk.model.task import OneClass
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, Seen, look_round
-from edge_sdk.replay.neighbours.rows import add_rows
+from edge_sdk.replay.neighbours.output_models import look_for_output_models
 from edge_sdk.replay.plan import is_split
-from edge_sdk.replay.result import describe_origin, describe_privacy, find_areas, find_choice, mean, natural
+from edge_sdk.replay.result import (
+    describe_origin,
+    describe_privacy,
+    find_areas,
+    find_choice,
+    mean,
+    natural,
+    score_written,
+    summarise_outputs,
+)
 from edge_sdk.replay.result import mean_accuracies as mean_over_devices
-from edge_sdk.replay.scores import NAMES, score_devices, summarise
+from edge_sdk.replay.scores import NAMES, summarise
+from edge_sdk.replay.statistics import MACRO_F1
 from edge_sdk.simulation.runs.plan import Prepared, Say, Simulation, describe, origin
 from edge_sdk.simulation.sums.traffic import HOPS
 from edge_sdk.simulation.training.epochs import TrainingCalls
@@ -68,9 +79,9 @@ def make_result(
     """Everything, as one object with the keys that the result of a replay has, and "simulation"."""
     replay, cohort = job.replay, prepared.cohort
     judged = [{**written[name], "newcomer": False, **NOT_MEASURED} for name in sorted(written, key=natural)]
-    devices = add_rows(score_devices(judged, cohort.classes), seen["rows"], cohort.classes)
+    devices = score_written(judged, prepared.run, prepared.task, seen["rows"])
     validation = [{"accuracy": d["validation_accuracy"]} for d in devices]
-    return {
+    found = {
         "method": replay.method,
         "rounds": replay.rounds,
         "seed": replay.seed,
@@ -83,7 +94,7 @@ def make_result(
         "chosen": find_choice(lines),
         "statistics": summarise(devices, replay.seed),
         "neighbours": seen["told"],
-        "devices": [{key: value for key, value in d.items() if key != "confusion"} for d in devices],
+        "devices": [{key: value for key, value in d.items() if key not in INNER} for d in devices],
         "bytes": {hop: spent.bytes[hop] for hop in HOPS},
         "seconds": round(spent.seconds, 1),
         "memory": {"device_peak_mb": round(spent.memory, 1)},
@@ -100,20 +111,25 @@ def make_result(
         "simulation": describe_simulation(job, prepared, lines, spent),
         "curve": list(lines),
     }
+    return found | summarise_outputs(devices, prepared.run, prepared.task, replay.seed)
 
 
 def find_neighbours(job: Simulation, prepared: Prepared, written: Mapping[str, dict[str, Any]], say: Say) -> Seen:
     """What clients would reach alone with their best model, and all data in one place."""
-    population = prepared.population
+    population, task = prepared.population, prepared.task
 
     def parts(name: str) -> Parts:
         data = population.data(name)
         x, y = data.train
         return data.train, (x[:0], y[:0]) if data.validation is None else data.validation, data.held_out
 
+    judged: list[dict[str, Any]] = [{**written[name], "newcomer": False} for name in sorted(written, key=natural)]
+    if not isinstance(task, OneClass):
+        told, rows = look_for_output_models(task, parts, judged, job.replay.neighbours, job.replay.seed, say)
+        return {"told": told, "rows": rows}
     source = NeighbourSource(
         parts=parts,
-        written=[written[name] for name in sorted(written, key=natural)],
+        written=judged,
         fleet=[name for names in population.tree.values() for name in names],
         bundle=population.bundle(next(iter(population.tree))),
         classes=len(prepared.run.classes),
@@ -126,6 +142,10 @@ def find_neighbours(job: Simulation, prepared: Prepared, written: Mapping[str, d
 
 NOT_MEASURED = {"peak_memory_mb": 0.0, "cpu_seconds": 0.0, "seconds": 0.0, "bytes": {"sent": 0, "received": 0}}
 """Of a single client nothing of this is known."""
+
+
+INNER = ("confusion", "label_sums")
+"""What devices' results have for what is computed of them, and a simulation tells nobody: there are many devices."""
 
 
 def describe_simulation(job: Simulation, prepared: Prepared, lines: Sequence[Line], spent: Spent) -> dict[str, Any]:
@@ -149,7 +169,8 @@ def describe_simulation(job: Simulation, prepared: Prepared, lines: Sequence[Lin
 
 
 def find_reached(lines: Sequence[Line], targets: Sequence[float]) -> list[dict[str, Any]]:
-    """For each model and target, the first line of metrics in which the mean accuracy is at least so high.
+    """For each model and target, the first line of metrics in which the mean accuracy, or the macro-F1 of sets of
+    labels, is at least so high.
 
     Evaluations of the run on the way count; where there are none, the scores that come with uploads.
 
@@ -158,7 +179,7 @@ def find_reached(lines: Sequence[Line], targets: Sequence[float]) -> list[dict[s
     """
     judged = [line for line in lines if line["kind"] == "evaluation"]
     used = judged if len(judged) > 1 else [line for line in lines if "sums" in line]
-    curves = [(line, mean_accuracies(line["sums"])) for line in used]
+    curves = [(line, line.get(MACRO_F1) or mean_accuracies(line["sums"])) for line in used]
     found = []
     for model in sorted({name for _, accuracies in curves for name in accuracies if not name.startswith("test_")}):
         for target in sorted(targets):

@@ -1,0 +1,121 @@
+"""Simulations of models that predict values or sets of labels: against replays, with many clients, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="bundles are compiled here")
+
+from edge_sdk import cli
+from edge_sdk.data.samples import Samples, store_samples
+from edge_sdk.nodes.models import kept_models
+from edge_sdk.replay.traces.heart import write_heart_traces
+from edge_sdk.replay.traces.rhythms import write_rhythm_traces
+from tests.label_sets import FINDINGS, compile_findings, samples
+from tests.layers import write_with_bundle
+from tests.system.test_replay_of_data import auscult
+from tests.values import RATE, compile_linear, draw
+
+RUN = ("--hospitals", "2", "--method", "fedavg", "--rounds", "3", "--seed", "5", "--no-neighbours", "--plain")
+DEVICES = 3
+
+
+def rates(count: int, seed: int) -> Samples:
+    x, y = draw(count, seed)
+    return Samples(x, tuple(y.tolist()))
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of samples that are ready, "value" and "labels", and beside each a bundle for it."""
+    folder = tmp_path_factory.mktemp("ready")
+    for name, make in (("value", rates), ("labels", samples)):
+        for k in range(DEVICES):
+            store_samples(folder / name / f"d{k}.npz", make(60, k), make(30, k + 20), make(20, k + 40))
+    compile_linear(folder / "value.bundle")
+    compile_findings(folder / "labels.bundle")
+    return folder
+
+
+def simulated(data: Path, out: Path, *more: str) -> dict:
+    assert cli.main(["simulate", str(data), *RUN, "--out", str(out), *more]) == 0
+    return json.loads((out / "result.json").read_text())
+
+
+def scores_of(result: dict) -> dict:
+    """All that a result says of scores: what devices' models reach, means over devices, and curves."""
+    kept = ("hospital", "samples", "validation", "held_out", "metrics", "macro_f1", "errors", "by_label", "accuracy")
+    devices = [{key: d.get(key) for key in ("device", *kept, "classes", "labels")} for d in result["devices"]]
+    lines = [
+        {key: line.get(key) for key in ("kind", "sums", "errors", "macro_f1", "labels")} for line in result["curve"]
+    ]
+    whole = {key: result.get(key) for key in ("values", "labels", "macro_f1", "score", "auc", "statistics", "classes")}
+    return {**whole, "devices": devices, "curve": lines}
+
+
+@pytest.mark.parametrize("task", ["value", "labels"])
+def test_devices_of_a_replay_reach_what_they_reach_there(ready: Path, tmp_path: Path, task: str) -> None:
+    """The replay has processes and a broker (`tests/simulation/test_job.py` has the same of classes, in memory)."""
+    asked = ("--bundle", str(ready / f"{task}.bundle"))
+    found = simulated(ready / task, tmp_path / "simulated", *asked)
+    auscult("replay", ready / task, *RUN, *asked, "--no-local-only", "--out", tmp_path / "replayed")
+    expected = json.loads((tmp_path / "replayed" / "result.json").read_text())
+    assert scores_of(found) == scores_of(expected)
+    assert found["values" if task == "value" else "labels"]["models"]["personalised"]
+    assert (tmp_path / "simulated" / "report.html").read_text().count("<svg") >= 3
+
+
+def test_clients_that_are_bootstrapped_predict_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten clients of three recorded persons; a model that is kept knows how far it is off."""
+    folder = write_with_bundle(tmp_path / "heart", write_heart_traces, 2, (4, 64), "huber", RATE)
+    more = ("--predict", "heart_rate", "--unit", "bpm", "--window", "64", "--clients", "10", "--cohort", "4")
+    found = simulated(folder, tmp_path / "out", *more, "--bundle", str(folder / "flat.bundle"), "--keep-models")
+    text = capsys.readouterr().out
+    assert "mean absolute error of heart_rate in bpm, test samples" in text and "heart_rate (bpm), 10 devices" in text
+    assert len(found["devices"]) == 10 and found["values"]["models"]["global"]["heart_rate"]["mae"] > 0
+    first, again = found["devices"][0], found["devices"][DEVICES]
+    assert first["held_out"] == again["held_out"] and first["errors"]["global"] == again["errors"]["global"]
+    assert first["errors"]["personalised"] != again["errors"]["personalised"], "each trains on a resample of its own"
+    kept = kept_models.load(tmp_path / "out" / "models" / "c0.npz")
+    assert kept.classes == ("heart_rate",) and kept.scores["personal_squared:0"] > 0
+
+
+def test_clients_that_are_bootstrapped_keep_their_mix_of_sets(tmp_path: Path) -> None:
+    folder = write_with_bundle(tmp_path / "rhythms", write_rhythm_traces, 4, (1, 128), "binary_cross_entropy", FINDINGS)
+    more = ("--window", "128", "--clients", "7", "--cohort", "3", "--target", "0.01,1")
+    found = simulated(folder, tmp_path / "out", *more, "--bundle", str(folder / "flat.bundle"))
+    devices = found["devices"]
+    assert devices[0]["labels"] == devices[DEVICES]["labels"] and devices[0]["classes"] == len(devices[0]["labels"])
+    assert {*devices[0]["labels"]} <= {"none", "af", "pvc", "noise", "af+pvc", "af+noise", "pvc+noise", "af+pvc+noise"}
+    best = max(f1 for line in found["curve"] for f1 in line.get("macro_f1", {}).values())
+    reached = {one["target"] for one in found["simulation"]["reached"]}
+    assert reached == {target for target in (0.01, 1.0) if best >= target} and 0.01 in reached
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--target", "rate"), "--target rate: expected shares between 0 and 1"),
+        (("--predict", "rate,level"), "--predict rate,level: task value: 1 lower"),
+        (("--predict", "rate", "--unit", "Hz"), "--unit Hz: bundle linear predicts"),
+        (("--target", "0.5"), "--target 0.5: shares of right samples"),
+        (("--settle", "steps=[0]"), "task value: run.settle chooses by counts of right samples"),
+        (("--method", "fedal"), "task value: method fedal compares or divides outputs of classifiers"),
+        (("--clients", "9"), "--clients: "),
+    ],
+)
+def test_what_needs_classes_is_refused_before_anything_is_trained(
+    ready: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], words: str
+) -> None:
+    data = ready / "value"
+    if "fedal" in more:  # which has inputs that all know
+        np.savez(data / "public.npz", x=draw(40)[0])
+    given = [str(data), *RUN, "--bundle", str(ready / "value.bundle"), "--out", str(tmp_path / "out"), *more]
+    assert cli.main(["simulate", *given]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out" / "metrics.jsonl").exists()
+    (data / "public.npz").unlink(missing_ok=True)
