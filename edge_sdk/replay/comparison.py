@@ -17,6 +17,7 @@ from edge_sdk.replay.reports.tables import TITLES, columns_of, difference_column
 from edge_sdk.replay.reports.verdict import OURS, titles_of, verdict
 from edge_sdk.replay.scores import ALONE, IN_USE, LOCAL, POOLED, REFERENCES, members
 from edge_sdk.replay.statistics import compare, title_in
+from edge_sdk.replay.values.comparison import compare_values, comparison_text, judged_by
 
 SHARED = (*REFERENCES, POOLED)
 """Models that do not depend on the method, so that differences between runs say nothing of the methods."""
@@ -54,8 +55,6 @@ def read_run(path: Path) -> FinishedRun:
     results = found.get("runs", [found]) if isinstance(found, dict) else []
     if not results or not all("statistics" in r and "devices" in r for r in results):
         raise UsageError(f"{file}: no result of a replay, or one of an older version without statistics")
-    if any("values" in r for r in results):
-        raise UsageError(f"{file}: a replay of values; runs of classes are compared by their accuracies")
     return FinishedRun(file.resolve().parent.name, results)
 
 
@@ -85,9 +84,14 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
         "differences": for each run but the first, each model that both have and that the method decides, the paired
         difference of accuracies to the first run, over the devices that both have; under "in_use" that of what devices
         predict with, where that has another name in the other run. "unlike": for each run but the first that has other
-        models, "only", the names of its own, and "lacks", those that the first one alone has.
+        models, "only", the names of its own, and "lacks", those that the first one alone has. Of values: as
+        `values.comparison.compare_values` has it.
     """
     check_alike(runs)
+    if "values" in runs[0].results[0]:
+        if group != "all":
+            raise UsageError(f"{runs[0].name}: its models predict values; --two-classes is for devices with classes")
+        return compare_values(runs)
     summaries = [(run, run.summary) for run in runs]
     models = {run.name: [m for m in models_of(s, group) if m not in SHARED] for run, s in summaries}
     first = models[runs[0].name]
@@ -121,8 +125,14 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
 def check_alike(runs: Sequence[FinishedRun]) -> None:
     """Raises UsageError for runs that are judged by different scores."""
     for run in runs[1:]:
-        if title_in(run.results[0]) != (first := title_in(runs[0].results[0])):
-            raise UsageError(f"{run.name} is judged by {title_in(run.results[0])}, {runs[0].name} by {first}")
+        if score_name(run) != (first := score_name(runs[0])):
+            raise UsageError(f"{run.name} is judged by {score_name(run)}, {runs[0].name} by {first}")
+
+
+def score_name(run: FinishedRun) -> str:
+    """What the score of a run is called; of values, which they are and their units."""
+    one = run.results[0]
+    return judged_by(one["values"]["task"]) if "values" in one else title_in(one)
 
 
 def models_of(summary: Mapping[str, Any], group: str) -> Mapping[str, Any]:
@@ -155,6 +165,8 @@ def run_differences(run: FinishedRun, first: FinishedRun, group: str) -> dict[st
 # For people -----------------------------------------------------------------------------------------------------
 def comparison_table(found: Mapping[str, Any]) -> str:
     """The comparison as text."""
+    if "task" in found:
+        return "\n".join([comparison_text(found), *(f"  {line}" for line in unlike_lines(found))])
     wide = max(len(run["name"]) for run in found["runs"])
     title = max(26, *(len(run["titles"].get(m, m)) for run in found["runs"] for m in run["models"]))
     titles = columns_of(m for run in found["runs"] for m in run["models"].values()).values()

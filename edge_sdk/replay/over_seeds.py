@@ -18,6 +18,7 @@ from edge_sdk.replay.scores import (
     members,
 )
 from edge_sdk.replay.statistics import ACCURACY, score_in, score_of, spread
+from edge_sdk.replay.values.over_seeds import summarise_value_seeds
 
 Result = Mapping[str, Any]
 
@@ -28,7 +29,7 @@ def summarise_seeds(results: Sequence[Result]) -> dict[str, Any]:
     Returns:
         "seeds", "method", "rounds", "data", "settings" of the runs; "accuracy": model -> {"mean", "sd"}; "bytes" and
         "seconds", means; "statistics": as `scores.summarise`, but each metric is {"mean", "sd"}, and a device counts
-        with its mean over the seeds.
+        with its mean over the seeds; so "values", where there are some.
     """
     first = results[0]
     kept = {key: first[key] for key in ("method", "rounds", "hospitals", "data", "settings")}
@@ -47,6 +48,7 @@ def summarise_seeds(results: Sequence[Result]) -> dict[str, Any]:
             if (found := summarise_group([members(r["devices"], group) for r in results], first["seed"]))
         },
         "neighbours": merge_neighbours([r.get("neighbours", {}) for r in results]),
+        **({"values": summarise_value_seeds(results)} if "values" in first else {}),
     }
 
 

@@ -116,8 +116,8 @@ def describe_scores(run: Run, task: Task) -> str:
 
 
 def score_written(
-    written: Sequence[Mapping[str, Any]], run: Run, task: Task, rows: Mapping[str, Any]
-) -> Sequence[dict[str, Any]]:
+    written: Sequence[Mapping[str, Any]], run: Run, task: Task, rows: dict[str, Any]
+) -> Sequence[Mapping[str, Any]]:
     """The devices' results with the scores of all models.
 
     Args:

@@ -84,7 +84,8 @@ def one_option(name: str, value: Any, action: argparse.Action) -> list[str]:
         return [f"{option}={key}={written(one)}" for key, one in value.items()]
     if isinstance(value, SEVERAL):
         separate = isinstance(action, argparse._AppendAction)
-        return [f"{option}={one}" for one in value] if separate else [f"{option}={','.join(map(str, value))}"]
+        texts = [",".join(map(str, one)) if isinstance(one, SEVERAL) else str(one) for one in value]
+        return [f"{option}={text}" for text in texts] if separate else [f"{option}={','.join(texts)}"]
     return [f"{option}={value}"]
 
 

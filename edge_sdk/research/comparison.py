@@ -37,7 +37,8 @@ class ResultsCompared:
 
     @property
     def differences(self) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
-        """Run -> model -> its gain over the first run: "mean", "low", "high" (95 %, over devices), shares of 0 to 1.
+        """Run -> model -> its gain over the first run: "mean", "low", "high" (95 %, over devices), shares of 0 to 1. Of
+        values run -> model -> value -> how much larger its mean absolute error is, in the value's unit.
 
         Of models that only one of both has there is none; "in_use" is then that of what devices predict with.
         """

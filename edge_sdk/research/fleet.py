@@ -6,18 +6,22 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Samples, SplitSamples, store_samples
 from edge_sdk.errors import UsageError
+from edge_sdk.model.task import CLASS, LABELS, VALUE
 from edge_sdk.records import list_inputs
 from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.research.cache import keep_folder
-from edge_sdk.research.parts import pad_numbers, parts_of_arrays
+from edge_sdk.research.parts import pad_numbers, parts_of_arrays, targets_in
 from edge_sdk.research.tables import columns_of, sample_columns, write_recordings
+
+if TYPE_CHECKING:
+    from edge_sdk.replay.cohorts.cohort import Cohort
 
 
 @dataclass(frozen=True)
@@ -41,26 +45,49 @@ class Fleet:
     origin: str = ""
 
     @classmethod
-    def from_arrays(cls, devices: Mapping[str, Sequence[Any]], held_out: float = 0.2, validation: float = 0.2) -> Fleet:
+    def from_arrays(
+        cls,
+        devices: Mapping[str, Sequence[Any]],
+        held_out: float = 0.2,
+        validation: float = 0.2,
+        *,
+        predict: str | Sequence[str] = "",
+        unit: str | Sequence[str] = "",
+        range: Sequence[Any] = (),
+        labels: str | Sequence[str] | None = None,
+    ) -> Fleet:
         """A fleet of arrays in memory.
 
         Args:
             devices: name -> (x, y), or (x, y, x_test, y_test) where you have split them yourself. x: numbers (N, ...),
                 a row for each sample: (N, channels, time) for windows of sensors, (N, features) for rows of a table;
-                y (N,): whole numbers from 0, or texts.
+                y (N,): classes, as whole numbers from 0 or texts; or values, as floats, (N, K) where there are several;
+                or sets of labels, as booleans (N, K) or as lists of names, also empty ones.
             held_out: share of each class by which models are judged in the end: its last samples.
             validation: share of each class on which choices are made, before these; 0: there is none.
+            predict: names of the values; "": floats that are not whole numbers are values, called "value".
+            unit: of each value, or one for all. range: (low, high) between which each is expected; none: what the data
+                have.
+            labels: names of the columns of booleans, in their order; of lists of names those that a model predicts,
+                None: all that occur.
 
         Raises:
             UsageError: an array has another shape or type, or a device has too few samples.
         """
         if not devices:
             raise UsageError("from_arrays: no device; expected {name: (x, y), ...}")
+        targets = targets_in(devices, words_of(predict), None if labels is None else words_of(labels))
         parts = {
-            checked_name(str(name), "device name"): parts_of_arrays(str(name), arrays, held_out, validation)
+            checked_name(str(name), "device name"): parts_of_arrays(str(name), arrays, held_out, validation, targets)
             for name, arrays in devices.items()
         }
-        return cls(str(store_parts(parts)), {}, "from arrays")
+        said = {"predict": predict, "unit": unit, "range": range}
+        asked = {key: value for key, value in said.items() if len(value)}
+        if asked and targets.kind != VALUE:
+            raise UsageError(f"from_arrays: {next(iter(asked))} is of values, and y has no numbers with fractions")
+        if targets.kind == LABELS:
+            asked = {"labels": targets.names or ALL}
+        return cls(str(store_parts(parts, targets.kind == CLASS)), asked, "from arrays")
 
     @classmethod
     def from_frame(
@@ -77,21 +104,23 @@ class Fleet:
 
         Args:
             frame: all other columns are numbers.
-            by: column of the device. label: column of the class.
+            by: column of the device. label: column of the class, of a value, or of sets of labels (with `labels`).
             time: column of the time, in seconds or as dates: rows are readings of sensors, which are cut into windows.
                 None: each row is a sample.
-            options: of recordings: `window`, `stride` (samples), `gap` (seconds), `labelled` (seconds).
+            options: of recordings: `window`, `stride` (samples), `gap` (seconds), `labelled` (seconds). `predict`:
+                columns of values in place of `label`; `unit`, `range`, `labels`: as of `from_arrays`.
 
         Raises:
             UsageError: a column is missing or is not numbers, or an option is for recordings.
         """
         columns = columns_of(frame)
+        predict = words_of(options.get("predict", ""))
         if time is None:
-            if options:
-                raise UsageError(f"{next(iter(options))} is for recordings: say which column is the time, time=...")
-            arrays = sample_columns(columns, by, label)
-            return cls.from_arrays(arrays, held_out, validation)
-        digest, write = write_recordings(columns, by, label, time)
+            if strange := next((key for key in options if key not in TASK), None):
+                raise UsageError(f"{strange} is for recordings: say which column is the time, time=...")
+            arrays = sample_columns(columns, by, predict or (label,))
+            return cls.from_arrays(arrays, held_out, validation, **options)
+        digest, write = write_recordings(columns, by, "" if predict else label, time)
         folder = keep_folder("fleets", digest, write)
         found = cls.from_traces(folder, held_out=held_out, validation=validation, **options)
         return replace(found, origin="from a table of readings")
@@ -102,7 +131,9 @@ class Fleet:
 
         Args:
             options: `label` (name of the column of classes), `window`, `stride` (samples), `gap` (seconds that end a
-                recording), `held_out`, `validation` (shares, 0.2), `labelled` (seconds of each class that have labels).
+                recording), `held_out`, `validation` (shares, 0.2), `labelled` (seconds of each class that have labels);
+                `predict` (columns of values), `unit` and `range` of these; `labels` (names of which each window has a
+                set, or "all") and `separator` between them.
 
         Raises:
             UsageError: there is no such folder.
@@ -149,21 +180,52 @@ class Fleet:
         Raises:
             UsageError: they cannot be read.
         """
+        return self.form().summary
+
+    def form(self) -> Cohort:
+        """The devices and their data, as a run has them. Reads the data.
+
+        Raises:
+            UsageError: they cannot be read.
+        """
         from edge_sdk.replay.cohorts.form import form_cohort
 
-        return form_cohort(self.data, 3, 0, self.options).summary
+        return form_cohort(self.data, 3, 0, {NAMED.get(key, key): said(key, v) for key, v in self.options.items()})
 
     def __repr__(self) -> str:
         return f"Fleet of {self.summary} ({self.origin})"
 
 
-def store_parts(parts: Mapping[str, SplitSamples]) -> Path:
+TASK = ("predict", "unit", "range", "labels")
+"""Options that say what y is."""
+NAMED = {"predict": "target"}
+"""Option of a simulation -> its name where data are read."""
+ALL = "all"
+
+
+def words_of(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Names, of a list or of a text with commas between them; none of "all"."""
+    given = names.split(",") if isinstance(names, str) else names
+    return tuple(name for one in given if (name := str(one).strip()) and names != ALL)
+
+
+def said(key: str, value: Any) -> Any:
+    """An option as it is read with the data: names with commas between them, ranges as texts."""
+    if key == "range":
+        return tuple(one if isinstance(one, str) else ",".join(map(str, one)) for one in value)
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+
+
+def store_parts(parts: Mapping[str, SplitSamples], in_classes: bool = True) -> Path:
     """Writes samples into a folder of the cache, a file for each device, once for the same content.
+
+    Args:
+        in_classes: labels are classes; those that are numbers are put in their order.
 
     Raises:
         UsageError: devices have samples of different shapes.
     """
-    padded = with_padded_labels(parts)
+    padded = with_padded_labels(parts) if in_classes else parts
     shapes = {name: {key: x.shape[1:] for key, x in list_inputs(p.train.x).items()} for name, p in padded.items()}
     first = next(iter(shapes))
     if other := next((name for name in shapes if shapes[name] != shapes[first]), None):

@@ -10,6 +10,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
 from edge_sdk.replay.reports.page import starting_round
 from edge_sdk.replay.scores import NAMES
+from edge_sdk.replay.statistics import ACCURACY, COLUMNS, score_in
+from edge_sdk.replay.values.tables import named_units
 
 Row = dict[str, Any]
 
@@ -30,7 +32,8 @@ def as_frame(rows: Sequence[Row]) -> Any:
 
 
 def device_rows(name: str, results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Rows of seeds, devices and models, with metrics on test samples, shares of 0 to 1."""
+    """Rows of seeds, devices and models, with metrics on test samples, shares of 0 to 1; of values a row for each, with
+    errors in its unit."""
     return [
         {
             "run": name,
@@ -39,21 +42,34 @@ def device_rows(name: str, results: Sequence[Mapping[str, Any]]) -> list[Row]:
             "device": d["device"],
             "hospital": d["hospital"],
             "newcomer": bool(d.get("newcomer")),
-            "model": model,
-            "accuracy": metrics.get("accuracy"),
-            "macro_f1": metrics.get("macro_f1"),
-            "balanced_accuracy": metrics.get("balanced_accuracy"),
+            **scores,
             "train_samples": d["samples"],
             "test_samples": d["held_out"],
         }
         for one in results
         for d in one["devices"]
-        for model, metrics in (d["metrics"] or {m: {"accuracy": v} for m, v in d["accuracy"].items()}).items()
+        for scores in (error_rows(one, d) if "values" in one else share_rows(one, d))
     ]
 
 
+def share_rows(result: Mapping[str, Any], d: Mapping[str, Any]) -> Iterator[Row]:
+    """The metrics of one device's models."""
+    every = d["metrics"] or {model: {"accuracy": share} for model, share in d["accuracy"].items()}
+    for model, metrics in every.items():
+        yield {"model": model, **{key: metrics.get(key) for key in COLUMNS[score_in(result)]}}
+
+
+def error_rows(result: Mapping[str, Any], d: Mapping[str, Any]) -> Iterator[Row]:
+    """The errors of one device's models."""
+    for model, values in d["errors"].items():
+        for value, unit in named_units(result).items():
+            found = values[value]
+            yield {"model": model, "value": value, "unit": unit, **{key: found[key] for key in ("mae", "rmse", "bias")}}
+
+
 def curve_rows(name: str, results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Rows of seeds, rounds and models: mean accuracy over devices of the model with so many rounds behind it."""
+    """Rows of seeds, rounds and models: mean accuracy over devices of the model with so many rounds behind it; of sets
+    of labels macro-F1, of values the mean absolute error of each."""
     return [
         {"run": name, "method": one["method"], "seed": one["seed"], **row} for one in results for row in rounds_of(one)
     ]
@@ -62,10 +78,19 @@ def curve_rows(name: str, results: Sequence[Mapping[str, Any]]) -> list[Row]:
 def rounds_of(result: Mapping[str, Any]) -> Iterator[Row]:
     """Rows of one run."""
     for line in result["curve"]:
-        for model, accuracy in mean_accuracies(line["sums"]).items() if "sums" in line else ():
-            yield {
-                "round": starting_round(line),
-                "model": NAMES.get(model, model),
-                "accuracy": accuracy,
-                "bytes": line["bytes_so_far"],
-            }
+        for model, scores in scores_in(result, line) if "sums" in line else ():
+            when = {"round": starting_round(line), "model": NAMES.get(model, model)}
+            yield {**when, **scores, "bytes": line["bytes_so_far"]}
+
+
+def scores_in(result: Mapping[str, Any], line: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
+    """Models of a line of metrics, with their scores."""
+    if "values" in result:
+        for model, errors in line.get("errors", {}).items():
+            for value, unit in named_units(result).items():
+                yield model, {"value": value, "unit": unit, "mae": errors[value]}
+        return
+    score = score_in(result)
+    found = mean_accuracies(line["sums"]) if score == ACCURACY else line.get(score, {})
+    for model, share in found.items():
+        yield model, {score: share}

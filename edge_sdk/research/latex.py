@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edge_sdk.replay.reports.tables import METRICS, TITLES
+from edge_sdk.replay.reports.tables import TITLES, columns_of
+from edge_sdk.replay.values.tables import named_units, number, with_unit
 
 ESCAPED = str.maketrans({c: rf"\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"})
-HEADS = {"accuracy": "accuracy", "macro_f1": "macro-F1", "balanced_accuracy": "balanced accuracy"}
 
 
 def models_table(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -17,22 +17,47 @@ def models_table(runs: Sequence[Mapping[str, Any]]) -> str:
     Args:
         runs: as `compare_runs` describes them: "name", "models", "titles".
     """
-    several = len(runs) > 1
+    if "values" in runs[0]:
+        return errors_table(runs)
+    several, metrics = len(runs) > 1, columns_of(m for run in runs for m in run["models"].values())
     lines = [
         [
             *([run["name"]] if several else []),
             run["titles"].get(model, model),
-            *(percent(found.get(k)) for k in METRICS),
+            *(percent(found.get(k)) for k in metrics),
         ]
         for run in runs
         for model, found in run["models"].items()
     ]
     first = ["run"] if several else []
-    return tabular([*first, "model", *(HEADS[key] for key in METRICS)], len(first) + 1, lines)
+    return tabular([*first, "model", *metrics.values()], len(first) + 1, lines)
+
+
+def errors_table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Errors of values, means over devices and seeds in their units, with the deviation over seeds."""
+    several = len(runs) > 1
+    lines = [
+        [
+            *([run["name"]] if several else []),
+            with_unit(value, unit),
+            run["titles"].get(model, model),
+            *(
+                number(errors[value][key], signed=key == "bias").replace("±", r"$\pm$")
+                for key in ("mae", "rmse", "bias")
+            ),
+        ]
+        for run in runs
+        for value, unit in named_units(run).items()
+        for model, errors in run["values"]["models"].items()
+    ]
+    first = ["run"] if several else []
+    return tabular([*first, "value", "model", *ERRORS.values()], len(first) + 2, lines)
 
 
 def differences_table(differences: Mapping[str, Mapping[str, Any]], first: str) -> str:
     """Paired differences of runs to the first one, in points, with intervals over devices."""
+    if any("mean" not in d for models in differences.values() for d in models.values()):
+        return error_differences(differences, first)
     lines = [
         [
             run,
@@ -45,6 +70,32 @@ def differences_table(differences: Mapping[str, Mapping[str, Any]], first: str) 
         for model, d in models.items()
     ]
     return tabular(["run", "model", f"against {escaped(first)}, points", r"95\,\%", "devices"], 2, lines)
+
+
+ERRORS = {"mae": "MAE", "rmse": "RMSE", "bias": "bias"}
+
+
+def error(errors: Mapping[str, Any], key: str) -> str:
+    """One of a value's errors, with its deviation over seeds."""
+    return number(errors[key], signed=key == "bias").replace("±", r"$\pm$")
+
+
+def error_differences(differences: Mapping[str, Mapping[str, Any]], first: str) -> str:
+    """Paired differences of errors to the first run, in the values' units."""
+    lines = [
+        [
+            run,
+            TITLES.get(model, model),
+            value,
+            f"${number(d['mean'], signed=True)}$",
+            f"[${number(d['low'], signed=True)}$, ${number(d['high'], signed=True)}$]",
+            str(d["devices"]),
+        ]
+        for run, models in differences.items()
+        for model, values in models.items()
+        for value, d in values.items()
+    ]
+    return tabular(["run", "model", "value", f"MAE against {escaped(first)}", r"95\,\%", "devices"], 3, lines)
 
 
 def tabular(head: Sequence[str], texts: int, lines: Sequence[Sequence[str]]) -> str:

@@ -13,7 +13,6 @@ from edge_sdk.arguments import nearest
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.model import Model
-from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.research.cache import keep_folder
 from edge_sdk.research.fleet import Fleet
 
@@ -78,17 +77,20 @@ def compile_torch(net: Any, data: Fleet) -> Path:
         UsageError: the compiler refuses it; its reasons are in the message.
     """
     compiler, spec = load("edge_sdk.models.bundle.compile"), load("edge_sdk.models.ir.spec")
-    cohort = form_cohort(data.data, 3, 0, data.options)
+    usual_loss = load("edge_sdk.models.task_options").usual_loss
+    cohort = data.form()
     if "x" not in cohort.shapes:
         raise UsageError(f"model: a sample is {', '.join(cohort.shapes)}; compile it, with `auscult bundle compile`")
     name, shape = type(net).__name__, tuple(cohort.shapes["x"])
-    state = hash_state(net, f"{shape} {len(cohort.classes)}")
+    task = None if cohort.task is None else cohort.task.entry()
+    state = hash_state(net, f"{shape} {len(cohort.classes)}{'' if task is None else f' {task}'}")
     before = COMPILED.get(net, ("", Path()))
     if before[0] == state and before[1].is_file():
         return before[1]
     refused, training = load("edge_sdk.models.ir.errors").CompileError, net.training
     try:
-        compiled = compiler.compile_module(net.eval(), spec.Spec(name.lower(), shape, dropout=dropout_of(net)))
+        more = {} if cohort.task is None else {"task": cohort.task, "loss": usual_loss(cohort.task.kind)}
+        compiled = compiler.compile_module(net.eval(), spec.Spec(name.lower(), shape, dropout=dropout_of(net), **more))
     except (refused, AuscultError) as error:
         raise UsageError(f"model: {name} cannot be trained on devices as it is: {error}") from error
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from edge_sdk.model.model import Model
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.predictions import Predictions
 from edge_sdk.nodes.models.working_model import WorkingModel
+from edge_sdk.replay.statistics import shares_in
+from edge_sdk.replay.values.tables import number
 
 MODELS = "models"
 
@@ -24,13 +26,15 @@ class DeviceModel:
 
     Attributes:
         name: of the device.
-        accuracy: model -> share of its test samples, 0 to 1.
+        accuracy: model -> share of its test samples, 0 to 1; of sets of labels macro-F1, of values nothing.
         working: its models.
+        errors: model -> name of a value -> its errors on test samples ("mae", "rmse", "bias"), in its unit.
     """
 
     name: str
     accuracy: Mapping[str, float]
     working: WorkingModel
+    errors: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -38,7 +42,7 @@ class DeviceModel:
         return tuple(self.working.kept.models)
 
     def predict(self, x: Data, which: str | None = None, smooth: int = 1, abstain: float = 0.0) -> Predictions:
-        """Predicts classes as the device does.
+        """Predicts classes, values or sets of labels as the device does.
 
         Args:
             x: float32 or integers (N, ...), or one sample without the first axis.
@@ -47,7 +51,8 @@ class DeviceModel:
             abstain: a sample whose best class has a smaller probability than this gets no label.
 
         Returns:
-            Predictions: `labels` (N names), `probabilities` float (N, classes), `classes`.
+            Predictions: `labels` (N names), `probabilities` float (N, classes), `classes`; of values `values` (N, K)
+            in their `units`; of sets of labels `probabilities` (N, labels), and each one's `labels`.
 
         Raises:
             UsageError: there is no such model, or x has another shape.
@@ -55,7 +60,11 @@ class DeviceModel:
         return self.working.predict(x, which, smooth, abstain)
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{model} {100 * value:.1f} %" for model, value in self.accuracy.items())
+        told = ", ".join(f"{model} {100 * value:.1f} %" for model, value in self.accuracy.items()) or ", ".join(
+            f"{model} off by {number(errors['mae'])} ({value})"
+            for model, values in self.errors.items()
+            for value, errors in values.items()
+        )
         return f"device {self.name}: {told}"
 
 
@@ -79,10 +88,9 @@ class DeviceModels(Mapping[str, DeviceModel]):
         if not path.is_file():
             raise UsageError(f"{self.directory}: this run kept no models; simulate it again, with --keep-models")
         kept = kept_models.load(path)
-        run = self.directory.name
-        return DeviceModel(
-            name, self.told[name]["accuracy"], WorkingModel(name, self.model(kept.bundle), kept.classes, kept, run)
-        )
+        own = self.told[name]
+        working = WorkingModel(name, self.model(kept.bundle), kept.classes, kept, self.directory.name)
+        return DeviceModel(name, shares_in(own), working, own.get("errors", {}))
 
     def model(self, sha256: str) -> Model:
         """The graphs of a bundle, loaded once."""

@@ -8,7 +8,10 @@ from typing import Any
 
 from edge_sdk.replay.comparison import SHARED, FinishedRun, compare_runs, verdict_lines
 from edge_sdk.replay.reports import compare_page, sections, seeds_page
-from edge_sdk.replay.reports.page import STYLE, part_of_rounds
+from edge_sdk.replay.reports.page import STYLE, capital, part_of_rounds
+from edge_sdk.replay.statistics import title_in
+from edge_sdk.replay.values import page as value_page
+from edge_sdk.replay.values.page_of_runs import seeds_sections
 
 DRAWN = ("personalised", "companion", "global")
 """Models of a comparison that have curves."""
@@ -24,11 +27,15 @@ def show_results(run: FinishedRun) -> str:
     first, summary = run.results[0], run.summary
     devices, seeds = len(first["devices"]), len(run.results)
     told = f"{run.name}: {devices} devices, {first['rounds']} rounds, {seeds} seed{'s' * (seeds > 1)}"
+    if "values" in summary:
+        head = f"<h2>{escape(told)}</h2>{value_page.verdict_section(summary)}"
+        return wrap([head, seeds_sections(summary, run.results)])
+    title = f"{capital(title_in(first))} on {part_of_rounds(first)} samples"
     parts = [
         f"<h2>{escape(told)}</h2>",
         sections.verdict_section(summary),
         sections.statistics_section(summary),
-        f"<div class='two'><div><h2>Accuracy on {part_of_rounds(first)} samples</h2>{seeds_page.curves(run.results)}",
+        f"<div class='two'><div><h2>{title}</h2>{seeds_page.curves(run.results)}",
         f"</div><div><h2>Each device, on test samples</h2>{seeds_page.per_device_chart(run.results)}</div></div>",
     ]
     return wrap(parts)
@@ -40,15 +47,15 @@ def show_comparison(runs: Sequence[FinishedRun]) -> str:
     parts = [
         f"<h2>{escape(', '.join(run.name for run in runs))}</h2>",
         *(f"<p class='verdict'><b>{escape(line)}</b></p>" for line in verdict_lines(found)),
-        compare_page.differences_table(found),
-        compare_page.metrics_table(found),
-        *(compare_page.model_section(runs, kind, "all") for kind in DRAWN),
+        *compare_page.run_sections(found, runs, DRAWN),
     ]
     return wrap(parts)
 
 
 def without_repeats(found: Mapping[str, Any]) -> dict[str, Any]:
     """A comparison in which what several runs say alike stands once: models that no method decides, and verdicts."""
+    if "task" in found:
+        return dict(found)
     seen: list[tuple[str, Any]] = []
     kept: list[dict[str, Any]] = []
     for run in found["runs"]:

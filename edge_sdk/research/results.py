@@ -15,6 +15,8 @@ from edge_sdk.replay.comparison import FinishedRun, compare_runs, read_run
 from edge_sdk.replay.over_seeds import summarise_seeds
 from edge_sdk.replay.reports import page, seeds_page, tables
 from edge_sdk.replay.reports.verdict import titles_of, verdict
+from edge_sdk.replay.statistics import ACCURACY, score_in
+from edge_sdk.replay.values import tables as value_tables
 from edge_sdk.research import latex, picture
 from edge_sdk.research.frames import as_frame, curve_rows, device_rows
 from edge_sdk.research.personal import DeviceModels
@@ -59,13 +61,30 @@ class Results:
 
     @property
     def accuracy(self) -> dict[str, float]:
-        """Model -> accuracy on test samples, 0 to 1: mean over devices and seeds."""
-        return {model: found["mean"] for model, found in self.summary["accuracy"].items()}
+        """Model -> accuracy on test samples, 0 to 1: mean over devices and seeds.
+
+        Raises:
+            UsageError: the models predict no classes; see `scores`.
+        """
+        if (score := "mae" if "values" in self.summary else score_in(self.summary)) != ACCURACY:
+            raise UsageError(f"accuracy: these models predict no classes; run.scores has their {score}")
+        return {model: found["mean"] for model, found in self.summary[ACCURACY].items()}
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """Model -> what it is judged by on test samples, mean over devices and seeds: accuracy, or macro-F1 of sets of
+        labels, 0 to 1; of values: name of a value -> mean absolute error, in its unit."""
+        if "values" not in self.summary:
+            return {model: found["mean"] for model, found in self.summary[score_in(self.summary)].items()}
+        models = self.summary["values"]["models"]
+        return {
+            model: {name: errors["mae"]["mean"] for name, errors in found.items()} for model, found in models.items()
+        }
 
     @property
     def verdict(self) -> str:
         """A sentence: does joining pay, against the best that a device can do by itself?"""
-        return verdict(self.summary)
+        return value_tables.verdict(self.summary) if "values" in self.summary else verdict(self.summary)
 
     @property
     def devices(self) -> DeviceModels:
@@ -84,7 +103,8 @@ class Results:
         return DeviceModels(self.directories[at], self.results[at])
 
     def frame(self) -> Any:
-        """A tidy table, pandas or else polars: a row for each seed, device and model, with its metrics on test samples.
+        """A tidy table, pandas or else polars: a row for each seed, device and model, with its metrics on test samples;
+        of values a row for each, with MAE, RMSE and bias in its unit.
 
         Raises:
             UsageError: neither is installed.
@@ -92,7 +112,8 @@ class Results:
         return as_frame(device_rows(self.name, self.results))
 
     def curves(self) -> Any:
-        """A tidy table of rounds: a row for each seed, round and model, with its mean accuracy over devices.
+        """A tidy table of rounds: a row for each seed, round and model, with its mean accuracy (macro-F1; errors of
+        values) over devices.
 
         Raises:
             UsageError: neither pandas nor polars is installed.
@@ -131,7 +152,9 @@ class Results:
     def __str__(self) -> str:
         seeds = f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else f"seed {self.seeds[0]}"
         head = f"{self.name}: {len(self.results[0]['devices'])} devices, {self.results[0]['rounds']} rounds, {seeds}"
-        table = tables.statistics_table(self.summary["statistics"], titles_of(self.summary))
+        values = "values" in self.summary
+        shown = tables.statistics_table(self.summary["statistics"], titles_of(self.summary))
+        table = value_tables.model_table(self.summary) if values else shown
         return "\n".join(filter(None, [head, self.verdict, "", table]))
 
     __repr__ = __str__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +43,26 @@ def numbers_of(columns: Columns, *others: str) -> dict[str, npt.NDArray[Any]]:
     return found
 
 
-def sample_columns(columns: Columns, by: str, label: str) -> dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
-    """Device -> features (N, F) and labels (N,), a sample for each row."""
-    check_columns(columns, by, label)
-    x = np.stack([v.astype(np.float32) for v in numbers_of(columns, by, label).values()], axis=1)
-    return {str(one): (x[columns[by] == one], columns[label][columns[by] == one]) for one in np.unique(columns[by])}
+def sample_columns(
+    columns: Columns, by: str, labels: Sequence[str]
+) -> dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+    """Device -> features (N, F) and labels, a sample for each row.
+
+    Args:
+        labels: column of labels (N,), or several of values (N, K).
+    """
+    check_columns(columns, by, *labels)
+    x = np.stack([v.astype(np.float32) for v in numbers_of(columns, by, *labels).values()], axis=1)
+    y = columns[labels[0]] if len(labels) == 1 else np.stack([columns[name] for name in labels], axis=1)
+    return {str(one): (x[columns[by] == one], y[columns[by] == one]) for one in np.unique(columns[by])}
 
 
 def write_recordings(columns: Columns, by: str, label: str, time: str) -> tuple[str, Callable[[Path], None]]:
-    """The hash of a table of readings, and what writes a trace of each device into a folder."""
-    check_columns(columns, by, label, time)
-    numbers = numbers_of(columns, by, label, time)
+    """The hash of a table of readings, and what writes a trace of each device into a folder. `label`: "": no column has
+    labels."""
+    labels = (label,) if label else ()
+    check_columns(columns, by, *labels, time)
+    numbers = numbers_of(columns, by, *labels, time)
     found = hashlib.sha256(f"{by}\0{label}\0{time}".encode())
     for name, values in columns.items():
         found.update(f"{name}\0{values.dtype}\0".encode())
@@ -62,10 +71,14 @@ def write_recordings(columns: Columns, by: str, label: str, time: str) -> tuple[
     def write(folder: Path) -> None:
         for one in np.unique(columns[by]):
             rows = columns[by] == one
-            kept = [columns[time][rows], *(v[rows] for v in numbers.values()), columns[label][rows]]
+            kept = [
+                columns[time][rows],
+                *(v[rows] for v in numbers.values()),
+                *(columns[name][rows] for name in labels),
+            ]
             with (folder / f"{one}.csv").open("w", newline="", encoding="utf-8") as file:
                 writer = csv.writer(file)
-                writer.writerow(["time", *numbers, "activity"])
+                writer.writerow(["time", *numbers, *("activity" for _ in labels)])
                 writer.writerows(zip(*(values.tolist() if values.dtype.kind != "M" else values.astype(str)
                                        for values in kept), strict=True))  # fmt: skip
 

@@ -68,7 +68,7 @@ def test_the_same_arrays_are_the_same_folder():
         ({"ann": (X.ravel(), Y)}, r"device ann: x is float64 \(40,\), expected numbers \(N, \.\.\.\)"),
         ({"ann": (X.astype(str), Y)}, "device ann: x is <U"),
         ({"ann": (X, -Y)}, "device ann: y has -1; a class is a whole number, 0 or more, or a text"),
-        ({"ann": (X, Y + 0.5)}, "device ann: y is float64; a class is"),
+        ({"ann": (X, Y + 1j)}, "device ann: y is complex128; a class is"),
         ({"ann": (X, np.eye(20))}, r"device ann: y is of shape \(20, 20\)"),
         ({"ann": (X, Y), "bob": (X[:, :1], Y)}, r"device bob: a sample is \(1,\), of ann it is \(2,\)"),
         ({"ann/bob": (X, Y)}, "device name"),

@@ -14,6 +14,7 @@ from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.tables import TITLES, columns_of, interval, with_spread
 from edge_sdk.replay.scores import POOLED, REFERENCES, members
 from edge_sdk.replay.statistics import title_in
+from edge_sdk.replay.values.page_of_runs import comparison_sections
 
 COLOUR_COUNT = 6
 SHARED = (*REFERENCES, POOLED)
@@ -28,12 +29,21 @@ def make_compare_page(runs: Sequence[FinishedRun], group: str = "all") -> str:
     parts = [
         *(f"<p class='verdict'><b>{escape(line)}</b></p>" for line in verdict_lines(found)),
         f"<h1>{title}</h1><p class='lead'>{lead}</p>",
-        metrics_table(found),
-        differences_table(found),
-        *(model_section(runs, kind, group) for kind in KINDS if kind not in SHARED),
+        *run_sections(found, runs, [kind for kind in KINDS if kind not in SHARED], group),
         *(circumstances(run) for run in runs),
     ]
     return wrap(title, parts)
+
+
+def run_sections(
+    found: Mapping[str, Any], runs: Sequence[FinishedRun], kinds: Sequence[str], group: str = "all"
+) -> list[str]:
+    """Tables of all runs and of their differences, and a chart of each model; of values the same with errors."""
+    if "task" in found:
+        unlike = "".join(f"<p>{escape(line)}</p>" for line in unlike_lines(found))
+        return [comparison_sections(found, runs), unlike]
+    charted = (model_section(runs, kind, group) for kind in kinds)
+    return [metrics_table(found), differences_table(found), *charted]
 
 
 def run_colours(runs: Sequence[FinishedRun]) -> dict[str, str]:

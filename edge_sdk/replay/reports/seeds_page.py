@@ -7,11 +7,13 @@ from html import escape
 from typing import Any
 
 from edge_sdk.replay.reports import charts, rows, sections
-from edge_sdk.replay.reports.page import COLOURS, KINDS, accuracy_curves, as_json, part_of_rounds, wrap
+from edge_sdk.replay.reports.page import COLOURS, KINDS, accuracy_curves, as_json, capital, part_of_rounds, wrap
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.terminal import Result
 from edge_sdk.replay.scores import ALONE
-from edge_sdk.replay.statistics import shares_in
+from edge_sdk.replay.statistics import shares_in, title_in
+from edge_sdk.replay.values import page as value_page
+from edge_sdk.replay.values.page_of_runs import seeds_sections
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -26,14 +28,11 @@ def make_seeds_page(found: Result) -> str:
     seeds = ", ".join(map(str, found["seeds"]))
     title = escape(f"{found['method']}: {len(runs)} seeds, {len(runs[0]['devices'])} devices, {found['rounds']} rounds")
     lead = f"seeds {seeds}, data {found['data']['name']}, {found['seconds']:.0f} s each; ± is the deviation over seeds"
+    values = "values" in found
     parts = [
-        sections.verdict_section(found),
+        value_page.verdict_section(found) if values else sections.verdict_section(found),
         f"<h1>{title}</h1><p class='lead'>{escape(lead)}</p>",
-        sections.statistics_section(found),
-        f"<h2>Accuracy on {part_of_rounds(runs[0])} samples, mean and range over seeds</h2>{curves(runs)}",
-        "<h2>Accuracy per device</h2><p class='lead'>On test samples, mean and range over seeds.</p>",
-        per_device_chart(runs),
-        differences(runs),
+        seeds_sections(found, runs) if values else share_sections(found, runs),
         sections.circumstances_section({**runs[0], **found}),
         links(found["seeds"]),
         as_json({key: value for key, value in found.items() if key != "runs"}),
@@ -41,12 +40,25 @@ def make_seeds_page(found: Result) -> str:
     return wrap(title, parts)
 
 
+def share_sections(found: Result, runs: Sequence[Result]) -> str:
+    """The table of models, curves and devices: accuracies, or macro-F1 of sets of labels."""
+    score = capital(title_in(runs[0]))
+    parts = [
+        sections.statistics_section(found),
+        f"<h2>{score} on {part_of_rounds(runs[0])} samples, mean and range over seeds</h2>{curves(runs)}",
+        f"<h2>{score} per device</h2><p class='lead'>On test samples, mean and range over seeds.</p>",
+        per_device_chart(runs),
+        differences(runs),
+    ]
+    return "".join(parts)
+
+
 def curves(runs: Sequence[Result]) -> str:
-    """The mean over seeds of each model's accuracy, and the range of them behind it."""
+    """The mean over seeds of each model's score, and the range of them behind it."""
     found = mean_curves(runs)
     means = {name: [(x, i.value) for x, i in points] for name, points in found.items()}
     bands = {name: [(x, i.low, i.high) for x, i in points] for name, points in found.items()}
-    return charts.lines(means, "round", "accuracy", percent=True, colours=COLOURS, bands=bands)
+    return charts.lines(means, "round", title_in(runs[0]), percent=True, colours=COLOURS, bands=bands)
 
 
 def mean_curves(runs: Sequence[Result]) -> dict[str, list[tuple[float, Whisker]]]:
@@ -83,12 +95,12 @@ def per_device_chart(runs: Sequence[Result]) -> str:
     for kind, title in KINDS.items():
         if having := by_device(runs, kind):
             series[title] = [spread([a[kind] for a in having[n]]) if n in having else nothing for n in names]
-    return rows.intervals(names, series, "accuracy", percent=True, colours=COLOURS)
+    return rows.intervals(names, series, title_in(runs[0]), percent=True, colours=COLOURS)
 
 
 def differences(runs: Sequence[Result]) -> str:
     """What each device gains over training alone, in each seed by the same samples."""
-    other = sections.yardstick_of(d["accuracy"] for run in runs for d in run["devices"])
+    other = sections.yardstick_of(shares_in(d) for run in runs for d in run["devices"])
     having = by_device(runs, other, "personalised")
     if not having:
         return ""

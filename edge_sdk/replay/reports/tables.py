@@ -36,7 +36,6 @@ TITLES = {
 }
 """Model -> what it is called where its name does not say it."""
 PHRASES = dict(zip(GROUPS, ("all {} devices", "{} devices with two classes or more", "{} newcomers"), strict=True))
-METRICS = tuple(COLUMNS[ACCURACY])
 WIDTH = 14
 
 

@@ -8,7 +8,7 @@ from edge_sdk.algebra.regression import MEAN
 from edge_sdk.replay.reports import charts, rows
 from edge_sdk.replay.reports.rows import bare
 from edge_sdk.replay.reports.sections import table
-from edge_sdk.replay.values.tables import COLUMNS, Result, model_rows, named_units, number, verdict
+from edge_sdk.replay.values.tables import COLUMNS, Result, model_rows, named_units, number, verdict, with_unit
 
 SHOWN = {"global": "global model", "personal": "personalised"}
 
@@ -23,28 +23,37 @@ def errors_section(result: Result) -> str:
     """For each value a table of models, and charts over rounds and over devices."""
     parts = []
     for name, unit in named_units(result).items():
-        of = f"{name} ({unit})" if unit else name
-        head = ["", "MAE", "RMSE", "bias", "95 % of errors", "MAE against alone [95 %]"]
-        lines = [[title, *cells] for title, cells in model_rows(result, name)]
-        parts.append(f"<h2>Errors of {escape(of)} on test samples, means over devices</h2>{table(head, lines)}")
-        parts.append(rounds_chart(result, name, of) + devices_chart(result, name, of))
+        of = with_unit(name, unit)
+        parts += [errors_table(result, name), rounds_chart(result, name, of), devices_chart(result, name, of)]
     return "".join(parts)
+
+
+def errors_table(result: Result, name: str) -> str:
+    """A table of models with their errors of one value; of a result, or of the summary of several seeds."""
+    of = with_unit(name, named_units(result)[name])
+    head = ["", "MAE", "RMSE", "bias", "95 % of errors", "MAE against alone [95 %]"]
+    lines = [[title, *cells] for title, cells in model_rows(result, name)]
+    return f"<h2>Errors of {escape(of)} on test samples, means over devices</h2>{table(head, lines)}"
 
 
 def rounds_chart(result: Result, name: str, of: str) -> str:
     """Mean absolute error of the models as each round found them."""
+    lead = "<p class='lead'>On the samples by which rounds are judged, mean over devices.</p>"
+    chart = charts.lines(round_errors(result, name), "round", f"MAE, {of}", has_zero=True)
+    return f"<h2>Mean absolute error of {escape(of)} over rounds</h2>{lead}<div class='plot'>{chart}</div>"
+
+
+def round_errors(result: Result, name: str) -> dict[str, list[tuple[float, float]]]:
+    """Title of a model -> rounds behind it, and its mean absolute error of a value."""
     points = {
-        title: [
+        title: sorted(
             (float(line["round"]) - (line["kind"] == "round"), line["errors"][model][name])
             for line in result["curve"]
             if model in line.get("errors", {})
-        ]
+        )
         for model, title in SHOWN.items()
     }
-    points = {title: sorted(own) for title, own in points.items() if own}
-    lead = "<p class='lead'>On the samples by which rounds are judged, mean over devices.</p>"
-    chart = charts.lines(points, "round", f"MAE, {of}", has_zero=True)
-    return f"<h2>Mean absolute error of {escape(of)} over rounds</h2>{lead}<div class='plot'>{chart}</div>"
+    return {title: own for title, own in points.items() if own}
 
 
 def devices_chart(result: Result, name: str, of: str) -> str:

@@ -25,6 +25,8 @@ Sums = Mapping[str, Mapping[str, float]]
 """Model -> sums of errors on a device's test samples, and "samples"."""
 FIRST = (MEAN, LOCAL, ALONE_LINEAR, ALONE_TREES, ALONE, "global", "personalised")
 """Models in the order of tables; others come after them, and POOLED last."""
+OWN = ("global", "personalised", "unseen")
+"""Models of the run, which are compared with others."""
 
 
 def with_errors(line: Mapping[str, Any], run: Run, values: Values | None) -> Mapping[str, Any]:
@@ -99,15 +101,21 @@ def differences(devices: Sequence[Device], other: str, seed: int) -> dict[str, d
     found: dict[str, dict[str, dict[str, float]]] = {}
     for model in in_order(dict.fromkeys(name for d in devices for name in d["errors"])):
         both = [d["errors"] for d in devices if {model, other} <= {*d["errors"]}]
-        if both and model in ("global", "personalised", "unseen"):
+        if both and model in OWN:
             found[model] = {value: difference(both, model, other, value, seed) for value in both[0][model]}
     return found
 
 
 def difference(both: Sequence[Mapping[str, Any]], model: str, other: str, value: str, seed: int) -> dict[str, float]:
     """Paired difference of one value's mean absolute errors, with a bootstrap interval over devices."""
-    own, others = (np.array([e[name][value]["mae"] for e in both]) for name in (model, other))
+    own, others = ([e[name][value]["mae"] for e in both] for name in (model, other))
+    return describe_difference(own, others, seed)
+
+
+def describe_difference(errors: Sequence[float], than: Sequence[float], seed: int) -> dict[str, float]:
+    """Paired difference of mean absolute errors, one for each device, with a bootstrap interval over devices."""
+    own, others = np.asarray(errors, np.float64), np.asarray(than, np.float64)
     low, high = bootstrap(own - others, seed)
     worse = int((own > others).sum())
     means = {"mae": float(own.mean()), "than": float(others.mean()), "mean": float((own - others).mean())}
-    return {**means, "low": low, "high": high, "devices": len(both), "worse": worse}
+    return {**means, "low": low, "high": high, "devices": len(own), "worse": worse}

@@ -22,10 +22,18 @@ def named_units(result: Result) -> dict[str, str]:
     return dict(zip(task["names"], task["units"], strict=True))
 
 
-def number(value: float | None, unit: str = "", signed: bool = False) -> str:
-    """A number of three digits or so, with its unit."""
+def with_unit(name: str, unit: str) -> str:
+    """The name of a value, with its unit behind it."""
+    return f"{name} ({unit})" if unit else name
+
+
+def number(value: float | Mapping[str, float] | None, unit: str = "", signed: bool = False) -> str:
+    """A number of three digits or so, with its unit; of several seeds their mean, and their deviation behind it."""
     if value is None:
         return "-"
+    if isinstance(value, Mapping):
+        shown = number(value["mean"], signed=signed) + (f" ± {number(value['sd'])}" if value["sd"] else "")
+        return f"{shown} {unit}".rstrip()
     digits = 3 if abs(value) < 1 else 2 if abs(value) < 100 else 0
     return f"{value:{'+' if signed else ''}.{digits}f} {unit}".rstrip()
 
