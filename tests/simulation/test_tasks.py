@@ -15,8 +15,15 @@ from edge_sdk.data.samples import Samples, store_samples
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.replay.traces.heart import write_heart_traces
 from edge_sdk.replay.traces.rhythms import write_rhythm_traces
+from edge_sdk.replay.tuning.alone import look_on_validation, verdict_line
+from edge_sdk.replay.tuning.memory import play as play_in_memory
+from edge_sdk.replay.tuning.memory import prepare as prepare_in_memory
+from edge_sdk.replay.tuning.scores import in_words, name_of
+from edge_sdk.replay.tuning.study import Trial
+from edge_sdk.replay.tuning.tune import Found, Search
 from tests.label_sets import FINDINGS, compile_findings, samples
 from tests.layers import write_with_bundle
+from tests.simulation.jobs import job_of, no_kernels, play
 from tests.system.test_replay_of_data import auscult
 from tests.values import RATE, compile_linear, draw
 
@@ -67,6 +74,34 @@ def test_devices_of_a_replay_reach_what_they_reach_there(ready: Path, tmp_path: 
     assert scores_of(found) == scores_of(expected)
     assert found["values" if task == "value" else "labels"]["models"]["personalised"]
     assert (tmp_path / "simulated" / "report.html").read_text().count("<svg") >= 3
+
+
+@pytest.mark.parametrize("task", ["value", "labels"])
+def test_what_the_tuner_plays_is_what_is_simulated(ready: Path, tmp_path: Path, task: str) -> None:
+    """Judged by minus the error in halves of the range, or by macro-F1; neighbours by the same."""
+    more = {"data": str(ready / task), "method": "fedavg", "options": {}, "bundle": (ready / f"{task}.bundle",)}
+    found = play(job_of(tmp_path / "a", **more, rounds=2))
+    line = next(line for line in reversed(found["curve"]) if line.get("final"))
+    fleet = prepare_in_memory(job_of(tmp_path / "b", **more, rounds=2).replay, no_kernels, print)
+    judged = play_in_memory(fleet, {})
+    name, told = name_of(fleet.task), in_words(fleet.task, judged.accuracy)
+    if task == "value":
+        error = line["errors"]["global"]["value"]
+        assert judged.accuracy == pytest.approx(-error / 70) and (name, told) == (
+            "mean absolute error",
+            f"{error:.4g} bpm",
+        )
+    else:
+        assert judged.accuracy == pytest.approx(line["macro_f1"]["global"]) and name == "macro-F1" and "%" in told
+    pytest.importorskip("sklearn", reason="neighbours are of scikit-learn")
+    seen = look_on_validation(fleet, 40, 0, print)
+    assert {*seen["rows"]["alone"]} == {"d0", "d1", "d2"} and seen["told"]["state"] == "computed"
+    search = Search(job=job_of(tmp_path / "c", **more).replay, file=tmp_path / "found.toml")
+    best = Trial(
+        1, {}, judged.accuracy, devices=dict.fromkeys(("d0", "d1", "d2"), judged.accuracy), score=name, shown=told
+    )
+    said = verdict_line(Found(search=search, best=best, trials=[best]), seen)
+    assert ("bpm" if task == "value" else "macro-F1") in said and "on the validation samples" in said
 
 
 def test_clients_that_are_bootstrapped_predict_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,21 +8,36 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.model.task import OneClass, SeveralLabels, Values
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, look_round
+from edge_sdk.replay.neighbours.output_models import Parts as OutputParts
+from edge_sdk.replay.neighbours.output_models import look_for_output_models
 from edge_sdk.replay.neighbours.told import COMPUTED
-from edge_sdk.replay.reports.verdict import sentence, why_not
+from edge_sdk.replay.reports.verdict import kinds_in_words, sentence, why_not
 from edge_sdk.replay.scores import ALONE, POOLED, describe_pairs
+from edge_sdk.replay.statistics import ACCURACY, MACRO_F1
 from edge_sdk.replay.tuning.memory import TuningFleet
 from edge_sdk.replay.tuning.process import TrialProcess
+from edge_sdk.replay.tuning.scores import score_of_sums, unit_of
 from edge_sdk.replay.tuning.tune import Found, Search
+from edge_sdk.replay.values.scores import describe_difference
+from edge_sdk.replay.values.tables import sentence as value_sentence
 
+OURS = "the best trial's models"
 WHERE = " on the validation samples by which all was chosen"
 
 
 def look_on_validation(fleet: TuningFleet, most: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """The neighbours of a fleet, in the worker: "told", and in "rows" row -> device -> accuracy on validation."""
+    """The neighbours of a fleet, in the worker.
+
+    Returns:
+        "told", and in "rows" row -> device -> accuracy on validation; of values and sets of labels their score, and in
+        "unit" what 1 of it is for people: a number and its unit.
+    """
+    if not isinstance(fleet.task, OneClass):
+        return look_for_outputs(fleet, fleet.task, most, seed, say)
 
     def parts(name: str) -> Parts:
         train, chosen = (
@@ -48,6 +63,26 @@ def look_on_validation(fleet: TuningFleet, most: int, seed: int, say: Callable[[
     return {"told": seen["told"], "rows": rows}
 
 
+def look_for_outputs(
+    fleet: TuningFleet, task: Values | SeveralLabels, most: int, seed: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """The neighbours of models that predict values or sets of labels."""
+
+    def parts(name: str) -> OutputParts:
+        train, chosen = (
+            (part.x, task.targets(part.labels, fleet.run.classes, f"device {name}")) for part in fleet.samples[name]
+        )
+        return train, chosen, chosen
+
+    written = [{"device": name, "newcomer": False, "sums": {}} for name in fleet.samples]
+    told, rows = look_for_output_models(task, parts, written, most, seed, say)
+    scores = {
+        row: {name: score_of_sums(task, found[row]) for name, found in rows.items() if row in found}
+        for row in (ALONE, POOLED)
+    }
+    return {"told": told, "rows": scores, "unit": unit_of(task)}
+
+
 def accuracy_of(matrix: Any) -> float:
     """Share of right answers in a confusion matrix."""
     return float(np.trace(matrix) / np.sum(matrix))
@@ -69,5 +104,11 @@ def verdict_line(found: Found, seen: Mapping[str, Any]) -> str:
     both = [name for name in alone if name in ours]
     if not both:
         return ""
-    pairs = describe_pairs([ours[n] for n in both], [alone[n] for n in both], found.search.job.seed)
-    return sentence(seen["told"], pairs, "the best trial's models", WHERE)
+    own, others, seed = [ours[n] for n in both], [alone[n] for n in both], found.search.job.seed
+    if unit := seen.get("unit"):
+        size, name = unit
+        d = describe_difference([-size * one for one in own], [-size * one for one in others], seed)
+        kinds = kinds_in_words(seen["told"]["chosen"], seen["told"]["on"])
+        return f"{value_sentence(d, OURS, kinds, name).removesuffix('.')}{WHERE}."
+    pairs = describe_pairs(own, others, seed, ACCURACY if found.best.score == ACCURACY else MACRO_F1)
+    return sentence(seen["told"], pairs, OURS, WHERE)

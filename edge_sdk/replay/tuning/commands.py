@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_sdk.replay.options import add_run_options, complete_settings, read_run_options
+from edge_sdk.replay.options import add_run_options, add_value_options, complete_settings, read_run_options
 
 if TYPE_CHECKING:
     from edge_sdk.replay.tuning.study import Trial
     from edge_sdk.replay.tuning.tune import Found, Search
 
+ACCURACY = "accuracy"
 INTERRUPTED = 130
 """Exit code of a search that was ended before its budget was used up, as shells have it for Ctrl-C."""
 
@@ -30,6 +31,7 @@ def add_tune(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     command.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=words)
     command.add_argument("--json", action="store_true", help="print all trials as one JSON object")
     add_run_options(command)
+    add_value_options(command)
     command.set_defaults(do=do_tune)
 
 
@@ -121,8 +123,7 @@ def replay_command(options: argparse.Namespace, file: Path) -> str:
 # For people -----------------------------------------------------------------------------------------------------
 def trial_line(method: str, budget: int, trial: Trial, best: Trial | None) -> str:
     """A line about a trial that is over."""
-    reached = "failed" if trial.accuracy is None else f"{trial.accuracy:.1%}"
-    highest = "-" if best is None or best.accuracy is None else f"{best.accuracy:.1%}"
+    reached, highest = trial.reached, "-" if best is None else best.reached
     told = trial.error if trial.accuracy is None else describe_values(trial.values)
     return f"{method:<14} {f'{trial.number}/{budget}':>7} {reached:>10} {highest:>7} {trial.seconds:>8.1f}  {told}"
 
@@ -138,4 +139,5 @@ def summary_line(found: Found) -> str:
     done = f"{len(found.trials)} trials" + (f", {failed} failed" if failed else "")
     if found.best is None or found.best.accuracy is None:
         return f"{name}: nothing was found ({done})"
-    return f"{name}: {found.best.accuracy:.1%} on validation ({done})  ->  {found.search.file}"
+    what = "" if found.best.score == ACCURACY else f"{found.best.score} "
+    return f"{name}: {what}{found.best.reached} on validation ({done})  ->  {found.search.file}"

@@ -28,6 +28,7 @@ from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import sums_on_validation
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
+from edge_sdk.model.task import Task
 from edge_sdk.nodes.configuration.assembly import (
     augmentation_of,
     family_of,
@@ -37,17 +38,18 @@ from edge_sdk.nodes.configuration.assembly import (
     settings_of,
     with_bundle,
 )
-from edge_sdk.nodes.daemon.device_service import compute_accuracies
+from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
-from edge_sdk.nodes.kernels.labels import class_codes, wants_unlabelled
+from edge_sdk.nodes.kernels.labels import wants_unlabelled
 from edge_sdk.nodes.kernels.split import load_model, split_model
 from edge_sdk.nodes.models.working_model import PREFERRED
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.node_files import CLOUD, NodeFiles, prepare_files
-from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
+from edge_sdk.replay.plan import Replay, asked_options, is_split, members_of, plan_run
 from edge_sdk.replay.result import mean, natural
+from edge_sdk.replay.tuning.scores import own_scores
 
 Say = Callable[[str], None]
 Kernels = Callable[[type], Mapping[str, Any]]
@@ -60,6 +62,7 @@ class TuningFleet:
 
     Attributes:
         run: as an aggregator would announce it, but for its settings.
+        task: what the models predict.
         tree: hospital -> its devices that take part in training.
         files: of all nodes.
         samples: device -> its training and its validation samples.
@@ -71,6 +74,7 @@ class TuningFleet:
     """
 
     run: Run
+    task: Task
     tree: Mapping[str, tuple[str, ...]]
     files: NodeFiles
     samples: Mapping[str, tuple[Samples, Samples]]
@@ -86,8 +90,9 @@ class Judged:
     """What a run has reached on validation samples.
 
     Attributes:
-        accuracy: mean over devices, each with the model by which it predicts.
-        devices: device -> model -> accuracy.
+        accuracy: mean over devices, each with the model by which it predicts; of values and sets of labels another
+            score, see scores.py.
+        devices: device -> model -> accuracy, or that score.
     """
 
     accuracy: float
@@ -106,22 +111,25 @@ def prepare(job: Replay, kernels: Kernels, say: Say) -> TuningFleet:
     """
     if job.private is not None:
         raise UsageError("--private: an aggregator's own model is not tuned with; state what was found in its file")
-    cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), is_split(job))
+    cohort = form_cohort(str(job.data), job.hospitals, job.seed, asked_options(job), is_split(job))
     say(cohort.summary)
     for note in cohort.notes:
         say(note)
     run = plan_run(job, cohort)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, bool(family_of(run).own_bundles))
+    bundle = read_bundle(bundles[0])
+    check_task(run, bundle, method_of(run).kernels)
     files, tree = prepare_files(job, run, cohort, bundles), members_of(job, cohort)
     samples = {name: without_test(files.tables[name], files.bundles[name]) for some in tree.values() for name in some}
     patients = {name: patients_without_test(files.tables[name]) for name in tree if name in files.tables}
     if not any(len(validation) for _, validation in samples.values()):
         raise UsageError("no device has validation samples, which tuning is judged on: give --validation a share")
     public = None if files.public is None else read_public(files.public)
-    run = with_bundle(replace(run, public="" if public is None else public.sha256), read_bundle(bundles[0]))
+    run = with_bundle(replace(run, public="" if public is None else public.sha256), bundle)
     models = {path: load_model(path) for path in bundles}
     return TuningFleet(
         run=run,
+        task=bundle.task,
         tree=tree,
         files=files,
         samples=samples,
@@ -165,7 +173,7 @@ def play(fleet: TuningFleet, settings: Mapping[str, Any]) -> Judged:
         UsageError: a setting cannot be used.
     """
     heard = Network(fleet, replace(fleet.run, settings=settings)).play()
-    accuracies = {name: compute_accuracies(sums_on_validation(sums)) for name, sums in heard.items()}
+    accuracies = {name: own_scores(sums_on_validation(sums)) for name, sums in heard.items()}
     return Judged(mean_of_own(accuracies), accuracies)
 
 
@@ -244,8 +252,8 @@ def device_env(fleet: TuningFleet, run: Run, name: str) -> NodeEnv:
         whose=whose,
         model=model,
         x=train.x,
-        y=class_codes(train.labels, run.classes, whose),
-        validation=(validation.x, class_codes(validation.labels, run.classes, whose)),
+        y=fleet.task.targets(train.labels, run.classes, whose),
+        validation=(validation.x, fleet.task.targets(validation.labels, run.classes, whose)),
         unlabelled=None if loose is None else (loose.x, loose.recording),
         augment=augmentation_of(run),
         public=fleet.public,

@@ -15,8 +15,11 @@ from typing import Any
 
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.tuning.scores import ACCURACY
 
 ASKED, ERROR, SECONDS, DEVICES = "asked", "error", "seconds", "devices"
+SAID = ("score", "shown")
+"""Fields of a trial that say what its score is."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,11 @@ class Trial:
     Attributes:
         number: from 1 on.
         values: setting -> value.
-        accuracy: on validation samples; None: it failed.
+        accuracy: on validation samples, or another score (scores.py); None: it failed.
         error: why.
         seconds: that it took.
         devices: device -> accuracy on validation samples of the model that it predicts with; empty in files of before.
+        score: name of what is in `accuracy`. shown: its value for people; "": a share.
     """
 
     number: int
@@ -38,6 +42,13 @@ class Trial:
     error: str = ""
     seconds: float = 0.0
     devices: Mapping[str, float] = field(default_factory=dict)
+    score: str = ACCURACY
+    shown: str = ""
+
+    @property
+    def reached(self) -> str:
+        """What it has reached, for people; "failed"."""
+        return "failed" if self.accuracy is None else self.shown or f"{self.accuracy:.1%}"
 
 
 class Study:
@@ -102,7 +113,8 @@ class Study:
             error, seconds = trial.user_attrs.get(ERROR, ""), trial.user_attrs.get(SECONDS, 0.0)
             devices = trial.user_attrs.get(DEVICES, {})
             if trial.value is not None or error:
-                found.append(Trial(len(found) + 1, trial.params, trial.value, error, seconds, devices))
+                said = {name: trial.user_attrs[name] for name in SAID if name in trial.user_attrs}
+                found.append(Trial(len(found) + 1, trial.params, trial.value, error, seconds, devices, **said))
         return found
 
     def best(self) -> Trial | None:
@@ -127,6 +139,9 @@ class Study:
             return
         self.current.set_user_attr(SECONDS, outcome[SECONDS])
         self.current.set_user_attr(DEVICES, outcome.get(DEVICES, {}))
+        for name in SAID:
+            if name in outcome:
+                self.current.set_user_attr(name, outcome[name])
         self.study.tell(self.current, outcome["accuracy"])
 
 

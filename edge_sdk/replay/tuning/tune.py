@@ -23,12 +23,15 @@ from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.toml_files import as_toml, write_toml
 from edge_sdk.replay.tuning.process import TrialProcess
+from edge_sdk.replay.tuning.scores import ACCURACY
 from edge_sdk.replay.tuning.study import Study, Trial, start_values
 from edge_sdk.replay.tuning.worker import as_job
 
 Progress = Callable[[str, Trial, Trial | None], None]
 """(method, trial that is over, best so far)."""
 Say = Callable[[str], None]
+INNER = ("devices", "score", "shown")
+"""Fields of a trial that `--json` does not print with each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +92,16 @@ class Found:
         return {
             "method": self.search.method,
             "file": str(self.search.file) if self.best else None,
-            "validation_accuracy": None if self.best is None else self.best.accuracy,
+            **self.best_score(),
             "settings": None if self.best is None else complete_settings(self.search, self.best.values),
-            "trials": [{key: value for key, value in asdict(t).items() if key != "devices"} for t in self.trials],
+            "trials": [{key: value for key, value in asdict(t).items() if key not in INNER} for t in self.trials],
         }
+
+    def best_score(self) -> dict[str, Any]:
+        """What the best trial has reached; of other scores than accuracy their name and text, too."""
+        if self.best is None or self.best.score == ACCURACY:
+            return {"validation_accuracy": None if self.best is None else self.best.accuracy}
+        return {"validation_score": self.best.accuracy, "score": self.best.score, "shown": self.best.reached}
 
 
 def tune(searches: Sequence[Search], progress: Progress, say: Say) -> list[Found]:
@@ -170,12 +179,13 @@ def write_best(search: Search, study: Study) -> None:
     if best is None:
         return
     trials, job = study.over(), search.job
+    told = best.accuracy if best.score == ACCURACY else best.reached
     failed = sum(trial.accuracy is None for trial in trials)
     head = [
         f"Settings of {search.method} for {job.data}, chosen by `auscult tune` on validation samples.",
         f"command: {job.command}",
         f"trials: {len(trials)}, of which {failed} failed; best: trial {best.number}",
-        f"validation accuracy: {best.accuracy} (mean over devices, each with the model that it predicts with)",
+        f"validation {best.score}: {told} (mean over devices, each with the model that it predicts with)",
         f"to replay it: {search.replay}",
     ]
     run = {"method": search.method, "rounds": job.rounds, "settings": complete_settings(search, best.values)}

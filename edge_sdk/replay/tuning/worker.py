@@ -1,8 +1,8 @@
 """Process that plays the trials of one method: `python -m edge_sdk.replay.tuning.worker`, one JSON object a line.
 
 In:  the job (`as_job` writes it), then for each trial its settings; or {"--neighbours": true}, see alone.py.
-Out: {"say": sentence} at any time; {"ready": true} or {"refused": why} once; for each trial {"accuracy", "models",
-     "seconds"} or {"error": why}.
+Out: {"say": sentence} at any time; {"ready": true} or {"refused": why} once; for each trial {"accuracy", "shown",
+     "score", "devices", "seconds"} or {"error": why}.
 
 It is a process of its own so that it can be ended in the middle of a trial, and because its libraries must add up with
 one thread, as those of a replay do: otherwise sums would differ in their last bits. It ends with its standard input,
@@ -26,6 +26,7 @@ from typing import Any
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.tuning.memory import Kernels, TuningFleet, own_accuracy, play, prepare
+from edge_sdk.replay.tuning.scores import in_words, name_of
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 LOOK = "--neighbours"
@@ -79,7 +80,8 @@ def play_trial(fleet: TuningFleet, settings: Mapping[str, Any]) -> dict[str, Any
     except Exception as error:
         return {"error": str(error) if isinstance(error, AuscultError) else f"{type(error).__name__}: {error}"}
     own = {name: own_accuracy(found) for name, found in judged.devices.items() if found}
-    return {"accuracy": judged.accuracy, "devices": own, "seconds": round(time.monotonic() - began, 1)}
+    said = {"shown": in_words(fleet.task, judged.accuracy), "score": name_of(fleet.task)}
+    return {"accuracy": judged.accuracy, **said, "devices": own, "seconds": round(time.monotonic() - began, 1)}
 
 
 def end_with_input() -> None:
