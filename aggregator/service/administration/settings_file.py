@@ -90,8 +90,8 @@ class FleetFile:
             if not checked_name(name, "lanes").startswith(f"{self.name}-run-"):
                 raise UsageError(f"lanes.{name}: the broker knows further certificates as {self.name}-run-2 and so on")
             wire.check(self.broker)
-        if len(self.classes) < 2:
-            raise UsageError(f"classes = {list(self.classes)}: expected the names of at least 2")
+        if not self.classes:
+            raise UsageError("classes = []: expected the names of at least 2, or of the bundles' values or labels")
         if not (self.address in LOCAL or self.proxied):
             raise UsageError(
                 f"listen = {self.listen!r}: the console speaks plain HTTP, so it listens on this machine only; put a "

@@ -11,7 +11,11 @@ from aggregator.service.runs.runs import Wanted
 
 MAYBE = float | None
 ROUND = Keys(
-    {**{name: MAYBE for name in TABLE}, "round": int, "devices": int, "untold": int, "bytes_down": int, "bytes_up": int}
+    {
+        **{name: MAYBE for name in TABLE},
+        **dict.fromkeys(("round", "devices", "untold", "bytes_down", "bytes_up"), int),
+        "score": str,
+    }
 )
 RUN_FIELDS: dict[str, Any] = {
     **{name: str for name in ("id", "state", "wish", "why", "waits", "method", "by", "cloned", "score")},

@@ -21,7 +21,8 @@ ROUND_NAMES = (
     *("Round", "Devices", "Untold", "Loss", "Global", "±", "Personalised", "±", "Alone", "±"),
     *("Harmed", "Density", "Rank", "Sent", "Seconds", "Training", "Evaluation", "Aggregator", "Down", "Up"),
 )
-ROUNDS = tuple(key_column(key, name, is_number=True) for key, name in zip(TABLE, ROUND_NAMES, strict=True))
+ROUNDS = tuple(key_column(key, name, is_number=True) for key, name in zip(TABLE, ROUND_NAMES, strict=False))
+"""Columns of a run's page: what its CSV has behind these, its charts and tiles say."""
 BUNDLES = (
     key_column("name", "Name"),
     Column("parameters", "Parameters", lambda row: row["facts"]["parameters"], is_number=True),

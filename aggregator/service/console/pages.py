@@ -238,10 +238,9 @@ async def compare(request: Request) -> Response:
     ids = list(dict.fromkeys(request.query_params.getlist("run")))[:6]
     rows = [view.describe_run(service, find_run(service.database, id)) for id in ids]
     lines = {row["id"]: service.supervisor.lines_of(row["id"]).lines for row in rows}
-    charts = {model: run_charts.draw_comparison(lines, model) for model in ("personalised", "global model")}
+    charts = run_charts.list_comparisons(lines)
     table = SortedTable(rows, columns.RUN_COLUMNS, request.query_params)
-    score = " or ".join(sorted({row["score"] for row in rows}))
-    return show(request, "compare.html", title="Compare", rows=rows, charts=charts, table=table, score=score)
+    return show(request, "compare.html", title="Compare", rows=rows, charts=charts, table=table)
 
 
 @needs()

@@ -89,7 +89,7 @@ def list_charts(lines: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]],
         ),
         Chart("MB on each hop so far", draw_hops(hops), HOP_NOTE * (hops["device_up"] is None), "hops.csv"),
     ]
-    if in_sets := any(accuracy_curves({"curve": lines, "score": MACRO_F1}).values()):
+    if in_sets := are_sets(lines):
         found.insert(1, Chart("Macro-F1 on held-out samples", draw_macro_f1(lines), MEANS, ""))
     if has(rows, "harmed"):
         harm = HARM_F1 if in_sets else HARM
@@ -132,12 +132,32 @@ def draw_column(rows: Sequence[dict[str, Any]], names: dict[str, str], scale: fl
     return draw(curves, y_name, has_zero=True)
 
 
-def draw_comparison(found: Mapping[str, Sequence[dict[str, Any]]], model: str) -> Markup:
-    """Mean accuracy of one model over rounds, in several runs."""
-    curves = {run: accuracy_curves({"curve": thin(some)}).get(model, []) for run, some in found.items()}
-    colours = {run: f"var(--c{i % 6})" for i, run in enumerate(curves)}
+def list_comparisons(found: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Markup]:
+    """Title -> chart of one model in several runs: accuracies, and macro-F1 where runs are of sets of labels.
+
+    Args:
+        found: run -> its lines of metrics.
+    """
     score = " or ".join(sorted({score_of(some) for some in found.values()}))
-    return Markup(lines(curves, "round", score, percent=True, colours=colours))
+    titles = {score: ACCURACY} | ({"macro-F1": MACRO_F1} if any(map(are_sets, found.values())) else {})
+    return {
+        f"{title[:1].upper()}{title[1:]}, {model}": draw_comparison(found, model, title, key)
+        for title, key in titles.items()
+        for model in ("personalised", "global model")
+        if found
+    }
+
+
+def are_sets(found: Sequence[dict[str, Any]]) -> bool:
+    """Says if lines of metrics have macro-F1: their models predict sets of labels."""
+    return any(accuracy_curves({"curve": found, "score": MACRO_F1}).values())
+
+
+def draw_comparison(found: Mapping[str, Sequence[dict[str, Any]]], model: str, title: str, score: str) -> Markup:
+    """Mean score of one model over rounds, in several runs. `score`: its key in results."""
+    curves = {run: accuracy_curves({"curve": thin(some), "score": score}).get(model, []) for run, some in found.items()}
+    colours = {run: f"var(--c{i % 6})" for i, run in enumerate(curves)}
+    return Markup(lines(curves, "round", title, percent=True, colours=colours))
 
 
 def draw(curves: Any, y_name: str, percent: bool = False, bands: Any = None, has_zero: bool = False) -> Markup:

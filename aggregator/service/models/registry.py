@@ -38,6 +38,8 @@ from edge_sdk.wire.signatures import sign_model
 
 BUNDLE, GLOBAL = "bundle", "global"
 """Kinds of models: one that runs train, and one that a run has trained."""
+LEAST_CLASSES = 2
+"""Names of classes; a single value, or a single label, may be predicted by itself."""
 
 
 class Registry:
@@ -70,6 +72,8 @@ class Registry:
         manifest, task = bundle.manifest, bundle.task
         if isinstance(task, OneClass):
             outputs = task.classes
+            if len(names) < LEAST_CLASSES:
+                raise UsageError(f"classes = {list(names)}: {path} tells classes apart, expected at least 2 names")
             if outputs < len(names):
                 raise UsageError(f"bundles: {path} tells {outputs} classes apart, classes names {len(names)}")
         else:

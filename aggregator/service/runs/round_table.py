@@ -8,7 +8,7 @@ from typing import Any
 
 from aggregator.service.runs.run_metrics import Line, accuracies_of
 from edge_sdk.methods.shared.aggregation.scores import UNTOLD
-from edge_sdk.methods.shared.evaluation.reports import accuracy_spreads, mean_loss
+from edge_sdk.methods.shared.evaluation.reports import accuracy_spreads, mean_loss, mean_macro_f1, share_name
 
 MODELS = ("global", "personal", "local")
 EVALUATE = "Evaluate"
@@ -18,6 +18,7 @@ TABLE = (
     *("global", "global_spread", "personal", "personal_spread", "local", "local_spread"),
     *("harmed", "density", "rank", "sent_parameters"),
     *("seconds", "training", "evaluation", "aggregator", "bytes_down", "bytes_up"),
+    *("score", *(f"{model}_macro_f1" for model in MODELS)),
 )
 """Columns of the table of rounds, and of its CSV.
 
@@ -30,6 +31,9 @@ TABLE = (
     seconds             from the end of the round before: `training` and `evaluation`, for which hospitals were waited
                         for, and `aggregator`, the rest
     bytes_down, _up     between aggregator and hospitals
+    score               what the means under `global` and so on are: "accuracy" or, of sets of labels, "exact match"; ""
+                        where there are none, as of values
+    global_macro_f1, ...   mean macro-F1 over devices of these models, of sets of labels
 """
 
 
@@ -61,7 +65,9 @@ def describe_round(line: Line, before: Line | None, phases: Mapping[str, float])
     row |= {"rank": sum(ranks.values()) / len(ranks) if ranks else None, "sent_parameters": line.get("sent_parameters")}
     row |= divide_time(None if before is None else line["time"] - before["time"], phases)
     row |= {"bytes_down": totals.get("bytes_out", 0) - earlier.get("bytes_out", 0)}
-    return row | {"bytes_up": totals.get("bytes_in", 0) - earlier.get("bytes_in", 0)}
+    row |= {"bytes_up": totals.get("bytes_in", 0) - earlier.get("bytes_in", 0)}
+    f1 = mean_macro_f1(sums)
+    return row | {"score": share_name(line) if means else "", **{f"{m}_macro_f1": f1.get(m) for m in MODELS}}
 
 
 def describe_evaluation(sums: Mapping[str, float]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,14 @@ def test_tables_of_runs_say_it_for_each(browse: Any, service: Any, runs: tuple[s
     both = browser.get(f"/compare?run={runs[0]}&run={runs[1]}").text
     assert "<h2>Accuracy or exact match, personalised" in both
     assert '<td data-name="Score">exact match</td>' in both and '<td data-name="Score">accuracy</td>' in both
+    assert "<h2>Macro-F1, personalised" in both and both.count("<figure") == 4
+    assert browser.get(f"/compare?run={runs[1]}").text.count("<figure") == 2
     one = browser.get(f"/compare?run={runs[0]}").text
     assert "<h2>Exact match, personalised" in one and "ccuracy" not in one
+    tables = [list(csv.DictReader(browser.get(f"/runs/{id}/rounds.csv").text.splitlines())) for id in runs]
+    assert [rows[0]["score"] for rows in tables] == ["exact match", "accuracy"]
+    assert [rows[0]["personal_macro_f1"] for rows in tables] == ["0.85", ""]
+    assert ",exact match,0.6,0.85" in browser.get(f"/compare.csv?run={runs[0]}").text
     for id in runs:
         change_run(service.database, id, "stop", "test")
     for page in ("/runs", "/runs.csv", "/"):

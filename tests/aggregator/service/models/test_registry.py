@@ -15,9 +15,12 @@ from aggregator.service.runs.runs import Wanted, list_runs
 from aggregator.service.runs.schedules import DailyWindow, add_schedule
 from aggregator.service.server.app import make_app
 from edge_sdk.errors import UsageError
+from edge_sdk.model.several_labels import SeveralLabels
 from edge_sdk.nodes.configuration.window_runs import changes_of, training_of
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
 from tests.aggregator.service.conftest import CLASSES
+from tests.layers import compile_layers
+from tests.values import compile_linear
 
 
 def test_what_was_refused_leaves_no_file_and_what_was_there_stays(
@@ -136,3 +139,15 @@ def test_a_clone_with_another_method_has_that_methods_recommended_settings(make_
     cloned = client.post("/api/v1/runs/first/clone", json={"id": "second", "method": "fedavg"})
     assert cloned.status_code == 201, cloned.text
     assert cloned.json()["wanted"]["settings"] == {**training_of("fedavg"), "eta_l": 0.5}
+
+
+def test_a_single_value_or_label_is_registered_and_a_single_class_is_not(make_service: Any, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="bundles are compiled here")
+    value = compile_linear(tmp_path / "rate.bundle")
+    label = compile_layers(tmp_path / "af.bundle", "af", "binary_cross_entropy", SeveralLabels(("af",)))
+    for path, names in ((value, ("heart_rate",)), (label, ("af",))):
+        service = make_service(bundles=(path,), classes=names)
+        facts = service.registry.find()["facts"]
+        assert facts["classes"] == 1 and service.file.classes == names
+        with pytest.raises(UsageError, match=r"tells classes apart, expected at least 2 names"):
+            service.registry.add_bundle(find_shipped_bundle("wrist.bundle"))
