@@ -27,7 +27,8 @@ from tests.simulation.jobs import job_of, no_kernels, play
 from tests.system.test_replay_of_data import auscult
 from tests.values import RATE, compile_linear, draw
 
-RUN = ("--hospitals", "2", "--method", "fedavg", "--rounds", "3", "--seed", "5", "--no-neighbours", "--plain")
+WHOLE = ("--hospitals", "2", "--method", "fedavg", "--rounds", "3", "--seed", "5", "--plain")
+RUN = (*WHOLE, "--no-neighbours")
 DEVICES = 3
 
 
@@ -48,8 +49,8 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def simulated(data: Path, out: Path, *more: str) -> dict:
-    assert cli.main(["simulate", str(data), *RUN, "--out", str(out), *more]) == 0
+def simulated(data: Path, out: Path, *more: str, run: tuple[str, ...] = RUN) -> dict:
+    assert cli.main(["simulate", str(data), *run, "--out", str(out), *more]) == 0
     return json.loads((out / "result.json").read_text())
 
 
@@ -66,13 +67,18 @@ def scores_of(result: dict) -> dict:
 
 @pytest.mark.parametrize("task", ["value", "labels"])
 def test_devices_of_a_replay_reach_what_they_reach_there(ready: Path, tmp_path: Path, task: str) -> None:
-    """The replay has processes and a broker (`tests/simulation/test_job.py` has the same of classes, in memory)."""
-    asked = ("--bundle", str(ready / f"{task}.bundle"))
-    found = simulated(ready / task, tmp_path / "simulated", *asked)
-    auscult("replay", ready / task, *RUN, *asked, "--no-local-only", "--out", tmp_path / "replayed")
+    """The replay has processes and a broker (`tests/simulation/test_job.py` has the same of classes, in memory). Of
+    values also what devices reach alone, by their network and by the strongest neighbour, is the same."""
+    pytest.importorskip("sklearn", reason="neighbours are of scikit-learn")
+    asked, whole = ("--bundle", str(ready / f"{task}.bundle")), task == "value"
+    run = WHOLE if whole else RUN
+    found = simulated(ready / task, tmp_path / "simulated", *asked, run=run)
+    alone = () if whole else ("--no-local-only",)
+    auscult("replay", ready / task, *run, *asked, *alone, "--out", tmp_path / "replayed")
     expected = json.loads((tmp_path / "replayed" / "result.json").read_text())
     assert scores_of(found) == scores_of(expected)
-    assert found["values" if task == "value" else "labels"]["models"]["personalised"]
+    models = {*found["values" if whole else "labels"]["models"]}
+    assert {"global", "personalised"} <= models and ({"local", "alone", "pooled"} <= models) == whole
     assert (tmp_path / "simulated" / "report.html").read_text().count("<svg") >= 3
 
 

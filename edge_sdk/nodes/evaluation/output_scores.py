@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.regression import MEAN
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.standardising.equations import by_itself, placed
@@ -73,25 +74,37 @@ def judge_models(
 
 
 def judge_outputs_alone(device: Participant, run: Run, told: Told) -> dict[str, Sums]:
-    """Sums of scores on the parts "test" and "validation" of a network that the device has trained alone.
+    """Sums of scores of a network that the device has trained alone, as `judge_training_alone` has them."""
+    assert device.held_out is not None and device.validation is not None
+    env = replace(device.env(run, cancellable=False), me=device.name)
+    known = (device.select_listed(part, run, "own") for part in (device.validation, device.held_out))
+    chosen, test = ((part.x, targets_of(device, run, part)) for part in known)
+    return judge_training_alone(env, run, device.model, chosen, test, told)
 
-    Optimiser and number of steps are those that are best on its validation part, by the task's `badness`: of equals,
+
+def judge_training_alone(
+    env: NodeEnv, run: Run, model: Model, chosen: Part, test: Part, told: Told = lambda done, of: None
+) -> dict[str, Sums]:
+    """Sums of scores on the parts "test" and "validation" of a network that is trained alone.
+
+    Optimiser and number of steps are those that are best on the validation part, by the task's `badness`: of equals,
     Adam before SGD and fewer steps before more.
+
+    Args:
+        env: of the device, with its name.
+        chosen: the validation part, one sample or more.
     """
-    assert device.train is not None and device.held_out is not None and device.validation is not None
-    env, statistics = by_itself(replace(device.env(run, cancellable=False), me=device.name))
-    steps, task = step_grid(env, run), task_of(device)
-    chosen, test = (device.select_listed(part, run, "own") for part in (device.validation, device.held_out))
-    wanted, y = targets_of(device, run, chosen), targets_of(device, run, test)
+    env, statistics = by_itself(env)
+    steps, task, (x, wanted) = step_grid(env, run), output_task(model), chosen
     best: tuple[float, Sums, Sums] | None = None
     for number, optimiser in enumerate(OPTIMISERS):
         tell = partial(tell_steps, told, number, steps[-1])
         for trained in train_in_steps(env, run, optimiser, steps, tell):
             theta = placed(env.layout, trained, statistics)
-            guessed = counted(task, wanted, device.model.predict(theta, chosen.x))
+            guessed = counted(task, wanted, model.predict(theta, x))
             error = task.badness(guessed)
             if best is None or error < best[0]:
-                best = error, counted(task, y, device.model.predict(theta, test.x)), guessed
+                best = error, counted(task, test[1], model.predict(theta, test[0])), guessed
     assert best is not None
     return {"test": best[1], "validation": best[2]}
 
@@ -108,11 +121,6 @@ def counted(task: OutputTask, y: Any, outputs: Any) -> Sums:
 def targets_of(device: Participant, run: Run, samples: Samples) -> Any:
     """What the network is trained with, float32 (N, K), of the samples that are of use in a run."""
     return device.codes(device.select_listed(samples, run, "own"), run)
-
-
-def task_of(device: Participant) -> OutputTask:
-    """The task of a device whose model predicts no classes."""
-    return output_task(device.model)
 
 
 def output_task(model: Model) -> OutputTask:

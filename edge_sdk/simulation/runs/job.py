@@ -25,6 +25,7 @@ from edge_sdk.simulation.network.checkpoint_pace import SavingPace
 from edge_sdk.simulation.network.checkpoints import Checkpoints, places_of
 from edge_sdk.simulation.processes.memory import keep_freed_memory, searching_rarely
 from edge_sdk.simulation.processes.ranks import Ranks
+from edge_sdk.simulation.runs.alone import find_neighbours
 from edge_sdk.simulation.runs.judged import Judges
 from edge_sdk.simulation.runs.node_envs import Envs, Kernels
 from edge_sdk.simulation.runs.plan import Prepared, Say, Simulation, describe, judges_of, origin, prepare
@@ -32,7 +33,6 @@ from edge_sdk.simulation.runs.result import (
     Spent,
     count_numbers,
     describe_model,
-    find_neighbours,
     make_result,
     write_model,
 )
@@ -228,6 +228,6 @@ class Course:
         model = describe_model(root.env.layout, shown, theta is not None)
         seen = b""  # rank 0 computes it for all
         if self.ranks.number == 0:
-            seen = json.dumps(find_neighbours(self.job, self.prepared, written, say)).encode()
+            seen = json.dumps(find_neighbours(self.job, self.envs, written, say)).encode()
         neighbours = json.loads(self.ranks.tell(seen))
         return make_result(self.job, self.prepared, self.lines, written, spent, model, neighbours)

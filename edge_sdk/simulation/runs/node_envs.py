@@ -106,16 +106,24 @@ class Envs:
         return make_env(run, model.layout, model.theta0, sizes=sizes, **self.family.for_hospital(parts))
 
     def client(self, name: str) -> NodeEnv:
-        path, model = self.prepared.population.bundle(name), self.model(name, "device")
-        if path not in self.shared:
-            self.shared[path] = make_env(self.prepared.run, model.layout, model.theta0)
-        parts = self.parts(name, model)
+        path, parts = self.prepared.population.bundle(name), self.parts(name, self.model(name, "device"))
         given = self.family.for_device(parts)
         if self.calls == EPOCH and "grad_fn" in given:
             given["grad_fn"] = self.in_epochs(path, parts, given["grad_fn"])
         if self.lockstep is not None and "grad_fn" in given:
             given["grad_fn"] = self.with_others(path, parts, given["grad_fn"], self.lockstep)
-        return changed(self.shared[path], **given)
+        return changed(self.shared_env(name), **given)
+
+    def apart(self, name: str) -> NodeEnv:
+        """A client's env whose steps are made one by one: for training of its own, when the run is over."""
+        return changed(self.shared_env(name), **self.family.for_device(self.parts(name, self.model(name, "device"))))
+
+    def shared_env(self, name: str) -> NodeEnv:
+        """What all clients with the same bundle have in common."""
+        path, model = self.prepared.population.bundle(name), self.model(name, "device")
+        if path not in self.shared:
+            self.shared[path] = make_env(self.prepared.run, model.layout, model.theta0)
+        return self.shared[path]
 
     def in_epochs(self, path: Path, parts: DeviceParts, grad_fn: Gradient) -> Gradient:
         """A client's gradient that makes many steps in one call; as it is, where its model cannot."""

@@ -15,11 +15,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.atomic import replace_file
 from edge_sdk.hardware.probe import cpu_seconds
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
-from edge_sdk.model.task import OneClass
-from edge_sdk.nodes.configuration.assembly import augmentation_of
-from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, Seen, look_round
-from edge_sdk.replay.neighbours.output_models import look_for_output_models
-from edge_sdk.replay.plan import is_split
+from edge_sdk.replay.neighbours.look import Seen
 from edge_sdk.replay.result import (
     describe_origin,
     describe_privacy,
@@ -31,9 +27,9 @@ from edge_sdk.replay.result import (
     summarise_outputs,
 )
 from edge_sdk.replay.result import mean_accuracies as mean_over_devices
-from edge_sdk.replay.scores import NAMES, summarise
+from edge_sdk.replay.scores import LOCAL, NAMES, summarise
 from edge_sdk.replay.statistics import MACRO_F1
-from edge_sdk.simulation.runs.plan import Prepared, Say, Simulation, describe, origin
+from edge_sdk.simulation.runs.plan import Prepared, Simulation, describe, origin
 from edge_sdk.simulation.sums.traffic import HOPS
 from edge_sdk.simulation.training.epochs import TrainingCalls
 
@@ -78,7 +74,10 @@ def make_result(
 ) -> dict[str, Any]:
     """Everything, as one object with the keys that the result of a replay has, and "simulation"."""
     replay, cohort = job.replay, prepared.cohort
-    judged = [{**written[name], "newcomer": False, **NOT_MEASURED} for name in sorted(written, key=natural)]
+    alone = seen.get("alone", {})
+    judged = [
+        {**with_alone(written[name], alone), "newcomer": False, **NOT_MEASURED} for name in sorted(written, key=natural)
+    ]
     devices = score_written(judged, prepared.run, prepared.task, seen["rows"])
     validation = [{"accuracy": d["validation_accuracy"]} for d in devices]
     found = {
@@ -114,30 +113,16 @@ def make_result(
     return found | summarise_outputs(devices, prepared.run, prepared.task, replay.seed)
 
 
-def find_neighbours(job: Simulation, prepared: Prepared, written: Mapping[str, dict[str, Any]], say: Say) -> Seen:
-    """What clients would reach alone with their best model, and all data in one place."""
-    population, task = prepared.population, prepared.task
+def with_alone(d: Mapping[str, Any], alone: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What a client has written, with the scores of its own network among its sums, if it has trained one.
 
-    def parts(name: str) -> Parts:
-        data = population.data(name)
-        x, y = data.train
-        return data.train, (x[:0], y[:0]) if data.validation is None else data.validation, data.held_out
-
-    judged: list[dict[str, Any]] = [{**written[name], "newcomer": False} for name in sorted(written, key=natural)]
-    if not isinstance(task, OneClass):
-        told, rows = look_for_output_models(task, parts, judged, job.replay.neighbours, job.replay.seed, say)
-        return {"told": told, "rows": rows}
-    source = NeighbourSource(
-        parts=parts,
-        written=judged,
-        fleet=[name for names in population.tree.values() for name in names],
-        bundle=population.bundle(next(iter(population.tree))),
-        classes=len(prepared.run.classes),
-        how=augmentation_of(prepared.run),
-        split=is_split(job.replay),
-        alone=True,
-    )
-    return look_round(source, job.replay.neighbours, job.replay.seed, say)
+    Args:
+        alone: client -> part -> sums.
+    """
+    own = alone.get(d["device"], {})
+    if not own:
+        return dict(d)
+    return {**d, "sums": {part: sums | ({LOCAL: own[part]} if part in own else {}) for part, sums in d["sums"].items()}}
 
 
 NOT_MEASURED = {"peak_memory_mb": 0.0, "cpu_seconds": 0.0, "seconds": 0.0, "bytes": {"sent": 0, "received": 0}}
