@@ -91,9 +91,8 @@ def run_replay(options: argparse.Namespace, job: Replay) -> None:
     from edge_sdk.replay.job import replay
     from edge_sdk.replay.reports import mlflow_runs, tensorboard
 
-    if options.target is not None and (options.seeds != 1 or options.days is not None):
-        what = "--days" if options.days is not None else f"--seeds {options.seeds}"
-        raise UsageError(f"--target with {what}: values are replayed in real time, one seed at a time (--seed)")
+    if options.target is not None and options.days is not None:
+        raise UsageError("--target with --days: values are replayed in real time")
     if options.labels is not None and options.days is not None:
         raise UsageError("--labels with --days: sets of labels are replayed in real time")
     if options.days is not None:
@@ -150,6 +149,7 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
     from edge_sdk.replay.reports.choices import choice_lines
     from edge_sdk.replay.reports.verdict import titles_of, verdict
     from edge_sdk.replay.seeds import replay_seeds
+    from edge_sdk.replay.values import tables as values
 
     began = time.time()
 
@@ -164,9 +164,10 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
     if as_json:
         print(json.dumps(found))
         return found
-    print(f"\n{verdict(found)}")
+    print(f"\n{values.verdict(found) if 'values' in found else verdict(found)}")
     print(f"\nseeds {', '.join(map(str, found['seeds']))}: mean ± standard deviation over seeds\n")
-    print(f"{tables.statistics_table(found['statistics'], titles_of(found))}\n")
+    shares = tables.statistics_table(found["statistics"], titles_of(found))
+    print(f"{values.model_table(found) if 'values' in found else shares}\n")
     for line in choice_lines(found["runs"]):
         print(f"settled  {line}")
     print(f"result   {job.out / 'result.json'}\nreport   {job.out / 'report.html'}")

@@ -105,14 +105,19 @@ def model_table(result: Result) -> str:
     """Errors of each model, means over devices, and the paired difference to training alone."""
     parts = []
     for name, unit in named_units(result).items():
+        rows = model_rows(result, name)
+        spread = any("±" in cell for _, cells in rows for cell in cells)  # over seeds: all columns are wider
+        wide, limits = (max(34, *(len(title) for title, _ in rows)), 36) if spread else (34, 20)
+        each = 16 if spread else 10
         lines = [
-            f"  {title:34} {cells[0]:>10} {cells[1]:>10} {cells[2]:>10}   {cells[3]:>20}   {cells[4]}".rstrip()
-            for title, cells in model_rows(result, name)
+            f"  {title:{wide}} {''.join(f'{cell:>{each}} ' for cell in cells[:3])}  {cells[3]:>{limits}}   {cells[4]}"
+            for title, cells in rows
         ]
         where = f" ({unit})" if unit else ""
         head = f"{name}{where}, {result['values']['devices']} devices"
-        columns = f"{'MAE':>10} {'RMSE':>10} {'bias':>10}   {'95 % of errors':>20}   MAE against alone [95 %]"
-        parts.append("\n".join([f"{head:36} {columns}", *lines]))
+        names = "".join(f"{column:>{each}} " for column in ("MAE", "RMSE", "bias"))
+        columns = f"{names}  {'95 % of errors':>{limits}}   MAE against alone [95 %]"
+        parts.append("\n".join([f"{head:{wide + 2}} {columns}", *(line.rstrip() for line in lines)]))
     return "\n\n".join(parts)
 
 
