@@ -86,7 +86,7 @@ def fleet_of(data: str, path: Path | None, seconds: float) -> Fleet:
     if path is None:
         raise SystemExit(f"{data}: name its files")
     if data == "wrist":
-        people = holders.wrist(path, 0.1, 0)
+        people = holders.people(path, 0.1, 0)
         classes = 1 + max(int(p.y.max()) for h in people for p in (h.train, h.validation, h.test) if len(p.y))
         return Fleet(network("wrist", f"{people[0].train.x.shape[1]},64", classes), people)
     return Fleet(network("mlp", "784", 10), images(path))

@@ -1,6 +1,7 @@
 """Personal models after settling beside models trained alone, on recorded traces; and what newcomers reach.
 
     python benchmarks/settling.py wrist FOLDER [--labels 0.1 0.25 1.0] [--seeds 5]
+    python benchmarks/settling.py traces FOLDER --recommended [--labels 0.1 1.0] [--seeds 5] [--newcomers]
     python benchmarks/settling.py watch [--seconds 2] [--seeds 5] [--newcomers]
         [--recommended]
         [--method fedslr] [--rounds N] [--set KEY=VALUE] [--settle KEY=VALUE] [--augment KEY=VALUE] [--json FILE]
@@ -15,6 +16,8 @@ validation.
 wrist: the volunteers with two classes or more. `--labels`: the share of each class's training and validation windows
 that has labels, drawn anew with each seed. Newcomers: two folds, half of the smaller volunteers each, which the fleet
 has not seen; they have one labelled recording of each class.
+traces: any folder of traces, by the same rules as wrist; nothing is tuned on it. Newcomers: every fourth device, with
+one labelled recording of each class.
 watch: both wrists of ten physiotherapy patients, seven exercises (`auscult traces watch`). Labelled are so many seconds
 of each exercise to train on and as many to choose by. The fleet is of the patients TUNED; those of NEW are newcomers.
 
@@ -41,13 +44,14 @@ import numpy as np
 
 from benchmarks.alone import reach_alone, right_of
 from benchmarks.both_alone import Own, mixed_alone
-from benchmarks.holders import Holder, Part, one_recording, patient, watch, wrist
+from benchmarks.holders import Holder, Part, one_recording, patient, people, watch
 from benchmarks.outcomes import Outcome, show
 from benchmarks.self_labelled import by_itself
 from edge_sdk.algebra.ensemble import combined, log_probabilities, smoothed
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.contract.method import UP, Method, NodeEnv
 from edge_sdk.contract.run import Run
+from edge_sdk.data.traces import load_folder
 from edge_sdk.methods.settling.method import Choice
 from edge_sdk.methods.settling.self_training import LabelChoice
 from edge_sdk.methods.settling.settings import Settling
@@ -288,6 +292,8 @@ def jobs(options: argparse.Namespace) -> dict[str, list[Job]]:
         names = [str(k) for k in range(7)]
         title = f"watch, {options.seconds:g} labelled seconds, {options.method}"
         return {title: [Job(run_of(options, model, names, s), model, fleet, new, larger) for s in range(options.seeds)]}
+    if options.data == "traces":
+        return jobs_of_traces(options, network, others)
     shipped = Path(__file__).parents[1] / "models" / "shipped" / f"{network}.bundle"
     size = ["--input", "3,64", "--classes", "14"]
     model = Model(shipped) if shipped.is_file() else compiled(network, size)
@@ -295,12 +301,12 @@ def jobs(options: argparse.Namespace) -> dict[str, list[Job]]:
     names = [str(k) for k in range(model.classes)]
     for labels in options.labels:
         for seed in range(options.seeds):
-            every = wrist(options.folder, labels, seed)
+            every = people(options.folder, labels, seed)
             job = Job(run_of(options, model, names, seed), model, every, larger=larger)
             found.setdefault(f"wrist, {labels:.0%} of labels, {options.method}", []).append(job)
     for seed in range(options.seeds) if options.newcomers else ():
         for fold in FOLDS:
-            every = wrist(options.folder, 1.0, seed)
+            every = people(options.folder, 1.0, seed)
             fleet = [h for h in every if h.name not in fold]
             new = [replace(h, train=one_recording(h.train, seed)) for h in every if h.name in fold]
             job = Job(run_of(options, model, names, seed), model, fleet, new, larger)
@@ -308,9 +314,27 @@ def jobs(options: argparse.Namespace) -> dict[str, list[Job]]:
     return found
 
 
+def jobs_of_traces(options: argparse.Namespace, network: str, others: Sequence[str]) -> dict[str, list[Job]]:
+    """The runs of any folder of traces."""
+    traces = load_folder(options.folder)
+    size = ["--input", f"{len(traces[0].channels)},64", "--classes", str(len(traces[0].classes))]
+    model, larger = compiled(network, size), {name: compiled(name, size) for name in others}
+    found: dict[str, list[Job]] = {}
+    for labels in options.labels:
+        for seed in range(options.seeds):
+            every = people(options.folder, labels, seed)
+            joins = range(3, len(every), 4) if options.newcomers else ()
+            fleet = [h for k, h in enumerate(every) if k not in joins]
+            new = [replace(every[k], train=one_recording(every[k].train, seed)) for k in joins]
+            job = Job(run_of(options, model, traces[0].classes, seed), model, fleet, new, larger)
+            title = f"{options.folder.name}, {labels:.0%} of labels, {options.method}"
+            found.setdefault(title, []).append(job)
+    return found
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("data", choices=("wrist", "watch"))
+    words.add_argument("data", choices=("wrist", "traces", "watch"))
     words.add_argument("folder", type=Path, nargs="?")
     words.add_argument("--labels", type=float, nargs="*", default=[0.1, 0.25, 1.0])
     words.add_argument("--seconds", type=float, default=2.0)
@@ -326,6 +350,8 @@ def main() -> None:
         words.add_argument(f"--{key}", action="append", default=[], metavar="KEY=VALUE")
     words.add_argument("--json", type=Path, help="results are kept there; those that are there are not computed again")
     options = words.parse_args()
+    if options.data == "traces" and not options.recommended:
+        words.error("traces: with --recommended; other settings are chosen for one data set")
     options.network = options.network or (CHOOSE if options.recommended else "wrist")
     options.method = options.method or (window_runs.METHOD if options.recommended else "fedslr")
     there = options.json is not None and options.json.is_file()
