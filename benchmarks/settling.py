@@ -256,13 +256,15 @@ def judged(model: Model, m: Models, test: Part) -> dict[str, float]:
 # The command ---------------------------------------------------------------------------------------------------
 def run_of(options: argparse.Namespace, model: Model, classes: Sequence[str], seed: int) -> Run:
     """The run of one seed; `--recommended`: what a replay takes by itself, else the settings of this file."""
-    own = FEDSLR[options.data] if options.method.startswith("fedslr") else {}
-    settings, settle, augment = {**DEFAULTS[options.data], **own}, SETTLE[options.data], AUGMENT[options.data]
-    rounds = ROUNDS[options.data]
     if options.recommended:
-        settings = {**window_runs.TRAINING, **window_runs.BY_METHOD.get(options.method, {})}
-        settle = {**window_runs.SETTLE, "statistics": options.network in (CHOOSE, *window_runs.NETWORKS)}
+        on_features = options.network in (CHOOSE, *window_runs.NETWORKS)
+        settings: Mapping[str, Any] = {**window_runs.TRAINING, **window_runs.BY_METHOD.get(options.method, {})}
+        settle: Mapping[str, Any] = {**window_runs.SETTLE, "statistics": on_features}
         augment, rounds = window_runs.changes_of(model.input_shape), window_runs.ROUNDS
+    else:
+        own = FEDSLR[options.data] if options.method.startswith("fedslr") else {}
+        settings, settle, augment = {**DEFAULTS[options.data], **own}, SETTLE[options.data], AUGMENT[options.data]
+        rounds = ROUNDS[options.data]
     return Run(
         id="settling",
         method=options.method,
