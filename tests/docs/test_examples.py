@@ -26,6 +26,7 @@ SHORTER = {
     r"--devices 8": "--devices 3 --minutes 2",
     r"simulate\(data\)": "simulate(data, rounds=2, neighbours=0)",
     r"seeds=\d+": "seeds=2",
+    r', "dan", "eve", "fay"': "",
     r"in \(1000, 100, 10\)": "in (10,)",
     r"devices=6, minutes=6": "devices=3, minutes=3",
     r"(?s)OTHERS = \[.*?\]": 'OTHERS = ["ditto"]',
