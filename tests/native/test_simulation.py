@@ -25,7 +25,7 @@ from tests.simulation import test_epochs, test_job
 def path(request):
     if request.param == "wrist":
         return find_shipped_bundle("wrist.bundle")
-    return compile_network("mlp", ["--input", "30", "--classes", "2"], 7, print)
+    return compile_network("mlp", ["--input", "30", "--classes", "2"], 3, print)
 
 
 @pytest.mark.parametrize("batch", [5, 0, 1])
