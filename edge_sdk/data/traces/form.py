@@ -264,7 +264,7 @@ def find_time(file: Path, header: Sequence[str], said: Stated) -> tuple[int, str
             return found[0], names[found[0]][1]
         if found:
             raise UsageError(f"{file}: {len(found)} columns {known!r} among {', '.join(header)}; exactly one is needed")
-    wanted = "name the one that has it (`traces import --rows-hz HZ`: none has)"
+    wanted = "name the one that has it (`traces import`: --rows-hz HZ if none has, --header NAMES if this is no header)"
     raise UsageError(f"{file}: no column 'time' among {', '.join(header)}; {wanted}")
 
 
