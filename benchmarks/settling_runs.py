@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -122,9 +122,11 @@ def with_chosen_network(job: Job) -> tuple[str, Job]:
     return name, replace(trials[name], newcomers=job.newcomers)
 
 
-def play(job: Job) -> tuple[Outcome, Mapping[str, NodeEnv]]:
-    """The run, everybody's models judged on the test part; and the envs of its nodes."""
-    method, out = method_of(job.run), Outcome()
+def play(
+    job: Job, changed: Callable[[Method], Method] = lambda method: method
+) -> tuple[Outcome, Mapping[str, NodeEnv]]:
+    """The run, everybody's models judged on the test part; and the envs of its nodes. `changed`: of its method."""
+    method, out = changed(method_of(job.run)), Outcome()
     names = [h.name for h in job.fleet]
     tree = {f"h{k}": tuple(names[k::HOSPITALS]) for k in range(min(HOSPITALS, len(names)))}
     common = (job.run, job.model.layout, job.model.theta0)
