@@ -30,8 +30,8 @@ WORKSTATION = {
     "pyarrow": "edge_sdk.replay.imports.columns",
     "wfdb": "edge_sdk.replay.imports.wfdb_records",
     "cloudpickle": "edge_sdk.research.simulate edge_sdk.research.worker",
-    "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key "
-    "edge_sdk.tools.sealed_file edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
+    "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.credentials.own_key "
+    "edge_sdk.tools.backups.sealed_file edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
 }
 """Packages beside the budget, and the few modules that may import each of them, when it is asked for."""
 OF_HARDWARE = {

@@ -14,7 +14,7 @@ import pytest
 
 from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.mask_papers import read_aggregator
+from edge_sdk.tools.credentials.mask_papers import read_aggregator
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 SECRET = "correct horse"

@@ -15,7 +15,7 @@ from edge_sdk.atomic import write_text
 from edge_sdk.contract.method import RESERVED_NAMES
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.authority import checked_host
+from edge_sdk.tools.credentials.authority import checked_host
 
 FORMAT = 1
 PORT = 8883

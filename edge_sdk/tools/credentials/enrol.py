@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 from edge_sdk.atomic import make_private_directory, replace_file, write_text
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import AuscultError, UsageError, say_reason
-from edge_sdk.tools.certificates import load_certificate
-from edge_sdk.tools.enrolled_files import digest_of, write_settings
-from edge_sdk.tools.mask_papers import AGGREGATOR
-from edge_sdk.tools.own_key import complete_pair, find_key_tool, replace_pair
+from edge_sdk.tools.credentials.certificates import load_certificate
+from edge_sdk.tools.credentials.enrolled_files import digest_of, write_settings
+from edge_sdk.tools.credentials.mask_papers import AGGREGATOR
+from edge_sdk.tools.credentials.own_key import complete_pair, find_key_tool, replace_pair
 from edge_sdk.wire.addresses import is_this_machine
 
 NOTE = "enrolment.json"

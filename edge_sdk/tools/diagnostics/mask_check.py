@@ -10,8 +10,8 @@ from typing import Any
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, DeviceKeys, HospitalKeys, read_public
 from edge_sdk.nodes.secrets.masks import aggregator_masks, device_masks, hospital_masks
-from edge_sdk.tools.enrol import NOTE, Desk
-from edge_sdk.tools.findings import Finding
+from edge_sdk.tools.credentials.enrol import NOTE, Desk
+from edge_sdk.tools.diagnostics.findings import Finding
 
 WHAT = "masks"
 ANEW = "let `auscult fleet replace` make a token, and enrol with that: a device that is replaced has a new key"

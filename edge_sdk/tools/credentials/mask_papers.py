@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 
 from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.authority import run_openssl
-from edge_sdk.tools.site import Site
+from edge_sdk.tools.credentials.authority import run_openssl
+from edge_sdk.tools.credentials.site import Site
 
 KEY_BYTES = 32
 DER = bytes.fromhex("302a300506032b656e032100")

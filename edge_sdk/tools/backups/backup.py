@@ -26,7 +26,7 @@ from typing import IO, BinaryIO, cast
 from edge_sdk.atomic import ASIDE, LOCK, replace_file, sync_to_disk
 from edge_sdk.delivery.snapshot import copy_store, count_events
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.sealed_file import Sealer
+from edge_sdk.tools.backups.sealed_file import Sealer
 
 FORMAT = 1
 MANIFEST = "manifest.json"

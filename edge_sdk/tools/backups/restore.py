@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, cast
 from edge_sdk.atomic import ASIDE, sync_to_disk
 from edge_sdk.delivery.snapshot import make_another_disk
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.backup import FORMAT, MANIFEST, STORE, Manifest, SavedFile, checked_path, is_empty
-from edge_sdk.tools.sealed_file import Opener, is_sealed
+from edge_sdk.tools.backups.backup import FORMAT, MANIFEST, STORE, Manifest, SavedFile, checked_path, is_empty
+from edge_sdk.tools.backups.sealed_file import Opener, is_sealed
 
 LARGEST_MANIFEST = 2**24  # bytes
 PIECE = 2**20  # bytes that are read at once

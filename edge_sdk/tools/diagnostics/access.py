@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from edge_sdk.tools.findings import Finding
+from edge_sdk.tools.diagnostics.findings import Finding
 from edge_sdk.wire import topics
 from edge_sdk.wire.addresses import Broker, Tls
 from edge_sdk.wire.mqtt import REFUSED_VERSION, Connection

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.authority import Authority, run_openssl
-from edge_sdk.tools.broker_files import hand_over, write_access, write_configuration
-from edge_sdk.tools.mask_papers import write_mask_keys
-from edge_sdk.tools.site import Site, load_site, save_site
+from edge_sdk.tools.credentials.authority import Authority, run_openssl
+from edge_sdk.tools.credentials.broker_files import hand_over, write_access, write_configuration
+from edge_sdk.tools.credentials.mask_papers import write_mask_keys
+from edge_sdk.tools.credentials.site import Site, load_site, save_site
 
 BROKER = "broker"
 SIGNING_KEY, TRUSTED_KEY = "signing.key", "trusted.pem"

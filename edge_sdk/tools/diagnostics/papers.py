@@ -6,10 +6,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from edge_sdk.tools.certificates import load_certificate
-from edge_sdk.tools.findings import Finding
-from edge_sdk.tools.node_files import NodeFile
-from edge_sdk.tools.reach import SOON
+from edge_sdk.tools.credentials.certificates import load_certificate
+from edge_sdk.tools.diagnostics.findings import Finding
+from edge_sdk.tools.diagnostics.node_files import NodeFile
+from edge_sdk.tools.diagnostics.reach import SOON
 from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.signatures import Signer, Verifier
 

@@ -18,16 +18,16 @@ from pathlib import Path
 
 from edge_sdk.errors import AuscultError
 from edge_sdk.hardware.probe import read_machine
-from edge_sdk.tools.access import check_access, check_login
-from edge_sdk.tools.certificates import load_certificate
-from edge_sdk.tools.findings import Finding, run_check
-from edge_sdk.tools.forked import ForkError, run_forked
-from edge_sdk.tools.mask_check import check_masks
-from edge_sdk.tools.node_files import Line, NodeFile, is_running, read_node_file
-from edge_sdk.tools.papers import check_certificate, check_clock, check_signatures
-from edge_sdk.tools.preflight import BrokerError, measure_round_trips
-from edge_sdk.tools.reach import check_address, check_port, check_tls
-from edge_sdk.tools.running import examine_run
+from edge_sdk.tools.credentials.certificates import load_certificate
+from edge_sdk.tools.diagnostics.access import check_access, check_login
+from edge_sdk.tools.diagnostics.findings import Finding, run_check
+from edge_sdk.tools.diagnostics.mask_check import check_masks
+from edge_sdk.tools.diagnostics.node_files import Line, NodeFile, is_running, read_node_file
+from edge_sdk.tools.diagnostics.papers import check_certificate, check_clock, check_signatures
+from edge_sdk.tools.diagnostics.preflight import BrokerError, measure_round_trips
+from edge_sdk.tools.diagnostics.reach import check_address, check_port, check_tls
+from edge_sdk.tools.diagnostics.running import examine_run
+from edge_sdk.tools.profiling.forked import ForkError, run_forked
 from edge_sdk.wire.addresses import Broker, Tls, broker_at, conceal
 from edge_sdk.wire.known_broker import PACKET, KnownBrokers
 

@@ -1,6 +1,6 @@
 """The cost of a bundle on this machine: milliseconds per step, and the memory of a process that does nothing else.
 
-    python -m edge_sdk.tools.step_cost FILE [BATCH]      one JSON object
+    python -m edge_sdk.tools.profiling.step_cost FILE [BATCH]      one JSON object
 
 Measured in a fork, so that the memory that onnxruntime takes is given back, and a crash of it is an error like others.
 What the command had loaded before is counted, which is little: it has read the bundle.
@@ -22,7 +22,7 @@ from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.front_values import FROM_FRONT, FRONT, read_front
 from edge_sdk.model.model import Model
-from edge_sdk.tools.forked import ForkError, run_forked
+from edge_sdk.tools.profiling.forked import ForkError, run_forked
 
 BATCH, STEPS = 32, 15
 PATIENCE = 600.0

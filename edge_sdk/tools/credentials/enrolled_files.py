@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.atomic import write_text
-from edge_sdk.tools.mask_papers import AGGREGATOR
+from edge_sdk.tools.credentials.mask_papers import AGGREGATOR
 
 HEAD = (
     "# Written by `auscult enrol`. What is changed here stays: the command writes this file only where there is none.\n"

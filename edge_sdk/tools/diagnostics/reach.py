@@ -6,8 +6,8 @@ import socket
 import ssl
 from contextlib import closing
 
-from edge_sdk.tools.certificates import read_certificate
-from edge_sdk.tools.findings import Finding
+from edge_sdk.tools.credentials.certificates import read_certificate
+from edge_sdk.tools.diagnostics.findings import Finding
 from edge_sdk.wire.addresses import Broker, Tls
 
 PATIENCE = 5.0  # seconds for a connection or an answer

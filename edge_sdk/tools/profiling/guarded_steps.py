@@ -22,7 +22,7 @@ from edge_sdk.hardware.boards.forecast import StepCost, expect_peak
 from edge_sdk.hardware.boards.memory import read_resident_mb
 from edge_sdk.hardware.boards.profile import BoardProfile
 from edge_sdk.hardware.probe import peak_memory_mb
-from edge_sdk.tools.forked import name_end, receive, send
+from edge_sdk.tools.profiling.forked import name_end, receive, send
 
 LOOK = 0.005
 """Seconds between two looks at the child's memory."""
@@ -116,7 +116,7 @@ def measure_batches(
 ) -> Iterator[dict[str, Any]]:
     """Measures one batch after the other, as `pipe` asks for them."""
     from edge_sdk.model.model import Model  # loads onnxruntime at its first graph: here and not in the parent
-    from edge_sdk.tools.step_cost import time_runs
+    from edge_sdk.tools.profiling.step_cost import time_runs
 
     model: Model | None = None
     while True:

@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 
 from edge_sdk.atomic import write_text
-from edge_sdk.tools.site import Site
+from edge_sdk.tools.credentials.site import Site
 from edge_sdk.wire.mqtt import HEADROOM, LARGEST
 
 USER = "mosquitto"

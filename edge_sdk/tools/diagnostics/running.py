@@ -13,8 +13,8 @@ from typing import Any
 
 from edge_sdk.nodes.daemon.settings_files import LEDGER
 from edge_sdk.nodes.hospital.suspensions import KEY, tell_remedy
-from edge_sdk.tools.findings import Finding
-from edge_sdk.tools.node_files import is_running
+from edge_sdk.tools.diagnostics.findings import Finding
+from edge_sdk.tools.diagnostics.node_files import is_running
 
 
 def examine_run(directory: Path) -> Iterator[Finding]:
