@@ -18,7 +18,11 @@ DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
 ONLY_IN = {
     "paho": {"edge_sdk.wire.mqtt", "edge_sdk.wire.client"},
     "onnxruntime": {"edge_sdk.model.onnx_session"},
-    "sqlite3": {"edge_sdk.delivery.database", "edge_sdk.delivery.snapshot", "edge_sdk.data.store.index"},
+    "sqlite3": {
+        "edge_sdk.delivery.storage.database",
+        "edge_sdk.delivery.storage.snapshot",
+        "edge_sdk.data.store.index",
+    },
 }
 WORKSTATION = {
     "amqtt": "edge_sdk.replay.broker",

@@ -305,7 +305,7 @@ class Method:
         fixed_hospitals: the same of hospitals; where devices are fixed, so are hospitals.
         late_counts: settings -> a hospital that a round was closed without goes on with it, as what its devices do for
             that counts in a later round; so they must not be told to stop.
-        patient: hospitals begin once all devices are here; False: with those that have come (delivery/beginning.py).
+        patient: hospitals begin once all devices are here; False: with those that came (delivery/roles/beginning.py).
     """
 
     name: str

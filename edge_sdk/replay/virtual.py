@@ -259,7 +259,7 @@ class VirtualFleet:
         return changed(node, here=here, env=replace(node.env, me=name, here=here, unwilling=unwilling))
 
     def counting(self, name: str, now: float) -> Iterator[str]:
-        """Children that belong to a round that is opened now (see delivery/members.py)."""
+        """Children that belong to a round that is opened now (see delivery/roles/members.py)."""
         patience = rounds.patience(self.nodes[name].record.below)
         for child in self.children.get(name, ()):
             device = self.devices.get(child)

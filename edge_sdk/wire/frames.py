@@ -103,7 +103,7 @@ class Chunk:
     Attributes:
         size: bytes of the whole body.
         chunk: bytes of each chunk but the last.
-        digest: made of the checksums of all chunks (see delivery/files.py).
+        digest: made of the checksums of all chunks (see delivery/storage/files.py).
         index: which chunk this is, from 0.
         crc: checksum of this chunk.
         report: the sender wants to know what has come.

@@ -6,7 +6,7 @@ from math import inf
 from random import Random
 
 from edge_sdk.contract.willing import Reason
-from edge_sdk.delivery.members import Members
+from edge_sdk.delivery.roles.members import Members
 
 
 class Nowhere:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.delivery.snapshot import copy_store
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.snapshot import copy_store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.tools.backups.backup import back_up
 from edge_sdk.tools.backups.restore import restore

@@ -273,7 +273,7 @@ def test_an_aggregator_that_was_revoked_signs_with_another_key(
 
 # The broker's configuration ---------------------------------------------------------------------------------------
 def test_the_brokers_limits_are_those_of_the_services(tmp_path: Path) -> None:
-    from edge_sdk.delivery.calls import JOB_BYTES  # what one peer may have waiting at a node
+    from edge_sdk.delivery.roles.calls import JOB_BYTES  # what one peer may have waiting at a node
     from edge_sdk.wire.mqtt import HEADROOM, LARGEST
 
     first(tmp_path)

@@ -1,8 +1,8 @@
 """A node's folder in one file, made while the node runs or not.
 
 The file is a tar archive. Its first member, `manifest.json`, names all the others with size, mode and SHA-256; the
-stores in it are whole and consistent (`delivery/snapshot.py`). It holds what the folder holds, personal models too, so
-it is for its owner alone, as the folder is.
+stores in it are whole and consistent (`delivery/storage/snapshot.py`). It holds what the folder holds, personal models
+too, so it is for its owner alone, as the folder is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, cast
 
 from edge_sdk.atomic import ASIDE, LOCK, replace_file, sync_to_disk
-from edge_sdk.delivery.snapshot import copy_store, count_events
+from edge_sdk.delivery.storage.snapshot import copy_store, count_events
 from edge_sdk.errors import UsageError
 from edge_sdk.tools.backups.sealed_file import Sealer
 

@@ -1,7 +1,7 @@
 """Puts a backup back into an empty folder, after everything in it was checked.
 
 What is put back is the past. Since then the node may have sent and heard more, so its stores become other disks, and
-its peers are told by that to ask anew (`delivery/snapshot.py: make_another_disk`). So nothing counts twice.
+its peers are told by that to ask anew (`delivery/storage/snapshot.py: make_another_disk`). So nothing counts twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import Any, BinaryIO, cast
 
 from edge_sdk.atomic import ASIDE, sync_to_disk
-from edge_sdk.delivery.snapshot import make_another_disk
+from edge_sdk.delivery.storage.snapshot import make_another_disk
 from edge_sdk.errors import UsageError
 from edge_sdk.tools.backups.backup import FORMAT, MANIFEST, STORE, Manifest, SavedFile, checked_path, is_empty
 from edge_sdk.tools.backups.sealed_file import Opener, is_sealed

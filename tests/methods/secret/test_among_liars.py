@@ -53,7 +53,7 @@ class TwoSecrets(DeviceSecrets):
 
 
 def excusing(method):
-    """The method, whose hospitals refuse who has sent what is of no use, as a node does (delivery/engine.py)."""
+    """The method, whose hospitals refuse who has sent what is of no use, as a node does (delivery/roles/engine.py)."""
     role = method.hospital
 
     def receive(env, s, sender, m):

@@ -27,7 +27,7 @@ class NumberedQuestion:
 
     Attributes:
         ticket: number of the question at the aggregator. No number comes twice, also after the aggregator has lost its
-            disk or was put back from a backup (delivery/renumbering.py).
+            disk or was put back from a backup (delivery/roles/renumbering.py).
         terms: how many answers are added up at most, from which the ring's width follows.
         question: what is asked.
     """

@@ -7,8 +7,8 @@ from logging import Logger
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.round import LEAP
-from edge_sdk.delivery.engine import MessageCodec
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.roles.engine import MessageCodec
+from edge_sdk.delivery.storage.store import Store
 
 
 def go_on_from_backup(node: nodes.Node, store: Store, records: MessageCodec, log: Logger) -> nodes.Node:

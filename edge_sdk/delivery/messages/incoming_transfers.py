@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from edge_sdk.delivery.files import Files, PartialBody
+from edge_sdk.delivery.storage.files import Files, PartialBody
 from edge_sdk.wire.frames import MOST_CHUNKS, Chunk, ChunkReport, Offer
 
 BODIES = 64  # that one peer may have under way

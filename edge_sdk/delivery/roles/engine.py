@@ -20,8 +20,8 @@ from edge_sdk.contract.method import NodeEnv, Role
 from edge_sdk.contract.node import Effects, Envelope, Node
 from edge_sdk.contract.records import changed, record
 from edge_sdk.contract.round import Policy
-from edge_sdk.delivery.failpoints import reach
-from edge_sdk.delivery.store import Job
+from edge_sdk.delivery.storage.failpoints import reach
+from edge_sdk.delivery.storage.store import Job
 from edge_sdk.errors import Cancelled, EncodeError, PeerError, UsageError
 from edge_sdk.wire.frames import Buffer
 
@@ -56,7 +56,7 @@ class Assembly:
         messages: codec of what may cross a wire.
         records: codec of `node.Record`, of this role's state, and of what it tells the application.
         late_counts: what is done for a round that the parent has closed without this node counts in a later one.
-        patient: a node that begins the run waits for its children however long that takes; see `delivery/beginning.py`.
+        patient: a node that begins the run waits for its children however long that takes; see `roles/beginning.py`.
     """
 
     role: Role

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from edge_sdk.delivery.outbox_table import OutboxRow
+from edge_sdk.delivery.storage.outbox_table import OutboxRow
 from edge_sdk.wire.frames import Buffer
 from edge_sdk.wire.topics import ALL
 

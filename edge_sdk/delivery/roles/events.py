@@ -19,10 +19,10 @@ from logging import Logger
 from math import inf
 from typing import Any
 
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import MessageCodec, decode_saved
-from edge_sdk.delivery.failpoints import reach
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import MessageCodec, decode_saved
+from edge_sdk.delivery.storage.failpoints import reach
+from edge_sdk.delivery.storage.store import Store
 
 RETRY = 1.0  # seconds until an event is handed over again after the disk has failed
 DISK_FAILURES = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edge_sdk.delivery.database import UNKNOWN
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.database import UNKNOWN
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.wire.frames import Message
 
 SEEN = 4096  # messages of one peer above its floor; one that keeps to the protocol never has so many

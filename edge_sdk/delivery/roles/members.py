@@ -17,8 +17,8 @@ import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.run import ID
 from edge_sdk.contract.willing import Reason
-from edge_sdk.delivery.sizes import Sizes
-from edge_sdk.delivery.store import Store, StoreDamaged
+from edge_sdk.delivery.roles.sizes import Sizes
+from edge_sdk.delivery.storage.store import Store, StoreDamaged
 
 KEY = "members"
 

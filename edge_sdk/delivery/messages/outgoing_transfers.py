@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from secrets import randbits
 
-from edge_sdk.delivery.outbox import OutboxMessage
+from edge_sdk.delivery.messages.outbox import OutboxMessage
 from edge_sdk.wire.frames import ChunkReport
 from edge_sdk.wire.topics import ALL
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from secrets import randbits
 
 from edge_sdk.atomic import PRIVATE, close_to_others
-from edge_sdk.delivery.checksums import StoreDamaged, check_row, row_checksum
-from edge_sdk.delivery.failpoints import reach
-from edge_sdk.delivery.log_check import check_header, has_lost_commits, read_boot_id
+from edge_sdk.delivery.storage.checksums import StoreDamaged, check_row, row_checksum
+from edge_sdk.delivery.storage.failpoints import reach
+from edge_sdk.delivery.storage.log_check import check_header, has_lost_commits, read_boot_id
 from edge_sdk.errors import UsageError
 
 FORMAT = 5

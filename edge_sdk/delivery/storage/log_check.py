@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.delivery.checksums import StoreDamaged
+from edge_sdk.delivery.storage.checksums import StoreDamaged
 
 HEADER, FRAME = 32, 24  # bytes: of the log, and in front of each of its pages
 MAGIC = (0x377F0682, 0x377F0683)  # words of checksums are little-endian, big-endian

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from edge_sdk.contract.records import changed
-from edge_sdk.delivery.failpoints import reach
-from edge_sdk.delivery.inbox import Inbox
-from edge_sdk.delivery.incoming_transfers import IncomingTransfers
-from edge_sdk.delivery.store import Job, Store
+from edge_sdk.delivery.messages.inbox import Inbox
+from edge_sdk.delivery.messages.incoming_transfers import IncomingTransfers
+from edge_sdk.delivery.storage.failpoints import reach
+from edge_sdk.delivery.storage.store import Job, Store
 from edge_sdk.wire.frames import ACKS_PER_FRAME, Ack, Chunk, Message, Offer
 
 ACK_DELAY = 0.02  # seconds for which an acknowledgement waits for a message to travel with

@@ -16,8 +16,8 @@ from contextlib import closing
 from pathlib import Path
 from secrets import randbits
 
-from edge_sdk.delivery.checksums import StoreDamaged, row_checksum
-from edge_sdk.delivery.database import (
+from edge_sdk.delivery.storage.checksums import StoreDamaged, row_checksum
+from edge_sdk.delivery.storage.database import (
     RESTORED,
     UNKNOWN,
     check_pages,

@@ -13,15 +13,15 @@ import time
 from collections.abc import Iterable, Sequence
 
 from edge_sdk.contract.records import changed
-from edge_sdk.delivery.checksums import checksums, make_digest
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import EncodedMessage
-from edge_sdk.delivery.failpoints import reach
-from edge_sdk.delivery.files import INLINE
-from edge_sdk.delivery.outbox import Outbox, OutboxMessage
-from edge_sdk.delivery.outbox_table import OutboxRow, is_answer
-from edge_sdk.delivery.outgoing_transfers import OutgoingTransfers
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.messages.outbox import Outbox, OutboxMessage
+from edge_sdk.delivery.messages.outgoing_transfers import OutgoingTransfers
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import EncodedMessage
+from edge_sdk.delivery.storage.checksums import checksums, make_digest
+from edge_sdk.delivery.storage.failpoints import reach
+from edge_sdk.delivery.storage.files import INLINE
+from edge_sdk.delivery.storage.outbox_table import OutboxRow, is_answer
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.wire.frames import ChunkReport
 
 

@@ -9,10 +9,10 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract import round as rounds
 from edge_sdk.contract.node import Envelope, Node, Record
 from edge_sdk.contract.records import changed
-from edge_sdk.delivery.engine import Assembly, decode_saved
-from edge_sdk.delivery.outbox_table import OutboxRow
-from edge_sdk.delivery.renumbering import number_questions
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.roles.engine import Assembly, decode_saved
+from edge_sdk.delivery.roles.renumbering import number_questions
+from edge_sdk.delivery.storage.outbox_table import OutboxRow
+from edge_sdk.delivery.storage.store import Store
 
 
 def load_node(name: str, parent: str | None, assembly: Assembly, store: Store, sent: Sequence[OutboxRow]) -> Node:

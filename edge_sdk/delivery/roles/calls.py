@@ -19,12 +19,12 @@ from queue import Empty
 from edge_sdk.contract.node import Node, Record
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.round import LEAP, patience
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, Worker
-from edge_sdk.delivery.members import Members
-from edge_sdk.delivery.releases import Releases
-from edge_sdk.delivery.round_log import RoundLog
-from edge_sdk.delivery.store import Job, Store
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import Assembly, Outcome, Task, Verb, Worker
+from edge_sdk.delivery.roles.members import Members
+from edge_sdk.delivery.roles.releases import Releases
+from edge_sdk.delivery.roles.round_log import RoundLog
+from edge_sdk.delivery.storage.store import Job, Store
 
 JOBS, JOB_BYTES = 64, 2**28  # messages of one peer that may wait for the role; their bytes together
 BATCH = 64  # messages that the worker is given at once: their outcomes can share a commit

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edge_sdk.atomic import sync_to_disk, write_bytes
-from edge_sdk.delivery.checksums import StoreDamaged, checksum, make_digest
+from edge_sdk.delivery.storage.checksums import StoreDamaged, checksum, make_digest
 from edge_sdk.wire.frames import Buffer
 
 INLINE = 256 * 1024  # bytes; a smaller body is faster as a value in the database

@@ -9,9 +9,9 @@ from edge_sdk.contract import round as rounds
 from edge_sdk.contract.patience import FACTOR, usual_time
 from edge_sdk.contract.round import Round
 from edge_sdk.contract.willing import Reason
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Task
-from edge_sdk.delivery.listing import list_some
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import Task
+from edge_sdk.delivery.roles.listing import list_some
 
 NEWS = 1.5  # a deadline that has changed by this factor is said again
 

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import inf
 
-from edge_sdk.delivery.habits import Habits
-from edge_sdk.delivery.listing import list_some
-from edge_sdk.delivery.members import Members
+from edge_sdk.delivery.roles.habits import Habits
+from edge_sdk.delivery.roles.listing import list_some
+from edge_sdk.delivery.roles.members import Members
 
 FOR_ANYBODY = 6.0  # times `Habits.settle` that is waited as long as nobody at all has come
 

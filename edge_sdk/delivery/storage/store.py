@@ -13,9 +13,9 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.records import changed, record
-from edge_sdk.delivery.checksums import StoreDamaged as StoreDamaged
-from edge_sdk.delivery.checksums import check_row, check_saved, checksum, row_checksum
-from edge_sdk.delivery.database import (
+from edge_sdk.delivery.storage.checksums import StoreDamaged as StoreDamaged
+from edge_sdk.delivery.storage.checksums import check_row, check_saved, checksum, row_checksum
+from edge_sdk.delivery.storage.database import (
     RESTORED,
     Transaction,
     check_pages,
@@ -24,10 +24,10 @@ from edge_sdk.delivery.database import (
     open_database,
     put_value,
 )
-from edge_sdk.delivery.database import DiskError as DiskError
-from edge_sdk.delivery.database import finding_damage as finding_damage
-from edge_sdk.delivery.files import Files
-from edge_sdk.delivery.outbox_table import OutboxRow, OutboxTable
+from edge_sdk.delivery.storage.database import DiskError as DiskError
+from edge_sdk.delivery.storage.database import finding_damage as finding_damage
+from edge_sdk.delivery.storage.files import Files
+from edge_sdk.delivery.storage.outbox_table import OutboxRow, OutboxTable
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.frames import Buffer
 

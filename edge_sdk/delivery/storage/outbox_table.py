@@ -12,7 +12,7 @@ from math import inf
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.records import changed, record
-from edge_sdk.delivery.checksums import (
+from edge_sdk.delivery.storage.checksums import (
     StoreDamaged,
     check_row,
     check_saved,
@@ -21,9 +21,9 @@ from edge_sdk.delivery.checksums import (
     make_digest,
     row_checksum,
 )
-from edge_sdk.delivery.database import Database
-from edge_sdk.delivery.failpoints import reach
-from edge_sdk.delivery.files import Files
+from edge_sdk.delivery.storage.database import Database
+from edge_sdk.delivery.storage.failpoints import reach
+from edge_sdk.delivery.storage.files import Files
 from edge_sdk.wire.frames import Buffer
 
 ABOUT = "slot, seq, number, asks, receivers, file, chunk, digest, notice, expires, size, crc"

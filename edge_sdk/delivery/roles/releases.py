@@ -12,7 +12,7 @@ says that such work counts in a later round (`Method.late_counts`: a hospital go
 from __future__ import annotations
 
 from edge_sdk.contract.round import Round
-from edge_sdk.delivery.engine import Task
+from edge_sdk.delivery.roles.engine import Task
 
 
 class Releases:
