@@ -183,7 +183,7 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
     from edge_sdk.models.derive import targets
     from edge_sdk.models.frontend.statistics import settle_statistics
     from edge_sdk.models.gate.blocks import find_block
-    from edge_sdk.models.passes import steps
+    from edge_sdk.models.passes.scheduling import steps
 
     net = settle_statistics(found.net, found.spec.norm)
     state = compiler.lay_out_state(net, found.spec)

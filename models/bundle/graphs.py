@@ -10,7 +10,7 @@ from edge_sdk.models.gate.blocks import find_block
 from edge_sdk.models.gate.check import BLOCKED
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.spec import Spec
-from edge_sdk.models.passes.blocked import BLOCKS, write_probe
+from edge_sdk.models.passes.convolutions.blocked import BLOCKS, write_probe
 
 
 def make_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:

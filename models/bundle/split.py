@@ -43,7 +43,7 @@ from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.layout import lay_out_parameters
 from edge_sdk.models.ir.shapes import as_numbers
 from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
-from edge_sdk.models.passes.steps import MOST
+from edge_sdk.models.passes.scheduling.steps import MOST
 
 HEAD = "head"
 

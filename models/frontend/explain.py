@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from edge_sdk.models.derive.reverse import INERT
 from edge_sdk.models.frontend.export import Forward
 from edge_sdk.models.frontend.forward import read_call, read_path
-from edge_sdk.models.passes.open_lstm import OPENED
+from edge_sdk.models.passes.scheduling.open_lstm import OPENED
 
 
 def explain_forward(forward: Forward) -> Iterator[str]:

@@ -8,7 +8,7 @@ from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.model.self_test import check_layout
 from edge_sdk.models.derive.targets import Target
-from edge_sdk.models.passes.blocked import BLOCKS, write_probe
+from edge_sdk.models.passes.convolutions.blocked import BLOCKS, write_probe
 
 
 @cache

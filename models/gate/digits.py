@@ -17,8 +17,8 @@ from edge_sdk.models.ir.errors import ParityError
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.shapes import at_batch
-from edge_sdk.models.passes.precise import write_precise_units
-from edge_sdk.models.passes.small_values import write_small_values
+from edge_sdk.models.passes.pointwise.precise import write_precise_units
+from edge_sdk.models.passes.pointwise.small_values import write_small_values
 
 LIMIT = 1e-4
 TORCH_FACTOR = 20

@@ -36,7 +36,7 @@ from edge_sdk.models.gate.renorm import renormalise
 from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.spec import DataInput
-from edge_sdk.models.passes.batch_norm import STEP
+from edge_sdk.models.passes.convolutions.batch_norm import STEP
 
 FLOAT32_LIMIT = 1e-4
 FLOAT32_WORST = 1e-2

@@ -7,7 +7,7 @@ from types import MethodType
 import torch
 from torch import nn
 
-from edge_sdk.models.passes.batch_norm import D_MAX, R_MAX
+from edge_sdk.models.passes.convolutions.batch_norm import D_MAX, R_MAX
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 

@@ -1,4 +1,4 @@
-"""The recurrent loops of domain "auscult" in numpy: all steps of a layer, or of its adjoints (passes/native_nodes.py).
+"""The recurrent loops of domain "auscult" in numpy: all steps of a layer, or of its adjoints (passes/native).
 
 States are (N, H), sequences (T, N, ...), the recurrent weights (gates H, H). With gates in the order of ONNX:
     LSTM  i, o, f = sigmoid, m = tanh of gx + h r'; c = f c_before + i m; h = o tanh(c)

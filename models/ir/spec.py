@@ -58,7 +58,7 @@ class Spec:
         native: also write graphs in their native form, with operators of auscult-native (used where it is installed).
         max_batch: how many samples a device puts through at once; larger batches go in several steps, with the same
             result, or are refused where norms use the statistics of the batch. Fewer need less memory. None: chosen
-            for speed (models/passes/steps.py).
+            for speed (models/passes/scheduling/steps.py).
         dropout: what drops values at random in training is kept, with masks that devices draw ("keep"), or left out
             ("off"); "" refuses modules that have it.
         output: which of several results counts: a key, a field or a place; "": the only one.

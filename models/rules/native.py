@@ -1,7 +1,8 @@
 """Operators of the native step (domain "auscult"), as what the rules write could be made with them.
 
 A rule writes its gradient with standard operators, and says beside it which native nodes would make the same values:
-graphs stay as they are, and passes/native_nodes.py puts these nodes in the place of those that they make superfluous.
+graphs stay as they are, and passes/native/native_nodes.py puts these nodes in the place of those that they make
+superfluous.
 """
 
 from __future__ import annotations

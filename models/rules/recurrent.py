@@ -1,4 +1,4 @@
-"""GRU, any number of steps, one or both directions; and what it shares with the LSTM (passes/open_lstm.py).
+"""GRU, any number of steps, one or both directions; and what it shares with the LSTM (passes/scheduling/open_lstm.py).
 
 The forward pass stays the runtime's fused operator. The backward pass computes the gates of all steps at once from the
 saved hidden states (two matrix products), runs only dh through a Scan against time, and ends in one product per weight

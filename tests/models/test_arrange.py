@@ -16,7 +16,7 @@ from edge_sdk.models.ir.reference import run
 from edge_sdk.models.ir.shapes import BatchDim
 from edge_sdk.models.ir.spec import DataInput
 from edge_sdk.models.ir.views import reshape_view, transpose_view, view_whole
-from edge_sdk.models.passes.arrange import arrange
+from edge_sdk.models.passes.products.arrange import arrange
 
 SHAPES = [(2, 3, 4, 5), (6, 20), (2, 12, 5), (24, 5), (1, 2, 3, 1, 20), (120,), (8, 15), (2, 60), (10, 12)]
 

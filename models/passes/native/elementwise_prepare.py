@@ -15,8 +15,8 @@ from edge_sdk.models.derive.tensors import rename
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.shapes import Shape, as_number, broadcast
-from edge_sdk.models.passes.elementwise_nodes import find_summed
-from edge_sdk.models.passes.elementwise_program import is_writable
+from edge_sdk.models.passes.native.elementwise_nodes import find_summed
+from edge_sdk.models.passes.native.elementwise_program import is_writable
 
 
 def drop_identities(g: OnnxGraph, outputs: Collection[str]) -> None:

@@ -15,8 +15,8 @@ from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads
 from edge_sdk.models.ir.shapes import Dim, Shape, broadcast, multiply
 from edge_sdk.models.ir.value_kinds import COMPARISONS, FLOAT, LOGIC, TRUTH, list_kinds
-from edge_sdk.models.passes.elementwise_program import is_writable
-from edge_sdk.models.passes.elementwise_shapes import count_numbers
+from edge_sdk.models.passes.native.elementwise_program import is_writable
+from edge_sdk.models.passes.native.elementwise_shapes import count_numbers
 
 ACTIVATIONS = frozenset({"Relu", "HardSigmoid", "Clip", "LeakyRelu", "Sigmoid", "Tanh"})
 """Functions that onnxruntime makes part of the convolution before them, if that has no other reader."""

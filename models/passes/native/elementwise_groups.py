@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import list_reads
 from edge_sdk.models.ir.shapes import Dim, Shape
-from edge_sdk.models.passes.elementwise_nodes import ElementwiseNodes
-from edge_sdk.models.passes.elementwise_shapes import count_numbers, refine
+from edge_sdk.models.passes.native.elementwise_nodes import ElementwiseNodes
+from edge_sdk.models.passes.native.elementwise_shapes import count_numbers, refine
 
 NEAR = 64
 """Nodes between two that are joined in any case: of those further apart, no value may have to live longer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
-from edge_sdk.models.passes.pair_einsum import read_equation
+from edge_sdk.models.passes.products.pair_einsum import read_equation
 
 
 def replace_slow_operators(g: OnnxGraph) -> None:

@@ -14,9 +14,9 @@ from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads
 from edge_sdk.models.ir.shapes import Shape, as_numbers, broadcast, reshape_sizes
-from edge_sdk.models.passes.elementwise_nodes import ElementwiseNodes
-from edge_sdk.models.passes.elementwise_program import ProgramWriter
-from edge_sdk.models.passes.elementwise_shapes import count_axes, count_numbers, spread
+from edge_sdk.models.passes.native.elementwise_nodes import ElementwiseNodes
+from edge_sdk.models.passes.native.elementwise_program import ProgramWriter
+from edge_sdk.models.passes.native.elementwise_shapes import count_axes, count_numbers, spread
 
 Found = TypeVar("Found")
 

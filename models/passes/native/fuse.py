@@ -18,11 +18,11 @@ from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads, select_needed
 from edge_sdk.models.ir.shapes import reshape_sizes
-from edge_sdk.models.passes.elementwise_groups import Grouping, Unit
-from edge_sdk.models.passes.elementwise_nodes import ElementwiseNodes
-from edge_sdk.models.passes.elementwise_prepare import drop_identities, skip_expansions, write_composites
-from edge_sdk.models.passes.elementwise_shapes import count_numbers
-from edge_sdk.models.passes.elementwise_writer import GroupWriter
+from edge_sdk.models.passes.native.elementwise_groups import Grouping, Unit
+from edge_sdk.models.passes.native.elementwise_nodes import ElementwiseNodes
+from edge_sdk.models.passes.native.elementwise_prepare import drop_identities, skip_expansions, write_composites
+from edge_sdk.models.passes.native.elementwise_shapes import count_numbers
+from edge_sdk.models.passes.native.elementwise_writer import GroupWriter
 
 
 def fuse_elementwise(target: Target) -> Target | None:

@@ -10,8 +10,8 @@ import numpy as np
 from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.shapes import BatchDim, as_numbers, reshape_sizes
-from edge_sdk.models.passes.arrange import arrange
-from edge_sdk.models.passes.attention import fuse_attention
+from edge_sdk.models.passes.products.arrange import arrange
+from edge_sdk.models.passes.products.attention import fuse_attention
 from edge_sdk.models.rules.normalise import write_group_norm_adjoints
 
 
