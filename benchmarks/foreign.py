@@ -99,7 +99,7 @@ def load_libraries() -> None:
     torch.set_num_threads(1)
     for library in LIBRARIES:
         importlib.import_module(library)
-    from edge_sdk.models.frontend.export import read_registry
+    from edge_sdk.models.frontend.tracing.export import read_registry
     from edge_sdk.models.ir.proto import OPSET
 
     read_registry(OPSET)

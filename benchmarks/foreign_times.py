@@ -46,7 +46,7 @@ def make_torch_step(net: Any, entry: Foreign) -> Callable[[], object]:
     """Torch's forward and backward pass, in the mode in which the bundle was compiled; run once."""
     import torch
 
-    from edge_sdk.models.frontend.randomness import set_training
+    from edge_sdk.models.frontend.modules.randomness import set_training
     from edge_sdk.models.ir.spec import Spec
 
     drawn = {

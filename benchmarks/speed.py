@@ -181,7 +181,7 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
     """Write the training graphs and what they are given; the kinds of graphs, and the samples of a step."""
     from edge_sdk.models.bundle import compile as compiler
     from edge_sdk.models.derive import targets
-    from edge_sdk.models.frontend.statistics import settle_statistics
+    from edge_sdk.models.frontend.modules.statistics import settle_statistics
     from edge_sdk.models.gate.blocks import find_block
     from edge_sdk.models.passes.scheduling import steps
 

@@ -9,7 +9,7 @@ from tests.health import functions_of as public_functions_of
 
 LONGER = {
     "edge_sdk/research/simulate.py: simulate": "what a notebook types, with the names of the command's options",
-    "models/frontend/fourier.py: transform_frames": "stands in for torch.stft, which is called with these arguments",
+    "models/frontend/decomposition/fourier.py: transform_frames": "stands in for torch.stft and takes its arguments",
 }
 """Functions with more, each with its reason."""
 FILES = files_of(*PRODUCT)

@@ -27,10 +27,10 @@ from edge_sdk.models.bundle.compile import Compiled, ShowProgress, make_example,
 from edge_sdk.models.bundle.pack import BundleChecks, BundleFacts, BundleGraphs, BundleState, pack_bundle
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
-from edge_sdk.models.frontend.export import Forward, export_forward
-from edge_sdk.models.frontend.hooks import refuse_hooks
-from edge_sdk.models.frontend.prepare import refuse_parts
-from edge_sdk.models.frontend.wrappers import as_written
+from edge_sdk.models.frontend.modules.hooks import refuse_hooks
+from edge_sdk.models.frontend.modules.prepare import refuse_parts
+from edge_sdk.models.frontend.modules.wrappers import as_written
+from edge_sdk.models.frontend.tracing.export import Forward, export_forward
 from edge_sdk.models.gate.calls import check_calls
 from edge_sdk.models.gate.cases import CASES
 from edge_sdk.models.gate.check import check_graphs

@@ -22,8 +22,8 @@ import onnx
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.models.derive.reverse import find_dependents, write_gradient
-from edge_sdk.models.frontend.export import Forward
-from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.frontend.tracing.export import Forward
+from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.losses import choose_loss

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from edge_sdk.models.frontend.decompose_choices import kth_value, median, top_k
+from edge_sdk.models.frontend.decomposition.decompose_choices import kth_value, median, top_k
 
 aten = torch.ops.aten
 RMS_NORM = torch.rms_norm

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from edge_sdk.models.derive.reverse import write_gradient
-from edge_sdk.models.frontend.export import Forward
-from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.frontend.tracing.export import Forward
+from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.gate.as_on_devices import STABLE, StableOrder
 from edge_sdk.models.gate.digits import check_digits
 from edge_sdk.models.gate.isolate import (

@@ -24,9 +24,9 @@ from torch import nn
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite, draw_masks
 from edge_sdk.models.derive.targets import Target
-from edge_sdk.models.frontend.outputs import pick, run_module
-from edge_sdk.models.frontend.randomness import Draw, Still, fix_draws, set_training
-from edge_sdk.models.frontend.tables import TablesInFloat32
+from edge_sdk.models.frontend.modules.outputs import pick, run_module
+from edge_sdk.models.frontend.modules.randomness import Draw, Still, fix_draws, set_training
+from edge_sdk.models.frontend.tracing.tables import TablesInFloat32
 from edge_sdk.models.gate.as_on_devices import StableOrder, norm_as_float32
 from edge_sdk.models.gate.cases import CASES, Case, draw
 from edge_sdk.models.gate.layouts import EvenLayouts

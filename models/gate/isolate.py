@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from edge_sdk.models.frontend.decompose import DECOMPOSITIONS
-from edge_sdk.models.frontend.export import TRACE_BATCH, Forward, export_forward
-from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.frontend.decomposition.decompose import DECOMPOSITIONS
+from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
+from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.layout import lay_out_parameters
 from edge_sdk.models.ir.proto import list_reads, select_needed

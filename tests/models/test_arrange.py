@@ -8,7 +8,7 @@ from torch import nn
 
 from edge_sdk.models.bundle.compile import make_example
 from edge_sdk.models.derive.targets import Source
-from edge_sdk.models.frontend.export import export_forward
+from edge_sdk.models.frontend.tracing.export import export_forward
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.layout import lay_out_parameters
 from edge_sdk.models.ir.proto import select_needed, write_model

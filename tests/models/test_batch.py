@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.frontend.batch_sizes import find_constant
+from edge_sdk.models.frontend.tracing.batch_sizes import find_constant
 from edge_sdk.models.ir.errors import BatchSpecialised, ParityError, UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.spec import Spec

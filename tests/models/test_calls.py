@@ -7,7 +7,7 @@ from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import reverse
-from edge_sdk.models.frontend import export, forward
+from edge_sdk.models.frontend.tracing import export, forward
 from edge_sdk.models.gate.calls import check_calls
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 from edge_sdk.models.ir.spec import Spec

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.errors import BatchSpecialised, UnsupportedPattern
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.reference import run

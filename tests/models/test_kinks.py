@@ -12,7 +12,7 @@ from torch import nn
 
 from edge_sdk.models.bundle.compile import make_example
 from edge_sdk.models.derive.targets import Source, write_vjp
-from edge_sdk.models.frontend.export import export_forward
+from edge_sdk.models.frontend.tracing.export import export_forward
 from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.layout import lay_out_parameters
 from edge_sdk.models.ir.reference import Evaluator

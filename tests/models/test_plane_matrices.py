@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from edge_sdk.models.derive import targets
-from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.reference import run

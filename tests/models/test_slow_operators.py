@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.reference import run

@@ -9,7 +9,7 @@ from torch import nn
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, write_vjp
-from edge_sdk.models.frontend.export import TRACE_BATCH, export_forward
+from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, export_forward
 from edge_sdk.models.gate import digits
 from edge_sdk.models.gate.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import ParityError

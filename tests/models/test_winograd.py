@@ -9,7 +9,7 @@ from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import targets
-from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.reference import run

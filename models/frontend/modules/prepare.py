@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from edge_sdk.models.frontend.outputs import check_output
+from edge_sdk.models.frontend.modules.outputs import check_output
 from edge_sdk.models.ir.errors import CompileError, UnsupportedPattern
 
 WHOLE = "the module"

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from edge_sdk.model.dropout import DropSite
-from edge_sdk.models.frontend.decompose_attention import HIDDEN
-from edge_sdk.models.frontend.randomness import Draw, is_random
+from edge_sdk.models.frontend.decomposition.decompose_attention import HIDDEN
+from edge_sdk.models.frontend.modules.randomness import Draw, is_random
 from edge_sdk.models.ir.errors import TrainModeExport
 
 aten = torch.ops.aten

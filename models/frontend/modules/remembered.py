@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from edge_sdk.models.frontend.outputs import pick, run_module
-from edge_sdk.models.frontend.randomness import Still
-from edge_sdk.models.frontend.training import BATCH, is_same, keep_generators
+from edge_sdk.models.frontend.modules.outputs import pick, run_module
+from edge_sdk.models.frontend.modules.randomness import Still
+from edge_sdk.models.frontend.modules.training import BATCH, is_same, keep_generators
 from edge_sdk.models.ir.errors import UnsupportedPattern
 
 Numbers = dict[tuple[str, str], Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edge_sdk.models.derive.reverse import INERT
-from edge_sdk.models.frontend.export import Forward
-from edge_sdk.models.frontend.forward import read_call, read_path
+from edge_sdk.models.frontend.tracing.export import Forward
+from edge_sdk.models.frontend.tracing.forward import read_call, read_path
 from edge_sdk.models.passes.scheduling.open_lstm import OPENED
 
 

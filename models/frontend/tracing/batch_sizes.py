@@ -18,7 +18,7 @@ from torch import nn
 from torch.fx.experimental import symbolic_shapes
 from torch.utils._sympy.printers import PythonPrinter
 
-from edge_sdk.models.frontend.randomness import follow_path
+from edge_sdk.models.frontend.modules.randomness import follow_path
 
 aten = torch.ops.aten
 LARGEST_BATCH = 65536

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from edge_sdk.models.frontend.decompose_attention import ATTENTION, has_mask
-from edge_sdk.models.frontend.decompose_choices import CHOICES
-from edge_sdk.models.frontend.decompose_geometry import GEOMETRY
-from edge_sdk.models.frontend.plain_arguments import write_plain_arguments
+from edge_sdk.models.frontend.decomposition.decompose_attention import ATTENTION, has_mask
+from edge_sdk.models.frontend.decomposition.decompose_choices import CHOICES
+from edge_sdk.models.frontend.decomposition.decompose_geometry import GEOMETRY
+from edge_sdk.models.frontend.decomposition.plain_arguments import write_plain_arguments
 
 aten = torch.ops.aten
 Axes = int | list[int] | None

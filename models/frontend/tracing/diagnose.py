@@ -23,7 +23,7 @@ from edge_sdk.models.rules.advice import ADVICE
 SHAPE_ERRORS = ("ConstraintViolationError", "specialized", "Constraints violated", "inferred to be a constant")
 NUMBER_ERRORS = ("specialized integer from data-dependent", "expression zuf", ".numpy() is not supported")
 IN_LAYER = "in layer "
-NOT_OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
+NOT_OWN = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent), "<")
 CONTROL_ERRORS = ("data-dependent", "GuardOnDataDependent", "DataDependent", "Dynamic control flow", "Could not guard")
 
 

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from edge_sdk.models.frontend.outputs import pick, run_module
-from edge_sdk.models.frontend.randomness import Still, set_training
-from edge_sdk.models.frontend.remembered import COUNTS, is_equal, read_attributes
-from edge_sdk.models.frontend.training import BATCH, Pass, find_gradients, keep_generators, note_functions
+from edge_sdk.models.frontend.modules.outputs import pick, run_module
+from edge_sdk.models.frontend.modules.randomness import Still, set_training
+from edge_sdk.models.frontend.modules.remembered import COUNTS, is_equal, read_attributes
+from edge_sdk.models.frontend.modules.training import BATCH, Pass, find_gradients, keep_generators, note_functions
 from edge_sdk.models.ir.errors import CompileError, UnsupportedPattern
 
 Key = tuple[str, str]

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from edge_sdk.models.frontend.outputs import run_module
+from edge_sdk.models.frontend.modules.outputs import run_module
 from edge_sdk.models.ir.errors import CompileError
 
 FACTOR = 2.0  # alpha / rank

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from edge_sdk.models.frontend.batch_sizes import insert_call
-from edge_sdk.models.frontend.diagnose import find_path
+from edge_sdk.models.frontend.tracing.batch_sizes import insert_call
+from edge_sdk.models.frontend.tracing.diagnose import find_path
 from edge_sdk.models.ir.errors import UnsupportedPattern
 
 aten = torch.ops.aten

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from edge_sdk.models.frontend.outputs import run_module
+from edge_sdk.models.frontend.modules.outputs import run_module
 from edge_sdk.models.ir.errors import CompileError, TrainModeExport
 
 aten = torch.ops.aten

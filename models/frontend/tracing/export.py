@@ -20,18 +20,23 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite
-from edge_sdk.models.frontend.assignments import set_by_choice, without_assignments
-from edge_sdk.models.frontend.batch_sizes import LARGEST_BATCH, cut_batches_by_reshaping, note_guards, settle_counts
-from edge_sdk.models.frontend.complex_pairs import ComplexMode
-from edge_sdk.models.frontend.decompose import spell_out
-from edge_sdk.models.frontend.detached import DataMode, refuse_detached
-from edge_sdk.models.frontend.diagnose import IN_LAYER, explain, explain_writing
-from edge_sdk.models.frontend.dropout import leave_out_dropout, use_masks
-from edge_sdk.models.frontend.outputs import masks_as_they_are, pick
-from edge_sdk.models.frontend.pick_steps import gather_places
-from edge_sdk.models.frontend.pools import cut_pools
-from edge_sdk.models.frontend.randomness import find_draws, follow_path, refuse_draws, set_training
-from edge_sdk.models.frontend.tables import TablesAsMade
+from edge_sdk.models.frontend.decomposition.complex_pairs import ComplexMode
+from edge_sdk.models.frontend.decomposition.decompose import spell_out
+from edge_sdk.models.frontend.modules.outputs import masks_as_they_are, pick
+from edge_sdk.models.frontend.modules.randomness import find_draws, follow_path, refuse_draws, set_training
+from edge_sdk.models.frontend.tracing.assignments import set_by_choice, without_assignments
+from edge_sdk.models.frontend.tracing.batch_sizes import (
+    LARGEST_BATCH,
+    cut_batches_by_reshaping,
+    note_guards,
+    settle_counts,
+)
+from edge_sdk.models.frontend.tracing.detached import DataMode, refuse_detached
+from edge_sdk.models.frontend.tracing.diagnose import IN_LAYER, explain, explain_writing
+from edge_sdk.models.frontend.tracing.dropout import leave_out_dropout, use_masks
+from edge_sdk.models.frontend.tracing.pick_steps import gather_places
+from edge_sdk.models.frontend.tracing.pools import cut_pools
+from edge_sdk.models.frontend.tracing.tables import TablesAsMade
 from edge_sdk.models.ir.errors import (
     CompileError,
     TrainModeExport,

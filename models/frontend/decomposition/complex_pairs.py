@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from edge_sdk.models.frontend import fourier
+from edge_sdk.models.frontend.decomposition import fourier
 from edge_sdk.models.ir.errors import UnsupportedPattern
 
 Value = Any  # a ComplexPair, a real tensor or a number

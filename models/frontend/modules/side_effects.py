@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from edge_sdk.models.frontend.outputs import run_module
+from edge_sdk.models.frontend.modules.outputs import run_module
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 
 

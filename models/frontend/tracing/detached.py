@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from edge_sdk.models.frontend.diagnose import find_path
+from edge_sdk.models.frontend.tracing.diagnose import find_path
 from edge_sdk.models.ir.errors import DetachedGradient
 
 aten = torch.ops.aten

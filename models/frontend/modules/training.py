@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from edge_sdk.models.frontend.outputs import pick, run_module
-from edge_sdk.models.frontend.randomness import Still, follow_path, set_training
+from edge_sdk.models.frontend.modules.outputs import pick, run_module
+from edge_sdk.models.frontend.modules.randomness import Still, follow_path, set_training
 from edge_sdk.models.ir.errors import CompileError, TrainModeExport, UnsupportedPattern
 
 BATCH = 3

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from edge_sdk.models.frontend.batch_sizes import insert_call
+from edge_sdk.models.frontend.tracing.batch_sizes import insert_call
 
 aten = torch.ops.aten
 READ = (aten.index.Tensor,)

@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from edge_sdk.models.frontend.export import Forward
-from edge_sdk.models.frontend.fourier import EXACT
+from edge_sdk.models.frontend.decomposition.fourier import EXACT
+from edge_sdk.models.frontend.tracing.export import Forward
 from edge_sdk.models.ir.errors import (
     BatchSpecialised,
     CompileError,
