@@ -182,7 +182,7 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
     from edge_sdk.models.bundle import compile as compiler
     from edge_sdk.models.derive import targets
     from edge_sdk.models.frontend.modules.statistics import settle_statistics
-    from edge_sdk.models.gate.blocks import find_block
+    from edge_sdk.models.gate.references.blocks import find_block
     from edge_sdk.models.passes.scheduling import steps
 
     net = settle_statistics(found.net, found.spec.norm)

@@ -19,7 +19,7 @@ from edge_sdk.models.bundle.compile import Compiled, compile_module
 from edge_sdk.models.bundle.split import SplitNet, SplitSpec, compile_split
 from edge_sdk.models.frontend.tracing.explain import explain_forward
 from edge_sdk.models.frontend.tracing.export import Forward
-from edge_sdk.models.gate.search import SEARCH
+from edge_sdk.models.gate.graphs.search import SEARCH
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.spec import DROPOUT, NORMS, Spec
 from edge_sdk.models.loading import build_entry, build_module, name_error, read_arguments, read_augmentation

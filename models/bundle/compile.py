@@ -37,12 +37,12 @@ from edge_sdk.models.frontend.modules.training import refuse_training_only
 from edge_sdk.models.frontend.modules.training_state import refuse_training_state
 from edge_sdk.models.frontend.modules.wrappers import as_written, unwrap
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
-from edge_sdk.models.gate.calls import check_calls
-from edge_sdk.models.gate.check import YShape, check_graphs, draw_consistency, find_unequal_parts
-from edge_sdk.models.gate.gate import Drops, Truth
-from edge_sdk.models.gate.golden import make_golden
-from edge_sdk.models.gate.runnable import RunnableGraph
-from edge_sdk.models.gate.search import SEARCH, Comparison, search_inputs
+from edge_sdk.models.gate.graphs.check import YShape, check_graphs, draw_consistency, find_unequal_parts
+from edge_sdk.models.gate.graphs.gate import Drops, Truth
+from edge_sdk.models.gate.graphs.golden import make_golden
+from edge_sdk.models.gate.graphs.search import SEARCH, Comparison, search_inputs
+from edge_sdk.models.gate.operators.calls import check_calls
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import CompileError, UnsupportedPattern
 from edge_sdk.models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.shapes import as_numbers
@@ -87,7 +87,7 @@ def compile_module(
 
     Args:
         show: is given the exported forward pass before anything is made of it.
-        search: how many inputs the gate tries in search of one at which the gradient is wrong; see gate/search.py.
+        search: how many inputs the gate tries in search of one at which the gradient is wrong (gate/graphs/search.py).
 
     Raises:
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.

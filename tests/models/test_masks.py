@@ -12,7 +12,7 @@ from edge_sdk.models.frontend.decomposition import decompose
 from edge_sdk.models.frontend.modules.randomness import find_draws
 from edge_sdk.models.frontend.tracing import dropout
 from edge_sdk.models.frontend.tracing.export import export_forward
-from edge_sdk.models.gate.gate import Drops, Truth, check_semantics
+from edge_sdk.models.gate.graphs.gate import Drops, Truth, check_semantics
 from edge_sdk.models.ir.errors import ParityError
 from edge_sdk.models.ir.layout import flatten, lay_out_parameters
 from edge_sdk.models.ir.spec import DataInput

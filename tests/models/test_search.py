@@ -10,8 +10,8 @@ from torch import nn
 from edge_sdk.models.bundle.compile import read_vectors
 from edge_sdk.models.cli import main
 from edge_sdk.models.derive import targets
-from edge_sdk.models.gate.gate import Truth
-from edge_sdk.models.gate.search import (
+from edge_sdk.models.gate.graphs.gate import Truth
+from edge_sdk.models.gate.graphs.search import (
     CHOICES,
     ORDINARY,
     Comparison,

@@ -10,8 +10,8 @@ from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, write_vjp
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, export_forward
-from edge_sdk.models.gate import digits
-from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.gate.operators import digits
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import ParityError
 from edge_sdk.models.ir.layout import lay_out_parameters
 from edge_sdk.models.ir.spec import Spec

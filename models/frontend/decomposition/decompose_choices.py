@@ -1,7 +1,7 @@
 """Functions that choose among the elements of an axis, or run along it, spelled out.
 
 Which of several equal elements torch's topk, median and kthvalue choose is left open; here it is the first one in the
-order of a stable sort. The gate compares them with torch's own stable sort (gate/as_on_devices.py).
+order of a stable sort. The gate compares them with torch's own stable sort (gate/references/as_on_devices.py).
 """
 
 from __future__ import annotations

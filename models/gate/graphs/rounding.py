@@ -23,9 +23,9 @@ import torch
 
 from edge_sdk.model.dropout import MASKS
 from edge_sdk.model.model import Model
-from edge_sdk.models.gate.cases import Case
-from edge_sdk.models.gate.gate import Truth, list_cases
-from edge_sdk.models.gate.measure import relative_error
+from edge_sdk.models.gate.graphs.gate import Truth, list_cases
+from edge_sdk.models.gate.references.cases import Case
+from edge_sdk.models.gate.references.measure import relative_error
 
 FLOOR = 2.0**-24
 """Rounding of the result alone: an error cannot be expected to be smaller."""

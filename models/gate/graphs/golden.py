@@ -10,9 +10,9 @@ import numpy as np
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.bundle import MAX_TOLERANCE
 from edge_sdk.model.dropout import MASKS
-from edge_sdk.models.gate.cases import Case
-from edge_sdk.models.gate.gate import Truth
-from edge_sdk.models.gate.measure import relative_error
+from edge_sdk.models.gate.graphs.gate import Truth
+from edge_sdk.models.gate.references.cases import Case
+from edge_sdk.models.gate.references.measure import relative_error
 from edge_sdk.models.ir.errors import CompileError
 
 BATCH, MANY = 4, 16  # MANY where statistics of the batch, with planes of one position, are those of BATCH numbers

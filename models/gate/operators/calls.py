@@ -19,9 +19,8 @@ import torch
 from edge_sdk.models.derive.reverse import write_gradient
 from edge_sdk.models.frontend.tracing.export import Forward
 from edge_sdk.models.frontend.tracing.forward import read_forward
-from edge_sdk.models.gate.as_on_devices import STABLE, StableOrder
-from edge_sdk.models.gate.digits import check_digits
-from edge_sdk.models.gate.isolate import (
+from edge_sdk.models.gate.operators.digits import check_digits
+from edge_sdk.models.gate.operators.isolate import (
     IsolatedCall,
     describe_shapes,
     export_again,
@@ -32,7 +31,8 @@ from edge_sdk.models.gate.isolate import (
     list_trained,
     read_size,
 )
-from edge_sdk.models.gate.measure import SEMANTIC_LIMIT
+from edge_sdk.models.gate.references.as_on_devices import STABLE, StableOrder
+from edge_sdk.models.gate.references.measure import SEMANTIC_LIMIT
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model

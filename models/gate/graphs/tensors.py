@@ -9,7 +9,7 @@ import numpy as np
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.theta_tensors import ALIGNED
 from edge_sdk.models.derive.tensors import TensorGraph
-from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.graph import OnnxGraph
 
 LINE = 64

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from edge_sdk.models.gate.cases import Case
-from edge_sdk.models.gate.check import YShape
-from edge_sdk.models.gate.gate import Truth
-from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.gate.graphs.check import YShape
+from edge_sdk.models.gate.graphs.gate import Truth
+from edge_sdk.models.gate.references.cases import Case
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 
 CASES = (Case("front", 410, 3), Case("front", 411, 7, 3.0), Case("front", 412, 20, 0.1), Case("front", 413, 1))
 SPREAD = 0.05

@@ -8,16 +8,16 @@ import numpy as np
 import torch
 
 from edge_sdk.models.derive.targets import Target
-from edge_sdk.models.gate.cases import Case
-from edge_sdk.models.gate.gate import (
+from edge_sdk.models.gate.graphs.gate import (
     FLOAT32_LIMIT,
     Truth,
     check_float32,
     check_semantics,
 )
-from edge_sdk.models.gate.losses import compute_losses
-from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, relative_error
-from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.gate.references.cases import Case
+from edge_sdk.models.gate.references.losses import compute_losses
+from edge_sdk.models.gate.references.measure import SEMANTIC_LIMIT, relative_error
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import CompileError, ParityError, UnsupportedPattern
 
 BLOCKED = "+blocked"  # suffix of the names of graphs in the blocked layout

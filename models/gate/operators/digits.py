@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from edge_sdk.models.derive.reverse import write_gradient
-from edge_sdk.models.gate.isolate import IsolatedCall
-from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.gate.operators.isolate import IsolatedCall
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import ParityError
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model

@@ -23,10 +23,10 @@ import torch
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.models.derive.targets import Target
-from edge_sdk.models.gate.cases import Case
-from edge_sdk.models.gate.gate import Truth
-from edge_sdk.models.gate.measure import NOISE_FACTOR, SEMANTIC_LIMIT, measure_slot, measure_slots
-from edge_sdk.models.gate.parameters import AS_GIVEN, FACTORS, PLACES, ZERO, place_parameters
+from edge_sdk.models.gate.graphs.gate import Truth
+from edge_sdk.models.gate.references.cases import Case
+from edge_sdk.models.gate.references.measure import NOISE_FACTOR, SEMANTIC_LIMIT, measure_slot, measure_slots
+from edge_sdk.models.gate.references.parameters import AS_GIVEN, FACTORS, PLACES, ZERO, place_parameters
 from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import ParityError
 

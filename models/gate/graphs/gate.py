@@ -27,12 +27,12 @@ from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.frontend.modules.outputs import pick, run_module
 from edge_sdk.models.frontend.modules.randomness import Draw, Still, fix_draws, set_training
 from edge_sdk.models.frontend.tracing.tables import TablesInFloat32
-from edge_sdk.models.gate.as_on_devices import StableOrder, norm_as_float32
-from edge_sdk.models.gate.cases import CASES, Case, draw
-from edge_sdk.models.gate.layouts import EvenLayouts
-from edge_sdk.models.gate.losses import compute_losses
-from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, measure_slots, relative_error
-from edge_sdk.models.gate.renorm import renormalise
+from edge_sdk.models.gate.references.as_on_devices import StableOrder, norm_as_float32
+from edge_sdk.models.gate.references.cases import CASES, Case, draw
+from edge_sdk.models.gate.references.layouts import EvenLayouts
+from edge_sdk.models.gate.references.losses import compute_losses
+from edge_sdk.models.gate.references.measure import SEMANTIC_LIMIT, measure_slots, relative_error
+from edge_sdk.models.gate.references.renorm import renormalise
 from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import CompileError, ParityError
 from edge_sdk.models.ir.spec import DataInput
@@ -129,7 +129,7 @@ class Truth:
         self.undefined.append(case.name)
 
     def renormalise(self) -> None:
-        """Let batch normalisations that use the statistics of the batch correct them; see gate/renorm.py."""
+        """Let batch normalisations that use the statistics of the batch correct them; see gate/references/renorm.py."""
         for net in self.nets.values():
             renormalise(net)
 

@@ -15,12 +15,12 @@ from edge_sdk.model.kernels import takes_products
 from edge_sdk.model.operator_probe import check_operators
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.derive.tensors import TensorGraph
-from edge_sdk.models.gate.cases import Case
-from edge_sdk.models.gate.check import YShape
-from edge_sdk.models.gate.gate import FLOAT32_LIMIT, FLOAT32_SEEDS, FLOAT32_WORST, TORCH_FACTOR, Truth
-from edge_sdk.models.gate.measure import relative_error
-from edge_sdk.models.gate.runnable import RunnableGraph
-from edge_sdk.models.gate.tensors import cut, draw_cotangent
+from edge_sdk.models.gate.graphs.check import YShape
+from edge_sdk.models.gate.graphs.gate import FLOAT32_LIMIT, FLOAT32_SEEDS, FLOAT32_WORST, TORCH_FACTOR, Truth
+from edge_sdk.models.gate.graphs.tensors import cut, draw_cotangent
+from edge_sdk.models.gate.references.cases import Case
+from edge_sdk.models.gate.references.measure import relative_error
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import CompileError, ParityError
 
 BATCH = 3
