@@ -119,7 +119,7 @@ def compile_network(entry: Foreign, path: Path, draws: int = 3) -> dict[str, Any
     from edge_sdk.model.model import Model
     from edge_sdk.models.bundle.compile import compile_module
     from edge_sdk.models.gate.graphs.rounding import measure_rounding
-    from edge_sdk.models.ir.spec import Spec
+    from edge_sdk.models.ir.specification.spec import Spec
 
     net, started = build(entry), time.process_time()
     made = compile_module(net, Spec("net", entry.input, **{"dropout": "off", **entry.spec}))

@@ -131,7 +131,7 @@ def find_network(name: str, image: int = 64, batch: int = FOREIGN_BATCH) -> Netw
     """The network of a name, with random weights."""
     import torch
 
-    from edge_sdk.models.ir.spec import Spec
+    from edge_sdk.models.ir.specification.spec import Spec
     from edge_sdk.models.zoo import ZOO
 
     torch.manual_seed(7)

@@ -21,7 +21,7 @@ from edge_sdk.models.frontend.tracing.explain import explain_forward
 from edge_sdk.models.frontend.tracing.export import Forward
 from edge_sdk.models.gate.graphs.search import SEARCH
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.spec import DROPOUT, NORMS, Spec
+from edge_sdk.models.ir.specification.spec import DROPOUT, NORMS, Spec
 from edge_sdk.models.loading import build_entry, build_module, name_error, read_arguments, read_augmentation
 from edge_sdk.models.task_options import add_task_options, read_task_options, read_words, usual_loss
 from edge_sdk.models.zoo import ZOO

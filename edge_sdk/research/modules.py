@@ -77,7 +77,7 @@ def compile_torch(net: Any, data: Fleet) -> Path:
     Raises:
         UsageError: the compiler refuses it; its reasons are in the message.
     """
-    compiler, spec = load("edge_sdk.models.bundle.compile"), load("edge_sdk.models.ir.spec")
+    compiler, spec = load("edge_sdk.models.bundle.compile"), load("edge_sdk.models.ir.specification.spec")
     cohort = form_cohort(data.data, 3, 0, data.options)
     if "x" not in cohort.shapes:
         raise UsageError(f"model: a sample is {', '.join(cohort.shapes)}; compile it, with `auscult bundle compile`")

@@ -44,9 +44,9 @@ from edge_sdk.models.gate.graphs.search import SEARCH, Comparison, search_inputs
 from edge_sdk.models.gate.operators.calls import check_calls
 from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import CompileError, UnsupportedPattern
-from edge_sdk.models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.shapes import as_numbers
-from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
+from edge_sdk.models.ir.specification.layout import flatten, lay_out_buffers, lay_out_parameters
+from edge_sdk.models.ir.specification.spec import DataInput, Spec, find_target_shape, set_classes
 from edge_sdk.models.passes.convolutions.batch_norm import find_least_batch, find_momenta, name_statistics
 from edge_sdk.models.passes.scheduling.steps import MOST, choose_max_batch
 

@@ -19,7 +19,7 @@ from edge_sdk.models.gate.graphs.front import find_difference
 from edge_sdk.models.gate.graphs.gate import Truth
 from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.shapes import as_numbers
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 Arrays = Mapping[str, np.ndarray]
 Progress = Callable[[str], None]

@@ -9,7 +9,7 @@ from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.gate.graphs.check import BLOCKED
 from edge_sdk.models.gate.references.blocks import find_block
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.passes.convolutions.blocked import BLOCKS, write_probe
 
 

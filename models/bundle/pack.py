@@ -24,7 +24,7 @@ from edge_sdk.models.gate.graphs.golden import pack_arrays
 from edge_sdk.models.gate.references.measure import SEMANTIC_LIMIT
 from edge_sdk.models.ir.proto import IR_VERSION, OPSET
 from edge_sdk.models.ir.shapes import BatchDim
-from edge_sdk.models.ir.spec import DataInput, Spec
+from edge_sdk.models.ir.specification.spec import DataInput, Spec
 
 RUNTIME = {
     "opset": OPSET,

@@ -38,11 +38,11 @@ from edge_sdk.models.gate.operators.calls import check_calls
 from edge_sdk.models.gate.references.cases import CASES
 from edge_sdk.models.gate.references.measure import SEMANTIC_LIMIT, measure_slot
 from edge_sdk.models.gate.references.runnable import RunnableGraph
-from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import CompileError, ParityError
-from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.ir.evaluation import reference
 from edge_sdk.models.ir.shapes import as_numbers
-from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.ir.specification.spec import DataInput, Spec, find_target_shape, set_classes
 from edge_sdk.models.passes.scheduling.steps import MOST
 
 HEAD = "head"

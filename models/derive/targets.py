@@ -26,9 +26,9 @@ from edge_sdk.models.frontend.tracing.export import Forward
 from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.graph import OnnxGraph
-from edge_sdk.models.ir.losses import choose_loss
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.shapes import Shape, as_numbers
+from edge_sdk.models.ir.specification.losses import choose_loss
 from edge_sdk.models.passes.convolutions import winograd
 from edge_sdk.models.passes.convolutions.batch_norm import (
     VARIANCE,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from math import prod
 
+from edge_sdk.models.ir.evaluation.padding import refuse_automatic
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
-from edge_sdk.models.ir.padding import refuse_automatic
 from edge_sdk.models.ir.shapes import Shape, as_numbers
 from edge_sdk.models.rules import few_positions, weight_gradient
 from edge_sdk.models.rules.table import Adjoints, Want, rule

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.evaluation.padding import settle_window
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
-from edge_sdk.models.ir.padding import settle_window
 from edge_sdk.models.ir.shapes import BatchDim, as_numbers
 
 

@@ -13,7 +13,7 @@ from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.front_values import FROM_FRONT, FRONT
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo.features import FeatureNetwork
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.tools.bundle_commands import describe, format_cost, verify

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edge_sdk.models.derive.reverse import write_gradient
 from edge_sdk.models.frontend.tracing.export import Forward
 from edge_sdk.models.frontend.tracing.forward import read_forward
-from edge_sdk.models.ir import reference
+from edge_sdk.models.ir.evaluation import reference
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model
 

@@ -9,12 +9,12 @@ from torch import nn
 from edge_sdk.models.bundle.compile import make_example
 from edge_sdk.models.derive.targets import Source
 from edge_sdk.models.frontend.tracing.export import export_forward
+from edge_sdk.models.ir.evaluation.reference import run
 from edge_sdk.models.ir.graph import OnnxGraph
-from edge_sdk.models.ir.layout import lay_out_parameters
 from edge_sdk.models.ir.proto import select_needed, write_model
-from edge_sdk.models.ir.reference import run
 from edge_sdk.models.ir.shapes import BatchDim
-from edge_sdk.models.ir.spec import DataInput
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.ir.specification.spec import DataInput
 from edge_sdk.models.ir.views import reshape_view, transpose_view, view_whole
 from edge_sdk.models.passes.products.arrange import arrange
 

@@ -10,7 +10,7 @@ from edge_sdk.models.derive import reverse
 from edge_sdk.models.frontend.tracing import export, forward
 from edge_sdk.models.gate.operators.calls import check_calls
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.rules import RULES
 from edge_sdk.models.zoo import ZOO
 from tests.models.module_check import Net, export_net, measure_exported

@@ -12,7 +12,7 @@ from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.frontend.modules.randomness import find_draws
 from edge_sdk.models.frontend.tracing.dropout import MaskWriter
 from edge_sdk.models.ir.errors import ParityError, TrainModeExport
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 
 class DropPath(nn.Module):

@@ -11,7 +11,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.frontend.decomposition.decompose_choices import quantile
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 
 class Masked(nn.Module):

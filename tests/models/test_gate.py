@@ -11,8 +11,8 @@ from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import ParityError
-from edge_sdk.models.ir.losses import LOSSES
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.losses import LOSSES
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.passes.convolutions import batch_norm
 from edge_sdk.models.passes.products import attention, rewrite
 from edge_sdk.models.passes.scheduling import open_lstm

@@ -14,8 +14,8 @@ from edge_sdk.models.frontend.tracing import dropout
 from edge_sdk.models.frontend.tracing.export import export_forward
 from edge_sdk.models.gate.graphs.gate import Drops, Truth, check_semantics
 from edge_sdk.models.ir.errors import ParityError
-from edge_sdk.models.ir.layout import flatten, lay_out_parameters
-from edge_sdk.models.ir.spec import DataInput
+from edge_sdk.models.ir.specification.layout import flatten, lay_out_parameters
+from edge_sdk.models.ir.specification.spec import DataInput
 from tests.models.module_check import export_net, measure_exported
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from edge_sdk.models.derive import targets
 from edge_sdk.models.frontend.tracing.forward import read_forward
-from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
 from edge_sdk.models.passes.convolutions import turned_convolutions
 from edge_sdk.models.passes.convolutions.turned_convolutions import turn_convolutions
 from tests.models.module_check import export_net, measure_exported

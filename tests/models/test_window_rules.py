@@ -7,8 +7,8 @@ from onnx import helper
 from torch import nn
 
 from edge_sdk.models.derive import targets
-from edge_sdk.models.ir.layout import lay_out_parameters
-from edge_sdk.models.ir.reference import run
+from edge_sdk.models.ir.evaluation.reference import run
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
 from edge_sdk.models.rules import depthwise
 from edge_sdk.models.rules.window import Window
 from tests.models.module_check import export_net, measure_exported

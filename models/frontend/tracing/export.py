@@ -42,8 +42,8 @@ from edge_sdk.models.ir.errors import (
     TrainModeExport,
     UnsupportedPattern,
 )
-from edge_sdk.models.ir.layout import lay_out_buffers
 from edge_sdk.models.ir.proto import OPSET
+from edge_sdk.models.ir.specification.layout import lay_out_buffers
 
 TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
 READ = ONNXRegistry.from_torchlib

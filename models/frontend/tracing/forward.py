@@ -25,9 +25,9 @@ from edge_sdk.models.ir.errors import (
     UnsupportedOperator,
     UnsupportedPattern,
 )
+from edge_sdk.models.ir.evaluation.restore import TORCHS_OWN, restore, restore_number
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, TorchCall
-from edge_sdk.models.ir.restore import TORCHS_OWN, restore, restore_number
 from edge_sdk.models.ir.shapes import BatchDim, Dim, Shape, reshape_sizes
 from edge_sdk.models.rules.advice import ADVICE
 
@@ -185,7 +185,7 @@ def does_run(forward: Forward, batch: int) -> bool:
 
 def measure_shapes(forward: Forward, batch: int) -> dict[str, Sequence[int]]:
     """The shape of every value for one batch size; whatever the evaluation raises."""
-    from edge_sdk.models.ir.reference import Evaluator
+    from edge_sdk.models.ir.evaluation.reference import Evaluator
 
     feeds = {}
     for value in forward.model.graph.input:

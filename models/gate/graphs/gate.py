@@ -33,9 +33,9 @@ from edge_sdk.models.gate.references.layouts import EvenLayouts
 from edge_sdk.models.gate.references.losses import compute_losses
 from edge_sdk.models.gate.references.measure import SEMANTIC_LIMIT, measure_slots, relative_error
 from edge_sdk.models.gate.references.renorm import renormalise
-from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import CompileError, ParityError
-from edge_sdk.models.ir.spec import DataInput
+from edge_sdk.models.ir.evaluation import reference
+from edge_sdk.models.ir.specification.spec import DataInput
 from edge_sdk.models.passes.convolutions.batch_norm import STEP
 
 FLOAT32_LIMIT = 1e-4

@@ -27,8 +27,8 @@ from edge_sdk.models.gate.graphs.gate import Truth
 from edge_sdk.models.gate.references.cases import Case
 from edge_sdk.models.gate.references.measure import NOISE_FACTOR, SEMANTIC_LIMIT, measure_slot, measure_slots
 from edge_sdk.models.gate.references.parameters import AS_GIVEN, FACTORS, PLACES, ZERO, place_parameters
-from edge_sdk.models.ir import reference
 from edge_sdk.models.ir.errors import ParityError
+from edge_sdk.models.ir.evaluation import reference
 
 SEARCH = 10
 """Inputs that are tried unless the caller asks for more: as many as cost a compilation a tenth of its time."""

@@ -34,9 +34,9 @@ from edge_sdk.models.gate.operators.isolate import (
 from edge_sdk.models.gate.references.as_on_devices import STABLE, StableOrder
 from edge_sdk.models.gate.references.measure import SEMANTIC_LIMIT
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
+from edge_sdk.models.ir.evaluation.reference import Evaluator
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model
-from edge_sdk.models.ir.reference import Evaluator
 from edge_sdk.models.ir.shapes import at_batch
 
 BATCH = 2

@@ -13,8 +13,8 @@ from edge_sdk.models.frontend.decomposition.decompose import DECOMPOSITIONS
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
 from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.graph import OnnxGraph
-from edge_sdk.models.ir.layout import lay_out_parameters
 from edge_sdk.models.ir.proto import list_reads, select_needed
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
 
 # operators without a kink: a call that is written with these alone is compared in whole networks only
 LINEAR = frozenset(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from edge_sdk.models.ir.spec import DataInput
+from edge_sdk.models.ir.specification.spec import DataInput
 
 
 @dataclass(frozen=True)

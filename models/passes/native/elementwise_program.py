@@ -2,7 +2,7 @@
 
 The first line is `Inputs` and their number. They are numbered first, then each line is the next value: `Mul 0 2`,
 `Constant 0x1.8p+0`, `Sum 5 1` (of value 5, along the last axis). The last line, `Return`, has the numbers of the
-outputs. Equal lines are written once, but for sums. `models/ir/reference_elementwise.py` has the operators.
+outputs. Equal lines are written once, but for sums. `models/ir/evaluation/reference_elementwise.py` has the operators.
 """
 
 from __future__ import annotations

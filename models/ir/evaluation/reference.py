@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from edge_sdk.models.ir.padding import refuse_automatic, settle_window
-from edge_sdk.models.ir.reference_gather import GatherElements
-from edge_sdk.models.ir.reference_hard import HardSigmoid, HardSwish
-from edge_sdk.models.ir.reference_native import NATIVE
-from edge_sdk.models.ir.reference_products import MatMul, to_tensor
-from edge_sdk.models.ir.reference_windows import AveragePool, Resize
-from edge_sdk.models.ir.restore import restore_number
+from edge_sdk.models.ir.evaluation.padding import refuse_automatic, settle_window
+from edge_sdk.models.ir.evaluation.reference_gather import GatherElements
+from edge_sdk.models.ir.evaluation.reference_hard import HardSigmoid, HardSwish
+from edge_sdk.models.ir.evaluation.reference_native import NATIVE
+from edge_sdk.models.ir.evaluation.reference_products import MatMul, to_tensor
+from edge_sdk.models.ir.evaluation.reference_windows import AveragePool, Resize
+from edge_sdk.models.ir.evaluation.restore import restore_number
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}

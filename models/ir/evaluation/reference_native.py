@@ -10,9 +10,9 @@ from onnx.reference.op_run import OpRun
 from torch.nn.grad import conv1d_weight, conv2d_weight
 
 from edge_sdk.model.forms import NATIVE_DOMAIN
-from edge_sdk.models.ir.reference_elementwise import Elementwise
-from edge_sdk.models.ir.reference_loops import OPERATORS as LOOPS
-from edge_sdk.models.ir.reference_products import to_tensor
+from edge_sdk.models.ir.evaluation.reference_elementwise import Elementwise
+from edge_sdk.models.ir.evaluation.reference_loops import OPERATORS as LOOPS
+from edge_sdk.models.ir.evaluation.reference_products import to_tensor
 
 GRADIENTS: dict[int, Any] = {1: conv1d_weight, 2: conv2d_weight}
 """Number of axes -> torch's function."""

@@ -10,8 +10,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.signal_spec import SignalSpec
 from edge_sdk.model.task import LABELS, VALUE, OutputTask
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.losses import LOSSES, refuse_positions
 from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers
+from edge_sdk.models.ir.specification.losses import LOSSES, refuse_positions
 
 NORMS = ("frozen", "batch", "running", "renorm")
 DROPOUT = ("", "keep", "off")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-from edge_sdk.models.ir.restore import restore_number
+from edge_sdk.models.ir.evaluation.restore import restore_number
 
 
 class HardSigmoid(OpRun):

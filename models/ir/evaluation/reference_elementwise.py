@@ -18,8 +18,8 @@ from onnx.reference.op_run import OpRun
 
 from edge_sdk.model import operator_probe
 from edge_sdk.model.forms import NATIVE_DOMAIN
-from edge_sdk.models.ir.reference_products import to_tensor
-from edge_sdk.models.ir.restore import restore_number
+from edge_sdk.models.ir.evaluation.reference_products import to_tensor
+from edge_sdk.models.ir.evaluation.restore import restore_number
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     **operator_probe.OPERATORS,

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from onnx.reference.op_run import OpRun
 
-from edge_sdk.models.ir.padding import settle_window
-from edge_sdk.models.ir.resizing import make_matrix
+from edge_sdk.models.ir.evaluation.padding import settle_window
+from edge_sdk.models.ir.evaluation.resizing import make_matrix
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 

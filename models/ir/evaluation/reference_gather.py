@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from onnx.reference.op_run import OpRun
 
-from edge_sdk.models.ir.reference_products import to_tensor
+from edge_sdk.models.ir.evaluation.reference_products import to_tensor
 
 
 class GatherElements(OpRun):
