@@ -16,7 +16,8 @@ from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.passes.convolutions import batch_norm
 from edge_sdk.models.passes.products import attention, rewrite
 from edge_sdk.models.passes.scheduling import open_lstm
-from edge_sdk.models.rules import RULES, normalise, pooling, recurrent, weight_gradient
+from edge_sdk.models.rules import RULES, normalise
+from edge_sdk.models.rules.windows import pooling, recurrent, weight_gradient
 from tests.models.module_check import Last, Net, export_net, measure_exported
 
 

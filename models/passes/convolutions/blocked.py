@@ -20,9 +20,9 @@ import numpy as np
 from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply
-from edge_sdk.models.rules import weight_gradient
-from edge_sdk.models.rules.convolution import sum_channels, write_input_adjoint
-from edge_sdk.models.rules.window import Window, read_window
+from edge_sdk.models.rules.windows import weight_gradient
+from edge_sdk.models.rules.windows.convolution import sum_channels, write_input_adjoint
+from edge_sdk.models.rules.windows.window import Window, read_window
 
 DOMAIN = "com.microsoft.nchwc"
 BLOCKS = (16, 8)

@@ -19,9 +19,9 @@ from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads
 from edge_sdk.models.ir.shapes import reshape_sizes
-from edge_sdk.models.rules.convolution import sum_channels
-from edge_sdk.models.rules.weight_gradient import write_weight_adjoint
-from edge_sdk.models.rules.window import Window, read_window
+from edge_sdk.models.rules.windows.convolution import sum_channels
+from edge_sdk.models.rules.windows.weight_gradient import write_weight_adjoint
+from edge_sdk.models.rules.windows.window import Window, read_window
 
 WIDEST = 15
 

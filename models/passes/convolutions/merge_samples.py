@@ -1,4 +1,4 @@
-"""Rewrites convolutions with few positions and many weights as products over all samples (rules/few_positions.py)."""
+"""Rewrites convolutions with few positions and many weights as products over all samples (rules/windows)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from math import prod
 
 from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
-from edge_sdk.models.rules.convolution import sum_channels
-from edge_sdk.models.rules.few_positions import (
+from edge_sdk.models.rules.windows.convolution import sum_channels
+from edge_sdk.models.rules.windows.few_positions import (
     add_rows,
     has_few_positions,
     turn_adjoint,
     write_rows,
 )
-from edge_sdk.models.rules.window import Window, read_window
+from edge_sdk.models.rules.windows.window import Window, read_window
 
 POSITIONS = 8  # up to here it is also faster than a convolution in the blocked layout
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
-from edge_sdk.models.rules.few_positions import select_taps
-from edge_sdk.models.rules.window import Window, read_window
+from edge_sdk.models.rules.windows.few_positions import select_taps
+from edge_sdk.models.rules.windows.window import Window, read_window
 
 LARGEST_MATRIX = 256
 """Entries of M up to which the product was faster, by 3 (3 x 3 taps) to 15 times (7 x 7 and more)."""

@@ -20,8 +20,8 @@ from math import prod
 
 from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
-from edge_sdk.models.rules.convolution import conv
-from edge_sdk.models.rules.window import Window, read_window
+from edge_sdk.models.rules.windows.convolution import conv
+from edge_sdk.models.rules.windows.window import Window, read_window
 
 MOST_OUTPUTS = 64
 """Channels of y, which are also at most those of x."""

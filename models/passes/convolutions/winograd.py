@@ -34,9 +34,9 @@ from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.proto import list_reads
 from edge_sdk.models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply
 from edge_sdk.models.passes.convolutions.batch_norm import is_running
-from edge_sdk.models.rules.convolution import sum_channels
-from edge_sdk.models.rules.weight_gradient import wait_for
-from edge_sdk.models.rules.window import Window, read_window
+from edge_sdk.models.rules.windows.convolution import sum_channels
+from edge_sdk.models.rules.windows.weight_gradient import wait_for
+from edge_sdk.models.rules.windows.window import Window, read_window
 
 Matrix = npt.NDArray[np.float64]
 Sizes = tuple[int, ...]

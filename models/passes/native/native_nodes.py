@@ -1,7 +1,7 @@
 """Puts operators of the library auscult-native in the place of what the rules wrote with standard ones.
 
 A rule that knows such an operator says which native nodes could make the values that it has written
-(`OnnxGraph.native`, rules/native.py); here they take the place of the nodes that make them now:
+(`OnnxGraph.native`, rules/windows/native.py); here they take the place of the nodes that make them now:
     LstmLoop            h0, c0, gx, r                           -> last_h, last_c, iof, m, tanh_c, before, h
     LstmLoopGradient    dh, dc, dy, iof, m, tanh_c, before, r   -> dh0, dc0, adjoint of gx
     GruLoop             h0, gx, r, bh                           -> last_h, zr, m, ghm, h

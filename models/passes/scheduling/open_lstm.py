@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from edge_sdk.models.ir.graph import CustomGradient, OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
 from edge_sdk.models.ir.shapes import Dim, as_number, multiply
-from edge_sdk.models.rules.native import describe_loop
-from edge_sdk.models.rules.recurrent import (
+from edge_sdk.models.rules.windows.native import describe_loop
+from edge_sdk.models.rules.windows.recurrent import (
     has_input,
     list_backwards,
     list_previous,

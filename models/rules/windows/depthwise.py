@@ -12,7 +12,7 @@ from math import prod
 
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.shapes import multiply
-from edge_sdk.models.rules.window import Window
+from edge_sdk.models.rules.windows.window import Window
 
 MANY_TAPS = 10
 TAPS_PER_ROW = 4  # at least so many for each row of the kernel, zeros counted, that is not a row of zeros

@@ -18,9 +18,9 @@ import numpy as np
 
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.shapes import as_numbers, multiply
-from edge_sdk.models.rules.depthwise import suits_stacking, write_stacked
-from edge_sdk.models.rules.native import note_weight_adjoint
-from edge_sdk.models.rules.window import Window
+from edge_sdk.models.rules.windows.depthwise import suits_stacking, write_stacked
+from edge_sdk.models.rules.windows.native import note_weight_adjoint
+from edge_sdk.models.rules.windows.window import Window
 
 # from this many channels on, or up to this many taps, a one-hot Conv builds 2-D columns faster than slices do
 CHANNELS_FOR_ONE_HOT, TAPS_FOR_ONE_HOT = 16, 9

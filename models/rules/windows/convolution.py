@@ -13,9 +13,9 @@ from edge_sdk.models.ir.evaluation.padding import refuse_automatic
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.shapes import Shape, as_numbers
-from edge_sdk.models.rules import few_positions, weight_gradient
 from edge_sdk.models.rules.table import Adjoints, Want, rule
-from edge_sdk.models.rules.window import Window, read_window
+from edge_sdk.models.rules.windows import few_positions, weight_gradient
+from edge_sdk.models.rules.windows.window import Window, read_window
 
 
 @rule("Conv")

@@ -13,7 +13,7 @@ from edge_sdk.model.forms import NATIVE_DOMAIN
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.shapes import as_number
-from edge_sdk.models.rules.window import Window
+from edge_sdk.models.rules.windows.window import Window
 
 LEAST_OUTPUTS, LEAST_BESIDE_LINES = 16, 32
 """Output channels of a group from which on the gradient of a convolution's weights is worth gathering columns for; more

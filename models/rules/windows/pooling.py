@@ -11,10 +11,10 @@ import numpy as np
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers, divide, multiply
-from edge_sdk.models.rules.convolution import find_rest
 from edge_sdk.models.rules.reduction import give_to_first_along
 from edge_sdk.models.rules.table import Adjoints, Want, rule
-from edge_sdk.models.rules.window import Window, read_window
+from edge_sdk.models.rules.windows.convolution import find_rest
+from edge_sdk.models.rules.windows.window import Window, read_window
 
 
 def read_pool(g: OnnxGraph, n: OnnxNode) -> Window:

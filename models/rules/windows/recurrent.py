@@ -14,8 +14,8 @@ from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
 from edge_sdk.models.ir.shapes import Dim, Shape, as_number, as_numbers, multiply, reshape_sizes
-from edge_sdk.models.rules.native import describe_loop
 from edge_sdk.models.rules.table import Adjoints, Want, rule_of_all
+from edge_sdk.models.rules.windows.native import describe_loop
 
 
 @dataclass(frozen=True)

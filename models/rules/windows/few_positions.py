@@ -16,7 +16,7 @@ import numpy as np
 
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.shapes import Shape, as_numbers, multiply
-from edge_sdk.models.rules.window import Window
+from edge_sdk.models.rules.windows.window import Window
 
 FEWEST_WEIGHTS = 1 << 15
 LARGEST_SELECTION = 1 << 14  # numbers of the constant matrix, which is in the file
