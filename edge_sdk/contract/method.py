@@ -24,13 +24,13 @@ import numpy.typing as npt
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.privacy import total_epsilon
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
-from edge_sdk.contract.limits import Limits
-from edge_sdk.contract.masks import Masks
+from edge_sdk.contract.children.limits import Limits
+from edge_sdk.contract.environment.masks import Masks
+from edge_sdk.contract.environment.samples import Labelled, OwnWindows, SelfLabels
+from edge_sdk.contract.environment.sharing import MaskReader, SecretKeeper
 from edge_sdk.contract.own_noise import OwnNoise
 from edge_sdk.contract.round import Policy
-from edge_sdk.contract.samples import Labelled, OwnWindows, SelfLabels
 from edge_sdk.contract.search import SearchSpace
-from edge_sdk.contract.sharing import MaskReader, SecretKeeper
 from edge_sdk.contract.traffic import VectorTraffic
 
 UP = "up"  # the parent

@@ -39,9 +39,9 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from edge_sdk.contract.device_facts import DeviceFacts
+from edge_sdk.contract.children.device_facts import DeviceFacts
+from edge_sdk.contract.children.willing import Reason
 from edge_sdk.contract.records import record
-from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
 from edge_sdk.wire.fields import (
     ALIGN,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.contract.limits import MOST_DEVICES
+from edge_sdk.contract.children.limits import MOST_DEVICES
 from edge_sdk.contract.method import UP, Role
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.engine import Assembly

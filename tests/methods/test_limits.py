@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract import node as nodes
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.method import OUT, UP
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy

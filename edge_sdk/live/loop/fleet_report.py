@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
 
-from edge_sdk.contract.device_facts import DeviceFacts, clean
+from edge_sdk.contract.children.device_facts import DeviceFacts, clean
 from edge_sdk.contract.node import Node
 from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.session import Session

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from math import inf
 from typing import Any
 
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.node import Node
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import Counters

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from edge_sdk.contract.device_facts import DeviceFacts
+from edge_sdk.contract.children.device_facts import DeviceFacts
+from edge_sdk.contract.children.willing import Reason
 from edge_sdk.contract.run import Run
-from edge_sdk.contract.willing import Reason
 from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.delivery.session import Session

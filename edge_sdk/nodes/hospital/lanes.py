@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.live.loop.runtime import LaneWork

@@ -8,7 +8,7 @@ import pytest
 
 from edge_sdk.algebra import rounding
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS

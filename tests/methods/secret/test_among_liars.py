@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.shamir import SHARE
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
+from edge_sdk.contract.environment.sharing import COMMITTED, PUBLIC, SEALED
 from edge_sdk.contract.round import Policy
-from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.messages.among_messages import (
     FALSE,

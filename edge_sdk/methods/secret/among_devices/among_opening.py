@@ -8,8 +8,8 @@ from typing import Any
 from edge_sdk.algebra import shamir
 from edge_sdk.algebra.neighbours import neighbours, threshold
 from edge_sdk.algebra.shamir import SHARE
+from edge_sdk.contract.environment.sharing import PUBLIC
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.contract.sharing import PUBLIC
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.among_devices.among_states import AmongState
 from edge_sdk.methods.secret.messages.among_messages import FALSE, UNSHARED, from_bits, pieces

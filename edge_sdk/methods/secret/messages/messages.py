@@ -11,7 +11,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.arrays import ANY, Drawn, Tensor
 from edge_sdk.algebra.rounding import FEWEST, WIDEST
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.contract.masks import TAG
+from edge_sdk.contract.environment.masks import TAG
 from edge_sdk.contract.run import ID
 from edge_sdk.methods.integers.vectors.messages import VECTORS, Octets, check_range
 

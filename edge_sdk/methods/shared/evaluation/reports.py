@@ -30,8 +30,8 @@ from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
 from edge_sdk.algebra.label_sets import F1, is_count
 from edge_sdk.algebra.regression import ABSOLUTE, MAE
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.method import OUT, NodeEnv, Send
-from edge_sdk.contract.samples import Labelled
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.gather import Tally
