@@ -16,7 +16,7 @@ PUBLIC = 64
 SEALED = 148
 """Bytes of two shares, for one device's eyes only."""
 COMMITTED = 64
-"""Bytes of two shares' commitments (algebra/shamir.py: commit)."""
+"""Bytes of two shares' commitments (algebra/secure_aggregation/shamir.py: commit)."""
 TAG = 16
 """Bytes of a device's word to another one that it knows the same survivors."""
 

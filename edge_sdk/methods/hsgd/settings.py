@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_sdk.algebra.rounding import FEWEST, MOST
+from edge_sdk.algebra.secure_aggregation.rounding import FEWEST, MOST
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.kernels import WHOLE, Rows, Split
 from edge_sdk.contract.method import NodeEnv, barriers

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra import classification
+from edge_sdk.algebra.metrics import classification
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.kernels import Floats, Rows, Split
 from edge_sdk.contract.run import Run

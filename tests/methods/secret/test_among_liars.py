@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.shamir import SHARE
+from edge_sdk.algebra.secure_aggregation.shamir import SHARE
 from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.environment.sharing import COMMITTED, PUBLIC, SEALED
 from edge_sdk.contract.round import Policy

@@ -15,8 +15,8 @@ pytest.importorskip("torch", reason="bundles are compiled here")
 from torch import nn
 
 from edge_sdk import Device, Samples, UsageError
-from edge_sdk.algebra.classification import auc
-from edge_sdk.algebra.label_sets import macro_f1
+from edge_sdk.algebra.metrics.classification import auc
+from edge_sdk.algebra.metrics.label_sets import macro_f1
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
 from edge_sdk.methods import METHODS

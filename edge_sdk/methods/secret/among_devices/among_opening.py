@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from edge_sdk.algebra import shamir
-from edge_sdk.algebra.neighbours import neighbours, threshold
-from edge_sdk.algebra.shamir import SHARE
+from edge_sdk.algebra.secure_aggregation import shamir
+from edge_sdk.algebra.secure_aggregation.neighbours import neighbours, threshold
+from edge_sdk.algebra.secure_aggregation.shamir import SHARE
 from edge_sdk.contract.environment.sharing import PUBLIC
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError

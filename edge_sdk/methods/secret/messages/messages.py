@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import ANY, Drawn, Tensor
-from edge_sdk.algebra.rounding import FEWEST, WIDEST
+from edge_sdk.algebra.secure_aggregation.rounding import FEWEST, WIDEST
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.environment.masks import TAG
 from edge_sdk.contract.run import ID

@@ -23,7 +23,7 @@ from math import log
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.classification import BINS, area
+from edge_sdk.algebra.metrics.classification import BINS, area
 from edge_sdk.errors import UsageError
 
 Floats = npt.NDArray[np.floating]
