@@ -8,7 +8,7 @@ from tests.health import MOST_PARAMETERS, PRODUCT, calls_by_position, constructo
 from tests.health import functions_of as public_functions_of
 
 LONGER = {
-    "edge_sdk/research/simulate.py: simulate": "what a notebook types, with the names of the command's options",
+    "edge_sdk/research/runs/simulate.py: simulate": "what a notebook types, with the names of the command's options",
     "models/frontend/decomposition/fourier.py: transform_frames": "stands in for torch.stft and takes its arguments",
 }
 """Functions with more, each with its reason."""

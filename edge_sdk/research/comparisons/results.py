@@ -15,9 +15,9 @@ from edge_sdk.replay.comparison import FinishedRun, compare_runs, read_run
 from edge_sdk.replay.over_seeds import summarise_seeds
 from edge_sdk.replay.reports import page, seeds_page, tables
 from edge_sdk.replay.reports.verdict import titles_of, verdict
-from edge_sdk.research import latex, picture
-from edge_sdk.research.frames import as_frame, curve_rows, device_rows
-from edge_sdk.research.personal import DeviceModels
+from edge_sdk.research.comparisons import latex, picture
+from edge_sdk.research.comparisons.frames import as_frame, curve_rows, device_rows
+from edge_sdk.research.comparisons.personal import DeviceModels
 
 RESULT, REPORT = "result.json", "report.html"
 ABOUT = "auscult.json"

@@ -9,9 +9,9 @@ from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.comparison import FinishedRun, compare_runs, comparison_table, tell_apart
-from edge_sdk.research import latex, picture
-from edge_sdk.research.frames import as_frame, device_rows
-from edge_sdk.research.results import Results
+from edge_sdk.research.comparisons import latex, picture
+from edge_sdk.research.comparisons.frames import as_frame, device_rows
+from edge_sdk.research.comparisons.results import Results
 
 
 class ResultsCompared:

@@ -15,9 +15,9 @@ from edge_sdk.data.samples import Samples, SplitSamples, store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.records import list_inputs
 from edge_sdk.replay.traces.synth import write_traces
-from edge_sdk.research.cache import keep_folder
-from edge_sdk.research.parts import pad_numbers, parts_of_arrays
-from edge_sdk.research.tables import columns_of, sample_columns, write_recordings
+from edge_sdk.research.fleets.cache import keep_folder
+from edge_sdk.research.fleets.parts import pad_numbers, parts_of_arrays
+from edge_sdk.research.fleets.tables import columns_of, sample_columns, write_recordings
 
 
 @dataclass(frozen=True)

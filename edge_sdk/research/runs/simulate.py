@@ -16,13 +16,13 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS, PLUGINS
 from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.data_hash import hash_data
-from edge_sdk.research.asked import option_arguments, read_command, settings_arguments
-from edge_sdk.research.cache import cache_of, drop_old, hash_code, hash_own_modules
-from edge_sdk.research.fleet import Fleet
-from edge_sdk.research.modules import bundle_of
-from edge_sdk.research.processes import play_all
-from edge_sdk.research.progress import make_bar
-from edge_sdk.research.results import Results, read_result
+from edge_sdk.research.comparisons.results import Results, read_result
+from edge_sdk.research.fleets.cache import cache_of, drop_old, hash_code, hash_own_modules
+from edge_sdk.research.fleets.fleet import Fleet
+from edge_sdk.research.fleets.modules import bundle_of
+from edge_sdk.research.runs.asked import option_arguments, read_command, settings_arguments
+from edge_sdk.research.runs.processes import play_all
+from edge_sdk.research.runs.progress import make_bar
 
 PLUGGED = {"--method=": "method", "--bundle=": "network"}
 """Option -> kind of plug-in that it may name."""

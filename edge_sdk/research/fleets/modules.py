@@ -14,8 +14,8 @@ from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.model import Model
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.research.cache import keep_folder
-from edge_sdk.research.fleet import Fleet
+from edge_sdk.research.fleets.cache import keep_folder
+from edge_sdk.research.fleets.fleet import Fleet
 
 BUNDLE = "model.bundle"
 PLAIN = (bool, int, float, str, tuple)

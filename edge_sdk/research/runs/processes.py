@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.research.progress import Bar, rounds_of
+from edge_sdk.research.runs.progress import Bar, rounds_of
 from edge_sdk.simulation.runs.commands import ONE_THREAD
 
 MISUSED = 2
@@ -67,7 +67,7 @@ def play_all(jobs: Sequence[tuple[Sequence[str], Path]], workers: int, method: b
 
 def begin(run: Running, environment: dict[str, str], method: bytes) -> None:
     """Starts the process of a run, and hands it its method."""
-    command = [sys.executable, "-m", "edge_sdk.research.worker", *run.arguments]
+    command = [sys.executable, "-m", "edge_sdk.research.runs.worker", *run.arguments]
     with run.log.open("wb") as log:
         run.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment
