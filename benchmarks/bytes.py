@@ -35,7 +35,7 @@ from benchmarks import fleet as fleets
 from benchmarks.fleet import Fleet
 from benchmarks.holders import Holder, Part
 from benchmarks.protocol import TUNING, Results, by_device, grid, markdown, mean_sd, paired, tune
-from edge_sdk.algebra import rounding
+from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.integers.vectors.labels import take_label

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.export import exported_program
 
-from edge_sdk.models.frontend.export import export_forward
-from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.frontend.tracing.export import export_forward
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
 from tests.exports import REPLACED
 
 NETS = {

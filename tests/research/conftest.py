@@ -16,8 +16,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Results of before must not be found. Compiled models may: they are what takes time."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edge_sdk.research.cache.cache_of", lambda kind: folder / kind)
-        for module in ("simulate", "fleet"):
+        patch.setattr("edge_sdk.research.fleets.cache.cache_of", lambda kind: folder / kind)
+        for module in ("runs.simulate", "fleets.fleet"):
             patch.setattr(f"edge_sdk.research.{module}.cache_of", lambda kind: folder / kind, raising=False)
         yield folder
 

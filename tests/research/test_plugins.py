@@ -12,7 +12,7 @@ import pytest
 
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.plugins import entries_of, hash_package
-from edge_sdk.research.simulate import jobs_of
+from edge_sdk.research.runs.simulate import jobs_of
 
 pytest.importorskip("torch", reason="a network is compiled")
 MODULE = """

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import edge_sdk as auscult
-from edge_sdk.research import processes
-from edge_sdk.research.cache import drop_old, keep_folder
+from edge_sdk.research.fleets.cache import drop_old, keep_folder
+from edge_sdk.research.runs import processes
 from tests.research.conftest import QUICK, person
 
 pytest.importorskip("torch", reason="a network is compiled")
@@ -60,7 +60,7 @@ def test_plain_is_the_method_by_itself(ditto):
 
 
 def test_a_run_is_played_once(patients, ditto, monkeypatch):
-    monkeypatch.setattr("edge_sdk.research.simulate.play_all", lambda *_: pytest.fail("it is in the cache"))
+    monkeypatch.setattr("edge_sdk.research.runs.simulate.play_all", lambda *_: pytest.fail("it is in the cache"))
     again = auscult.simulate(patients, "ditto", seeds=[1], **QUICK)
     assert again.results == ditto.results[1:]
 
@@ -71,8 +71,8 @@ def test_a_run_is_played_once(patients, ditto, monkeypatch):
 def test_another_run_is_another_one(patients, ditto, change, monkeypatch):
     """Its jobs are begun: here they only say so."""
     begun = []
-    monkeypatch.setattr("edge_sdk.research.simulate.play_all", lambda jobs, *_: begun.extend(jobs))
-    monkeypatch.setattr("edge_sdk.research.simulate.shutil.rmtree", lambda *_, **__: None)
+    monkeypatch.setattr("edge_sdk.research.runs.simulate.play_all", lambda jobs, *_: begun.extend(jobs))
+    monkeypatch.setattr("edge_sdk.research.runs.simulate.shutil.rmtree", lambda *_, **__: None)
     with pytest.raises(KeyError) if change.get("cache", True) else nullcontext():
         auscult.simulate(patients, "ditto", **{**QUICK, **change})
     assert len(begun) == 1
@@ -127,7 +127,7 @@ def test_a_torch_module_is_compiled_as_it_is(people, tmp_path):
     ],
 )
 def test_what_cannot_be_used_is_named_before_anything_begins(patients, given, words, monkeypatch):
-    monkeypatch.setattr("edge_sdk.research.simulate.play_all", lambda *_: pytest.fail("it has begun"))
+    monkeypatch.setattr("edge_sdk.research.runs.simulate.play_all", lambda *_: pytest.fail("it has begun"))
     with pytest.raises(auscult.UsageError, match=words):
         auscult.simulate(patients, **given)
 

@@ -161,7 +161,7 @@ def test_inputs_of_a_model_may_have_any_name():
 
     from edge_sdk.model.bundle import parse
     from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.ir.spec import Spec
+    from edge_sdk.models.ir.specification.spec import Spec
 
     class Net(torch.nn.Module):
         def __init__(self):

@@ -22,7 +22,7 @@ import torch
 from aggregator.private_model.checkpoint import compute_outputs, load_module
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo.dense import MLP
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.configuration.settings import read_toml

@@ -15,7 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
-from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.nodes.configuration.settings import read_toml

@@ -8,7 +8,7 @@ from html import escape
 from math import isfinite, nan
 from typing import Any
 
-from edge_sdk.algebra.label_sets import F1
+from edge_sdk.algebra.metrics.label_sets import F1
 from edge_sdk.methods.shared.evaluation.reports import device_means, device_spreads, mean_loss
 from edge_sdk.replay.labels.page import labels_section
 from edge_sdk.replay.reports import charts, rows, sections, simulated
