@@ -30,7 +30,7 @@ from benchmarks import wire
 from edge_sdk.contract.method import Role, unchanged
 from edge_sdk.contract.run import Run
 from edge_sdk.live.loop.runtime import LaneWork, Runtime, Transport, TreePlace
-from edge_sdk.replay.broker import Mosquitto
+from edge_sdk.replay.nodes.broker import Mosquitto
 from edge_sdk.wire.options import Wire
 
 WARM_UP = 50  # rounds
@@ -53,12 +53,12 @@ STEPS = {
         "delivery.session:Session.save_outcome",
     ],
     "rows and files": [
-        "delivery.inbox:Inbox.note_message",
-        "delivery.outgoing:Outgoing.send_message",
+        "delivery.messages.inbox:Inbox.note_message",
+        "delivery.messages.outgoing:Outgoing.send_message",
         "delivery.session:Session.save_record",
         "delivery.session:Session.delete_done",
     ],
-    "commits of SQLite": ["delivery.database:Transaction.commit"],
+    "commits of SQLite": ["delivery.storage.database:Transaction.commit"],
     "the transaction around these": ["delivery.session:Session.commit", "delivery.session:Session.after_commit"],
     "publish": ["live.presence.publisher:Publisher.publish_due", "wire.mqtt:Connection.publish"],
     "wait, timers, the loop itself": [

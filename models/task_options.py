@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from edge_sdk.errors import UsageError
-from edge_sdk.model.task import CLASS, LABELS, VALUE, OutputTask, SeveralLabels, Values
+from edge_sdk.model.tasks.task import CLASS, LABELS, VALUE, OutputTask, SeveralLabels, Values
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.losses import LOSSES
-from edge_sdk.models.ir.spec import OF_TASK
+from edge_sdk.models.ir.specification.losses import LOSSES
+from edge_sdk.models.ir.specification.spec import OF_TASK
 
 
 def add_task_options(p: argparse.ArgumentParser) -> None:

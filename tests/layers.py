@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.model.task import OutputTask
+from edge_sdk.model.tasks.task import OutputTask
 
 
 def compile_layers(path: Path, name: str, loss: str, task: OutputTask, hidden: int = 0) -> Path:
@@ -36,7 +36,7 @@ def write_with_bundle(
 
 def save_bundle(path: Path, net: object, name: str, shape: tuple[int, ...], loss: str, task: OutputTask) -> Path:
     from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.ir.spec import Spec
+    from edge_sdk.models.ir.specification.spec import Spec
 
     compile_module(net.eval(), Spec(name, shape, loss=loss, task=task)).save(path)  # type: ignore[attr-defined]
     return path

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from edge_sdk.model.signal_spec import SignalSpec
+from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.models.zoo import dense, features, sequence, vision, wearable
 
 

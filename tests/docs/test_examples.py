@@ -12,20 +12,22 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.replay.broker import find_mosquitto
+from edge_sdk.replay.nodes.broker import find_mosquitto
 
 pytest.importorskip("torch", reason="networks are compiled")
 pytest.importorskip("cloudpickle", reason="a method of one's own goes to a process of its own")
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 SHORTER = {
+    r"rounds=20, seeds=3(?=, plain=True, neighbours=0\))": "rounds=2, seeds=1",  # tests/research has several
     r"rounds=\d+(?!.*neighbours)": "rounds=2, neighbours=0",
     r"rounds=\d+": "rounds=2",
     r"--rounds \d+ --out": "--rounds 2 --no-neighbours --no-local-only --plain --out",
     r"--rounds \d+ --evaluate": "--rounds 2 --evaluate",
     r"--devices 8": "--devices 3 --minutes 2",
     r"simulate\(data\)": "simulate(data, rounds=2, neighbours=0)",
-    r"seeds=\d+": "seeds=2",
+    r"seeds=[2-9]": "seeds=2",
+    r', "dan", "eve", "fay"': "",
     r"in \(1000, 100, 10\)": "in (10,)",
     r"devices=6, minutes=6": "devices=3, minutes=3",
     r"(?s)OTHERS = \[.*?\]": 'OTHERS = ["ditto"]',

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.replay.forking import ForkServer, can_fork
-from edge_sdk.replay.processes import NodeProcesses, ProcessError, environment
+from edge_sdk.replay.nodes.forking import ForkServer, can_fork
+from edge_sdk.replay.nodes.processes import NodeProcesses, ProcessError, environment
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="processes are not forked on this system")
 
@@ -57,6 +57,7 @@ def test_what_was_forked_ends_with_the_replay_even_if_it_does_not_listen(tmp_pat
         pid = nodes.running["device-a"].pid
         nodes.check()
         assert nodes.unfinished() == ["device-a"]
+        assert Path(f"/proc/{pid}/comm").read_text() != ""
         os.kill(pid, signal.SIGKILL)
         nodes.running["device-a"].wait(60)
         with pytest.raises(ProcessError, match="device-a ended with code -9"):

@@ -9,7 +9,7 @@ import pytest
 
 import edge_sdk as auscult
 from edge_sdk.data.samples import read_samples
-from edge_sdk.research.frames import curve_rows, device_rows
+from edge_sdk.research.comparisons.frames import curve_rows, device_rows
 from tests.label_sets import compile_findings
 from tests.research.test_results import check_html
 from tests.values import compile_linear

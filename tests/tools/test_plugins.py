@@ -110,7 +110,7 @@ def test_a_network_of_the_page_is_compiled(tmp_path: Path, capsys: pytest.Captur
     assert "slim has no size of its own: --input and --classes" in capsys.readouterr().err
     assert main([*compiling, "--input=3,64", "--classes=4", "--arg", "width=5"]) == 0
     from edge_sdk.model.bundle import read_bundle
-    from edge_sdk.research.modules import find_file
+    from edge_sdk.research.fleets.modules import find_file
 
     assert int(read_bundle(bundle).manifest["classes"]) == 4
     assert find_file("slim") == "slim"
@@ -119,7 +119,7 @@ def test_a_network_of_the_page_is_compiled(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_another_version_of_a_network_is_compiled_anew(install: Install, tmp_path: Path) -> None:
-    from edge_sdk.replay.bundles import hash_inputs
+    from edge_sdk.replay.planning.bundles import hash_inputs
 
     install("nets", {"network": "flat = nets:Flat"}, {"nets.py": "Flat = 1"})
     package = tmp_path / "compiler"

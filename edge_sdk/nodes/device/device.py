@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.contract.device_facts import BATTERY
+from edge_sdk.contract.children.device_facts import BATTERY
 from edge_sdk.data.samples import Label, Samples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.model.inputs import Data
@@ -57,7 +57,7 @@ class Device:
         UsageError: a name, the bundle, the budget or the broker's URL cannot be used.
 
     >>> import numpy as np
-    >>> from edge_sdk.replay.bundles import find_shipped_bundle
+    >>> from edge_sdk.replay.planning.bundles import find_shipped_bundle
     >>> bundle = find_shipped_bundle("wrist.bundle")
     >>> device = Device("watch-7", hospital="north", broker="mqtt://127.0.0.1", bundle=bundle, directory="watch-7")
     >>> device.predict(np.zeros((1, 3, 64), np.float32)).model

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.patients import Patients
-from edge_sdk.delivery.counters import RestOfCounters
+from edge_sdk.delivery.roles.counters import RestOfCounters
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.fleet_report import NOTHING
 from edge_sdk.live.loop.lane import RunLane
@@ -53,7 +53,7 @@ class Hospital:
         on_event: called with what runs tell this hospital, on the network's thread; None: nobody wants to hear it. Set
             it before `run`.
 
-    >>> from edge_sdk.replay.bundles import find_shipped_bundle
+    >>> from edge_sdk.replay.planning.bundles import find_shipped_bundle
     >>> bundle = find_shipped_bundle("wrist.bundle")
     >>> given = dict(broker="mqtt://127.0.0.1", bundle=bundle, directory="north", devices=["watch-7"])
     >>> hospital = Hospital("north", aggregator="cloud", **given)

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.ensemble import combined, log_probabilities, probabilities, smoothed
-from edge_sdk.algebra.label_sets import choose_thresholds
-from edge_sdk.algebra.regression import NINETY, SQUARED
+from edge_sdk.algebra.metrics.label_sets import choose_thresholds
+from edge_sdk.algebra.metrics.regression import NINETY, SQUARED
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file, write_text
 from edge_sdk.contract.run import ID
@@ -37,7 +37,7 @@ from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.task import LABELS, VALUE, OneClass, Values
+from edge_sdk.model.tasks.task import LABELS, VALUE, OneClass, Values
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels

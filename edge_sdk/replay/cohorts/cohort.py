@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.model.task import OutputTask
+from edge_sdk.model.tasks.task import OutputTask
 from edge_sdk.replay.datasets.table import Floats
 
 Shape = tuple[int, ...]

@@ -16,7 +16,7 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Label, Samples, SplitSamples, read_samples
 from edge_sdk.errors import UsageError
-from edge_sdk.model.task import Values
+from edge_sdk.model.tasks.task import Values
 from edge_sdk.records import list_inputs
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, count_nodes
 from edge_sdk.replay.datasets.table import Floats

@@ -17,7 +17,7 @@ from edge_sdk.data.traces import Trace, TraceFolder, cut_windows, load_traces, s
 from edge_sdk.data.traces.read import UNLABELLED
 from edge_sdk.data.traces.windows import split_channels
 from edge_sdk.errors import UsageError
-from edge_sdk.model.task import Values
+from edge_sdk.model.tasks.task import Values
 from edge_sdk.replay.cohorts.asked import asked_windows
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes
 from edge_sdk.replay.datasets.table import Floats

@@ -8,9 +8,9 @@ from html import escape
 from typing import Any
 
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
+from edge_sdk.replay.metrics.statistics import MACRO_F1, title_in
 from edge_sdk.replay.reports import charts, sections
 from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
-from edge_sdk.replay.statistics import MACRO_F1, title_in
 
 HOUR = 3600.0
 Scores = Callable[[Mapping[str, Any]], Mapping[str, float]]

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.model.task import OneClass, SeveralLabels, Values
+from edge_sdk.model.tasks.task import OneClass, SeveralLabels, Values
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.nodes.kernels.labels import class_codes
+from edge_sdk.replay.metrics.scores import ALONE, POOLED, describe_pairs
+from edge_sdk.replay.metrics.statistics import ACCURACY, MACRO_F1
 from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, look_round
 from edge_sdk.replay.neighbours.output_models import Parts as OutputParts
 from edge_sdk.replay.neighbours.output_models import look_for_output_models
 from edge_sdk.replay.neighbours.told import COMPUTED
 from edge_sdk.replay.reports.verdict import kinds_in_words, sentence, why_not
-from edge_sdk.replay.scores import ALONE, POOLED, describe_pairs
-from edge_sdk.replay.statistics import ACCURACY, MACRO_F1
 from edge_sdk.replay.tuning.memory import TuningFleet
 from edge_sdk.replay.tuning.process import TrialProcess
 from edge_sdk.replay.tuning.scores import score_of_sums, unit_of

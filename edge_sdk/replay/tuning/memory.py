@@ -28,7 +28,7 @@ from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import sums_on_validation
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
-from edge_sdk.model.task import Task
+from edge_sdk.model.tasks.task import Task
 from edge_sdk.nodes.configuration.assembly import (
     augmentation_of,
     family_of,
@@ -44,10 +44,10 @@ from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, Hospital
 from edge_sdk.nodes.kernels.labels import wants_unlabelled
 from edge_sdk.nodes.kernels.split import load_model, split_model
 from edge_sdk.nodes.models.working_model import PREFERRED
-from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.replay.node_files import CLOUD, NodeFiles, prepare_files
-from edge_sdk.replay.plan import Replay, asked_options, is_split, members_of, plan_run
+from edge_sdk.replay.nodes.node_files import CLOUD, NodeFiles, prepare_files
+from edge_sdk.replay.planning.bundles import choose_bundles
+from edge_sdk.replay.planning.plan import Replay, asked_options, is_split, members_of, plan_run
 from edge_sdk.replay.result import mean, natural
 from edge_sdk.replay.tuning.scores import own_scores
 

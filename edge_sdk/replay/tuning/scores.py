@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edge_sdk.methods.shared.evaluation.reports import mean_errors, mean_macro_f1
-from edge_sdk.model.task import LABELS, SeveralLabels, Task, Values
+from edge_sdk.model.tasks.task import LABELS, SeveralLabels, Task, Values
 from edge_sdk.nodes.daemon.device_service import compute_accuracies
 
 ACCURACY = "accuracy"

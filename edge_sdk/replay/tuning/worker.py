@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.tuning.memory import Kernels, TuningFleet, own_accuracy, play, prepare
 from edge_sdk.replay.tuning.scores import in_words, name_of
 

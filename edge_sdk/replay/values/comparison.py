@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from edge_sdk.algebra.regression import MEAN
-from edge_sdk.replay.scores import IN_USE, POOLED, REFERENCES
+from edge_sdk.algebra.metrics.regression import MEAN
+from edge_sdk.replay.metrics.scores import IN_USE, POOLED, REFERENCES
 from edge_sdk.replay.values.over_seeds import differences, errors_of, models_in
 from edge_sdk.replay.values.tables import OURS, model_table, named_units, number, titles, verdict, with_unit
 

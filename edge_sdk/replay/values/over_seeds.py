@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edge_sdk.algebra.regression import MEAN
-from edge_sdk.replay.scores import ALONE, LOCAL
-from edge_sdk.replay.statistics import spread
+from edge_sdk.algebra.metrics.regression import MEAN
+from edge_sdk.replay.metrics.scores import ALONE, LOCAL
+from edge_sdk.replay.metrics.statistics import spread
 from edge_sdk.replay.values.scores import OWN, describe_difference, in_order
 
 Result = Mapping[str, Any]

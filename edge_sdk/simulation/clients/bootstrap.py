@@ -25,11 +25,11 @@ from edge_sdk.data.cut import Cut
 from edge_sdk.data.samples import as_samples, cut_parts
 from edge_sdk.data.traces import Windows
 from edge_sdk.data.unlabelled import unlabelled_of
-from edge_sdk.model.task import ModelTask
+from edge_sdk.model.tasks.task import ModelTask
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.datasets.table import Rows
-from edge_sdk.replay.node_files import NodeFiles
+from edge_sdk.replay.nodes.node_files import NodeFiles
 from edge_sdk.simulation.clients.numbered import NumberedClients, Shape, Tree, number_of
 from edge_sdk.simulation.clients.population import MOST_KEPT, ClientData, Part
 

@@ -18,10 +18,10 @@ from edge_sdk.data.cut import Cut
 from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.samples import Samples, Stored, samples_of
 from edge_sdk.data.unlabelled import unlabelled_of
-from edge_sdk.model.task import ModelTask
+from edge_sdk.model.tasks.task import ModelTask
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.labels import wants_unlabelled
-from edge_sdk.replay.node_files import NodeFiles
+from edge_sdk.replay.nodes.node_files import NodeFiles
 
 Part = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 """Inputs (N, ...) and what the network is trained with: class codes (N,), or values or labels (N, K)."""

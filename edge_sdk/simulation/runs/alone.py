@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edge_sdk.model.task import OneClass
+from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.nodes.evaluation.output_scores import Sums, judge_training_alone
 from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, Seen, look_round
 from edge_sdk.replay.neighbours.output_models import look_for_output_models
-from edge_sdk.replay.plan import is_split
+from edge_sdk.replay.planning.plan import is_split
 from edge_sdk.replay.result import natural
 from edge_sdk.simulation.runs.node_envs import Envs
 from edge_sdk.simulation.runs.plan import Say, Simulation

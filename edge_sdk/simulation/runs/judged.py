@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.classification import confusion
 from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
+from edge_sdk.algebra.metrics.classification import confusion
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import Models, sums_on_test, sums_on_validation
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.task import CLASS, ModelTask
+from edge_sdk.model.tasks.task import CLASS, ModelTask
 from edge_sdk.nodes.daemon.device_service import compute_accuracies, measure_density
 from edge_sdk.nodes.evaluation.output_scores import judge_models
 from edge_sdk.nodes.kernels.own_windows import features_of

@@ -15,6 +15,8 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.atomic import replace_file
 from edge_sdk.hardware.probe import cpu_seconds
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
+from edge_sdk.replay.metrics.scores import LOCAL, NAMES, summarise
+from edge_sdk.replay.metrics.statistics import MACRO_F1
 from edge_sdk.replay.neighbours.look import Seen
 from edge_sdk.replay.result import (
     describe_origin,
@@ -27,8 +29,6 @@ from edge_sdk.replay.result import (
     summarise_outputs,
 )
 from edge_sdk.replay.result import mean_accuracies as mean_over_devices
-from edge_sdk.replay.scores import LOCAL, NAMES, summarise
-from edge_sdk.replay.statistics import MACRO_F1
 from edge_sdk.simulation.runs.plan import Prepared, Simulation, describe, origin
 from edge_sdk.simulation.sums.traffic import HOPS
 from edge_sdk.simulation.training.epochs import TrainingCalls

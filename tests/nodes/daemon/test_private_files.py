@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.nodes.configuration.settings import text_without_passwords
 from edge_sdk.nodes.daemon import counter_files
 from edge_sdk.nodes.models import kept_models
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.options import Wire
 from tests.delivery.fleet import eventually

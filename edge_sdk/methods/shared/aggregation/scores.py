@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from math import isfinite
 
-from edge_sdk.algebra.classification import BINS, MOST_CLASSES
-from edge_sdk.algebra.label_sets import F1
-from edge_sdk.algebra.regression import ABSOLUTE, ERROR, MAE, SQUARED
+from edge_sdk.algebra.metrics.classification import BINS, MOST_CLASSES
+from edge_sdk.algebra.metrics.label_sets import F1
+from edge_sdk.algebra.metrics.regression import ABSOLUTE, ERROR, MAE, SQUARED
 
 LARGEST = 2.0**32
 MODELS = ("global", "personal", "unseen", "companion", "local")
@@ -46,7 +46,7 @@ HISTOGRAM = re.compile(rf"({'|'.join(MODELS)})_auc:(\d{{1,4}}):[01]:(\d{{1,4}})"
 MOST = 2 * (len(NAMES) + len(PERSONAL_FACTS) + len(OF_SETS) + len(MODELS) * MOST_CLASSES * 2 * BINS)
 ERRORS = re.compile(rf"({'|'.join(MODELS)})_({ABSOLUTE}|{SQUARED}|{ERROR}|{MAE}):(\d{{1,2}})")
 MOST_VALUES = 16
-"""Sums of errors of predicted values (algebra/regression.py), by their number, and how many a model has at most."""
+"""Sums of errors of predicted values (algebra/metrics/regression.py), by number, and how many a model has at most."""
 SLACK = 1e-6  # relative: sums of fractions are rounded
 
 

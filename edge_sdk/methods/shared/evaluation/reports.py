@@ -23,15 +23,15 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from edge_sdk.algebra import classification
 from edge_sdk.algebra.arrays import Theta
-from edge_sdk.algebra.classification import areas
 from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
-from edge_sdk.algebra.label_sets import F1, is_count
-from edge_sdk.algebra.regression import ABSOLUTE, MAE
+from edge_sdk.algebra.metrics import classification
+from edge_sdk.algebra.metrics.classification import areas
+from edge_sdk.algebra.metrics.label_sets import F1, is_count
+from edge_sdk.algebra.metrics.regression import ABSOLUTE, MAE
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.method import OUT, NodeEnv, Send
-from edge_sdk.contract.samples import Labelled
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.gather import Tally
@@ -283,7 +283,7 @@ def mean_macro_f1(sums: Mapping[str, float]) -> dict[str, float]:
 
 def mean_errors(sums: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """Mean absolute errors of each value, `mae:k`, by model: unweighted means over devices, in halves of the range that
-    the bundle names (edge_sdk/model/task.py)."""
+    the bundle names (edge_sdk/model/tasks/task.py)."""
     values = dict.fromkeys(name[name.index(f"_{MAE}:") + 1 :] for name in sums if f"_{MAE}:" in name)
     return {value: device_means(sums, f"_{value}") for value in values}
 

@@ -15,9 +15,9 @@ from aggregator.service.runs.runs import Wanted, list_runs
 from aggregator.service.runs.schedules import DailyWindow, add_schedule
 from aggregator.service.server.app import make_app
 from edge_sdk.errors import UsageError
-from edge_sdk.model.several_labels import SeveralLabels
+from edge_sdk.model.tasks.several_labels import SeveralLabels
 from edge_sdk.nodes.configuration.window_runs import changes_of, training_of
-from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
+from edge_sdk.replay.planning.bundles import compile_network, find_shipped_bundle
 from tests.aggregator.service.conftest import CLASSES
 from tests.layers import compile_layers
 from tests.values import compile_linear

@@ -1,0 +1,271 @@
+"""Devices and their data, from what people have: arrays, a table, a folder of recordings, a data set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_sdk.contract.run import checked_name
+from edge_sdk.data.samples import Samples, SplitSamples, store_samples
+from edge_sdk.errors import UsageError
+from edge_sdk.model.tasks.task import CLASS, LABELS, VALUE
+from edge_sdk.records import list_inputs
+from edge_sdk.replay.traces.synth import write_traces
+from edge_sdk.research.fleets.cache import keep_folder
+from edge_sdk.research.fleets.parts import pad_numbers, parts_of_arrays, targets_in
+from edge_sdk.research.fleets.tables import columns_of, sample_columns, write_recordings
+
+if TYPE_CHECKING:
+    from edge_sdk.replay.cohorts.cohort import Cohort
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Devices, each with its own samples. Made by one of the functions `from_...`, `synthetic` or `dataset`.
+
+    Attributes:
+        data: a folder with a file for each device, or the name of a data set: what `auscult simulate` is given.
+        options: how these become samples, by the names that the command has for them.
+        origin: what it was made from, in words.
+
+    >>> import numpy as np, edge_sdk as auscult
+    >>> random = np.random.default_rng(0)
+    >>> arrays = {name: (random.normal(size=(20, 3)), np.arange(20) % 2) for name in ("ann", "bob")}
+    >>> auscult.Fleet.from_arrays(arrays)
+    Fleet of 2 devices in 2 hospitals, 2 classes, samples that are ready (from arrays)
+    """
+
+    data: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    origin: str = ""
+
+    @classmethod
+    def from_arrays(
+        cls,
+        devices: Mapping[str, Sequence[Any]],
+        held_out: float = 0.2,
+        validation: float = 0.2,
+        *,
+        predict: str | Sequence[str] = "",
+        unit: str | Sequence[str] = "",
+        range: Sequence[Any] = (),
+        labels: str | Sequence[str] | None = None,
+    ) -> Fleet:
+        """A fleet of arrays in memory.
+
+        Args:
+            devices: name -> (x, y), or (x, y, x_test, y_test) where you have split them yourself. x: numbers (N, ...),
+                a row for each sample: (N, channels, time) for windows of sensors, (N, features) for rows of a table;
+                y (N,): classes, as whole numbers from 0 or texts; or values, as floats, (N, K) where there are several;
+                or sets of labels, as booleans (N, K) or as lists of names, also empty ones.
+            held_out: share of each class by which models are judged in the end: its last samples.
+            validation: share of each class on which choices are made, before these; 0: there is none.
+            predict: names of the values; "": floats that are not whole numbers are values, called "value".
+            unit: of each value, or one for all. range: (low, high) between which each is expected; none: what the data
+                have.
+            labels: names of the columns of booleans, in their order; of lists of names those that a model predicts,
+                None: all that occur.
+
+        Raises:
+            UsageError: an array has another shape or type, or a device has too few samples.
+        """
+        if not devices:
+            raise UsageError("from_arrays: no device; expected {name: (x, y), ...}")
+        targets = targets_in(devices, words_of(predict), None if labels is None else words_of(labels))
+        parts = {
+            checked_name(str(name), "device name"): parts_of_arrays(str(name), arrays, held_out, validation, targets)
+            for name, arrays in devices.items()
+        }
+        said = {"predict": predict, "unit": unit, "range": range}
+        asked = {key: value for key, value in said.items() if len(value)}
+        if asked and targets.kind != VALUE:
+            raise UsageError(f"from_arrays: {next(iter(asked))} is of values, and y has no numbers with fractions")
+        if targets.kind == LABELS:
+            asked = {"labels": targets.names or ALL}
+        return cls(str(store_parts(parts, targets.kind == CLASS)), asked, "from arrays")
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        by: str = "subject",
+        label: str = "activity",
+        time: str | None = None,
+        held_out: float = 0.2,
+        validation: float = 0.2,
+        **options: Any,
+    ) -> Fleet:
+        """A fleet of a table with a column that says whose each row is. Pandas, polars, or a dictionary of columns.
+
+        Args:
+            frame: all other columns are numbers.
+            by: column of the device. label: column of the class, of a value, or of sets of labels (with `labels`).
+            time: column of the time, in seconds or as dates: rows are readings of sensors, which are cut into windows.
+                None: each row is a sample.
+            options: of recordings: `window`, `stride` (samples), `gap` (seconds), `labelled` (seconds). `predict`:
+                columns of values in place of `label`; `unit`, `range`, `labels`: as of `from_arrays`.
+
+        Raises:
+            UsageError: a column is missing or is not numbers, or an option is for recordings.
+        """
+        columns = columns_of(frame)
+        predict = words_of(options.get("predict", ""))
+        if time is None:
+            if strange := next((key for key in options if key not in TASK), None):
+                raise UsageError(f"{strange} is for recordings: say which column is the time, time=...")
+            arrays = sample_columns(columns, by, predict or (label,))
+            return cls.from_arrays(arrays, held_out, validation, **options)
+        digest, write = write_recordings(columns, by, "" if predict else label, time)
+        folder = keep_folder("fleets", digest, write)
+        found = cls.from_traces(folder, held_out=held_out, validation=validation, **options)
+        return replace(found, origin="from a table of readings")
+
+    @classmethod
+    def from_traces(cls, folder: str | Path, **options: Any) -> Fleet:
+        """A fleet of a folder of recordings, a file for each device.
+
+        Args:
+            options: `label` (name of the column of classes), `window`, `stride` (samples), `gap` (seconds that end a
+                recording), `held_out`, `validation` (shares, 0.2), `labelled` (seconds of each class that have labels);
+                `predict` (columns of values), `unit` and `range` of these; `labels` (names of which each window has a
+                set, or "all") and `separator` between them.
+
+        Raises:
+            UsageError: there is no such folder.
+        """
+        if not Path(folder).is_dir():
+            raise UsageError(f"from_traces: {folder} is no folder; expected one with a file for each device")
+        return cls(str(Path(folder).resolve()), dict(options), f"from {folder}")
+
+    @classmethod
+    def synthetic(cls, devices: int = 12, minutes: float = 13.0, seed: int = 7, **options: Any) -> Fleet:
+        """Wrist accelerometers of persons that nobody has recorded, to try things.
+
+        Args:
+            minutes: for each person, in the mean.
+            seed: of all that is random.
+            options: as of `from_traces`.
+
+        Raises:
+            UsageError: a number is out of range.
+        """
+        told = f"synthetic {devices} {minutes} {seed}"
+
+        def write(target: Path) -> None:
+            write_traces(target, devices, seed, minutes, overwrite=True)
+
+        folder = keep_folder("fleets", hashlib.sha256(told.encode()).hexdigest(), write)
+        return cls(str(folder), dict(options), "generated, nobody's")
+
+    @classmethod
+    def dataset(cls, name: str, **options: Any) -> Fleet:
+        """A data set that is dealt out to devices.
+
+        Args:
+            name: "breast-cancer", "tabular", or NAME:PATH of "esr", "mnist", "cifar10".
+            options: `devices` (of each hospital, 4), `deal` ("iid", "classes=2", "dirichlet=0.5"), `samples` (most of a
+                device), `held_out`, `validation` (shares).
+        """
+        return cls(name, dict(options), f"data set {name}")
+
+    @property
+    def summary(self) -> str:
+        """A line about it: numbers of devices and of classes, and what they hold. Reads the data.
+
+        Raises:
+            UsageError: they cannot be read.
+        """
+        return self.form().summary
+
+    def form(self) -> Cohort:
+        """The devices and their data, as a run has them. Reads the data.
+
+        Raises:
+            UsageError: they cannot be read.
+        """
+        from edge_sdk.replay.cohorts.form import form_cohort
+
+        return form_cohort(self.data, 3, 0, {NAMED.get(key, key): said(key, v) for key, v in self.options.items()})
+
+    def __repr__(self) -> str:
+        return f"Fleet of {self.summary} ({self.origin})"
+
+
+TASK = ("predict", "unit", "range", "labels")
+"""Options that say what y is."""
+NAMED = {"predict": "target"}
+"""Option of a simulation -> its name where data are read."""
+ALL = "all"
+
+
+def words_of(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Names, of a list or of a text with commas between them; none of "all"."""
+    given = names.split(",") if isinstance(names, str) else names
+    return tuple(name for one in given if (name := str(one).strip()) and names != ALL)
+
+
+def said(key: str, value: Any) -> Any:
+    """An option as it is read with the data: names with commas between them, ranges as texts."""
+    if key == "range":
+        return tuple(one if isinstance(one, str) else ",".join(map(str, one)) for one in value)
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+
+
+def store_parts(parts: Mapping[str, SplitSamples], in_classes: bool = True) -> Path:
+    """Writes samples into a folder of the cache, a file for each device, once for the same content.
+
+    Args:
+        in_classes: labels are classes; those that are numbers are put in their order.
+
+    Raises:
+        UsageError: devices have samples of different shapes.
+    """
+    padded = with_padded_labels(parts) if in_classes else parts
+    shapes = {name: {key: x.shape[1:] for key, x in list_inputs(p.train.x).items()} for name, p in padded.items()}
+    first = next(iter(shapes))
+    if other := next((name for name in shapes if shapes[name] != shapes[first]), None):
+        raise UsageError(
+            f"device {other}: a sample is {shapes[other]['x']}, of {first} it is {shapes[first]['x']}; all alike"
+        )
+
+    def write(folder: Path) -> None:
+        for name, p in padded.items():
+            store_samples(folder / f"{name}.npz", p.train, p.held_out, p.validation)
+
+    return keep_folder("fleets", hash_parts(padded), write)
+
+
+def with_padded_labels(parts: Mapping[str, SplitSamples]) -> dict[str, SplitSamples]:
+    """Samples whose classes are numbers of as many digits, so that they are in their order; values as they are."""
+    every = {label for p in parts.values() for part in parts_there(p) for label in part.labels}
+    names = [label for label in every if isinstance(label, str)]
+    digits = max(map(len, names)) if names and all(map(str.isdigit, names)) else 0
+
+    def padded(part: Samples) -> Samples:
+        return Samples(part.x, pad_numbers([str(label) for label in part.labels], digits)) if names else part
+
+    return {
+        name: SplitSamples(padded(p.train), padded(p.held_out), None if p.validation is None else padded(p.validation))
+        for name, p in parts.items()
+    }
+
+
+def parts_there(p: SplitSamples) -> list[Samples]:
+    """The parts that there are."""
+    return [part for part in (p.train, p.held_out, p.validation) if part is not None]
+
+
+def hash_parts(parts: Mapping[str, SplitSamples]) -> str:
+    """SHA-256 of names, inputs and labels."""
+    found = hashlib.sha256()
+    for name in sorted(parts):
+        for part in parts_there(parts[name]):
+            told = f"{name}\0{part.x.dtype}\0{part.x.shape}\0{chr(31).join(map(str, part.labels))}\0"
+            found.update(told.encode())
+            found.update(np.ascontiguousarray(part.x).tobytes())
+    return found.hexdigest()
