@@ -15,7 +15,8 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.task import OneClass, Values
+from edge_sdk.model.signal_spec import SignalSpec
+from edge_sdk.model.task import RECONSTRUCTION, OneClass, Reconstruction, Values
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
@@ -23,6 +24,9 @@ from edge_sdk.replay.values.asked import check_asked
 
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
 """Data set -> the network of the zoo that is compiled for it; tables get an MLP."""
+
+OF_WINDOWS, OF_ROWS = {RECONSTRUCTION: "autoencoder"}, {RECONSTRUCTION: "autoencoder-dense"}
+"""Task -> the network that is compiled for windows, and for rows of numbers, where it is not the usual one."""
 
 CHANNELS_AND_TIME = 2
 """Axes of a window."""
@@ -82,7 +86,8 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
         UsageError: the samples are neither.
     """
     if len(cohort.shapes.get("x", ())) == 1:
-        return compile_network("mlp", size_options(cohort.shapes["x"], cohort), seed, say)
+        network = "mlp" if cohort.task is None else OF_ROWS.get(cohort.task.kind, "mlp")
+        return compile_network(network, size_options(cohort.shapes["x"], cohort), seed, say)
     if len(cohort.shapes.get("x", ())) != CHANNELS_AND_TIME:
         raise UsageError(
             f"one sample is {describe_shapes(cohort.shapes)}: compile a model for it and name its file, --bundle FILE "
@@ -93,7 +98,8 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
         with contextlib.suppress(UsageError):
             check_fit(shipped, cohort, exactly)
             return shipped
-    return compile_network("wrist", size_options(cohort.shapes["x"], cohort), seed, say)
+    network = "wrist" if cohort.task is None else OF_WINDOWS.get(cohort.task.kind, "wrist")
+    return compile_network(network, size_options(cohort.shapes["x"], cohort), seed, say)
 
 
 def size_options(shape: Sequence[int], cohort: Cohort) -> list[str]:
@@ -101,11 +107,23 @@ def size_options(shape: Sequence[int], cohort: Cohort) -> list[str]:
     given, task = ["--input", ",".join(map(str, shape))], cohort.task
     if task is None:
         return [*given, "--classes", str(len(cohort.classes))]
-    given += ["--task", task.kind, f"--names={','.join(task.named())}"]
+    given += ["--task", task.kind]
+    if isinstance(task, Reconstruction):
+        return [*given, "--quantile", repr(task.quantile), *signal_options(cohort.signal)]
+    given += [f"--names={','.join(task.named())}"]
     if isinstance(task, Values):
         given += [f"--unit={','.join(task.units)}"]
         given += [f"--range={low:.12g},{high:.12g}" for low, high in zip(task.low, task.high, strict=True)]
     return given
+
+
+def signal_options(signal: SignalSpec | None) -> list[str]:
+    """Options of the compiler for a signal; None: nothing is known of one."""
+    if signal is None:
+        return []
+    lists = {"channels": signal.channels, "mean": signal.mean, "scale": signal.scale}
+    named = [f"--{name}={','.join(map(str, values))}" for name, values in lists.items()]
+    return ["--rate", f"{signal.rate_hz:.12g}", "--stride", str(signal.stride), *named]
 
 
 def choose_bundles(
@@ -135,10 +153,9 @@ def check_fit(path: Path, cohort: Cohort, exactly: bool = False) -> None:
     """
     bundle = read_bundle(path)
     check_asked(bundle, cohort.task, cohort.unit)
-    found, known = input_shapes(bundle), int(bundle.manifest["classes"])
-    if not isinstance(bundle.task, OneClass):
-        known = bundle.task.outputs
-    enough = known == len(cohort.classes) if exactly else known >= len(cohort.classes)
+    found, task = input_shapes(bundle), bundle.task
+    known = task.classes if isinstance(task, OneClass) else task.outputs
+    enough = task.fits(cohort.classes) and not (exactly and known > len(cohort.classes))
     if not shapes_fit(cohort.shapes, found, cohort.reshape) or not enough:
         wanted = f"{describe_shapes(cohort.shapes)} and {len(cohort.classes)}"
         what = "classes" if cohort.task is None else "outputs"

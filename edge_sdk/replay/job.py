@@ -17,9 +17,11 @@ from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.task import OneClass, Task, Values
+from edge_sdk.model.task import LABELS, RECONSTRUCTION, VALUE, OneClass, Task, Values
 from edge_sdk.nodes.configuration.assembly import family_of, method_of, with_bundle
 from edge_sdk.nodes.configuration.tasks import check_task
+from edge_sdk.replay.anomalies.asked import reconstruction_of_bundles
+from edge_sdk.replay.anomalies.scores import with_reconstruction_errors
 from edge_sdk.replay.broker import EmbeddedBroker
 from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -37,6 +39,13 @@ from edge_sdk.replay.result import collect_result
 from edge_sdk.replay.resume import note_job, read_finished
 from edge_sdk.replay.values.scores import with_errors
 from edge_sdk.replay.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
+
+SHOWN = {
+    VALUE: "mean absolute errors in these units",
+    LABELS: "macro-F1 at thresholds of 0.5",
+    RECONSTRUCTION: "mean squared errors of windows as the model takes them",
+}
+"""Task -> what a line of each round shows of models."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +124,7 @@ def prepare(job: Replay, say: Say, stopping: threading.Event | None = None) -> R
     options = dict(data_options(job))
     if not options.get("target") and (labels := options.get("labels") or labels_of_bundles(job.bundle)):
         options["labels"] = labels
+    options = {**reconstruction_of_bundles(job.bundle), **options}
     cohort = form_cohort(str(job.data), job.hospitals, job.seed, options, is_split(job))
     asked, (job, notes) = job, recommended(job, cohort)
     for note in (cohort.summary, *cohort.notes, *notes):
@@ -130,13 +140,13 @@ def prepare(job: Replay, say: Say, stopping: threading.Event | None = None) -> R
     check_task(run, bundle, method_of(run).kernels)
     task = bundle.task
     if not isinstance(task, OneClass):
-        what = "mean absolute errors in these units" if isinstance(task, Values) else "macro-F1 at thresholds of 0.5"
-        say(f"{task.in_words(run.classes)}: `global` and `personal` are {what}")
+        say(f"{task.in_words(run.classes)}: `global` and `personal` are {SHOWN[task.kind]}")
     note_job(job, run, copies)
     files = prepare_files(job, run, cohort, copies)
     return ReadyReplay(job=job, cohort=cohort, run=run, task=task, files=files)
 
 
 def with_scores(line: Line, run: Run, task: Task) -> Line:
-    """A line of metrics with errors of values, or macro-F1 of sets of labels."""
-    return with_macro_f1(with_errors(line, run, task if isinstance(task, Values) else None), task)
+    """A line of metrics with errors of values or reconstructions, or macro-F1 of sets of labels."""
+    line = with_errors(line, run, task if isinstance(task, Values) else None)
+    return with_reconstruction_errors(with_macro_f1(line, task), task)

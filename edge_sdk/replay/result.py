@@ -14,8 +14,11 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.task import OneClass, OutputTask, SeveralLabels, Values
+from edge_sdk.model.task import OneClass, OutputTask, Reconstruction, SeveralLabels, Values
 from edge_sdk.nodes.configuration.assembly import augmentation_of
+from edge_sdk.nodes.kernels.labels import kept
+from edge_sdk.replay.anomalies.neighbours import look_for_detectors
+from edge_sdk.replay.anomalies.scores import ANOMALIES, score_anomalies, summarise_anomalies
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.labels.scores import score_labels, summarise_labels
 from edge_sdk.replay.neighbours.look import NeighbourSource, look_round, read_parts, read_samples_of
@@ -56,14 +59,16 @@ def collect_result(
         devices = add_rows(score_devices(written, cohort.classes), seen["rows"], cohort.classes)
     else:
         wanted = task  # as the type that it has here
-        told, rows = look_for_output_models(
-            task, lambda name: read_targets(files, run, wanted, name), written, job.neighbours, job.seed, say
-        )
-        devices, seen = score_outputs(written, run, task, rows), {"told": told}
+        parts, rest = (lambda name: read_targets(files, run, wanted, name)), (written, job.neighbours, job.seed, say)
+        if isinstance(task, Reconstruction):
+            told, rows = look_for_detectors(task, parts, *rest)
+        else:
+            told, rows = look_for_output_models(task, parts, *rest)
+        devices, seen = score_outputs(written, run, task, rows, cohort.step), {"told": told}
     fleet = [d for d in devices if not d["newcomer"]]
     hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in cohort.tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
-    copied = copy_files(job)
+    copied, unshown = copy_files(job), {"label_sums", "anomaly_sums", *([] if job.confusion else ["confusion"])}
     found = {
         "method": job.method,
         "rounds": job.rounds,
@@ -77,7 +82,7 @@ def collect_result(
         "chosen": find_choice(lines),
         "statistics": summarise(devices, job.seed),
         "neighbours": seen["told"],
-        "devices": [without(without(d, "label_sums"), "" if job.confusion else "confusion") for d in devices],
+        "devices": [{k: v for k, v in d.items() if k not in unshown} for d in devices],
         "bytes": sum_bytes(devices, hospitals),
         "seconds": round(seconds, 1),
         "memory": {"device_peak_mb": max(d["peak_memory_mb"] for d in devices)},
@@ -95,13 +100,21 @@ def collect_result(
     }
     if isinstance(task, Values):
         return found | {"values": summarise_values(devices, run, task, job.seed)}
+    if isinstance(task, Reconstruction):
+        return found | {ANOMALIES: summarise_anomalies(devices, run, task, cohort.step, job.seed)}
     return found | (summarise_labels(devices, task) if isinstance(task, SeveralLabels) else {})
 
 
 def score_outputs(
-    written: Sequence[Mapping[str, Any]], run: Run, task: Values | SeveralLabels, rows: Rows
+    written: Sequence[Mapping[str, Any]],
+    run: Run,
+    task: Values | SeveralLabels | Reconstruction,
+    rows: Rows,
+    step: float,
 ) -> list[dict[str, Any]]:
-    """The devices' results with scores of models that predict values or sets of labels."""
+    """The devices' results with scores of models that predict something else than one class. `step`: of the cohort."""
+    if isinstance(task, Reconstruction):
+        return score_devices(score_anomalies(written, rows, step), run.classes)
     if isinstance(task, SeveralLabels):
         return score_labels(written, task, rows)
     return score_devices(score_values(written, run, task, rows), run.classes)
@@ -124,14 +137,15 @@ def find_neighbours(
 
 
 def read_targets(files: NodeFiles, run: Run, task: OutputTask, name: str) -> Parts:
-    """The samples that a device's settings name, with targets as the network has them."""
+    """The samples that a device's settings name: those to train on with targets as the network has them, the others
+    with what models are judged by."""
     found = read_samples_of(files, name)
     empty = Samples(found.train.x[:0], ())
-    train, chosen, test = (
-        (part.x, task.targets(part.labels, run.classes, f"device {name}"))
-        for part in (found.train, found.validation or empty, found.held_out)
-    )
-    return train, chosen, test
+    names, whose = run.classes, f"device {name}"
+    own = kept(found.train, task.listed(found.train.labels, names))
+    chosen, test = (kept(p, task.judged_by(p.labels, names)) for p in (found.validation or empty, found.held_out))
+    wanted = own.x, task.targets(own.labels, names, whose, own.x)
+    return wanted, *((part.x, task.truths(part.labels, names, whose, part.x)) for part in (chosen, test))
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

@@ -256,7 +256,8 @@ class Participant:
         if self.train is not None:
             return self.train, self.held_out, self.validation
         frozen = self.live.open().freeze(run.id)
-        train, chosen = frozen.apart if run.settle else (frozen.train, None)
+        apart = run.settle or self.model.task.calibrates
+        train, chosen = frozen.apart if apart else (frozen.train, None)
         return train, frozen.held_out, chosen
 
     def must_give_way(self) -> bool:
@@ -279,7 +280,7 @@ class Participant:
         return select_listed(samples, run, f"{self.name}: {part}", self.log, self.model.task)
 
     def codes(self, samples: Samples, run: Run) -> Array:
-        return self.model.task.targets(samples.labels, run.classes, f"device {self.name}")
+        return self.model.task.targets(samples.labels, run.classes, f"device {self.name}", samples.x)
 
     # -- what the run tells
 

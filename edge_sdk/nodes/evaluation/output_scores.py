@@ -1,4 +1,4 @@
-"""A device's judgement of models that predict values or sets of labels, when a run is over: sums on its own samples.
+"""A device's judgement of models that predict something else than one class, when a run is over: sums on its samples.
 
 Sums are as the task's `judged` has them, with "samples" beside them.
 """
@@ -19,6 +19,7 @@ from edge_sdk.methods.standardising.equations import by_itself, placed
 from edge_sdk.model.task import OneClass, OutputTask
 from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
+from edge_sdk.nodes.kernels.labels import kept
 
 Sums = dict[str, float]
 Told = Callable[[int, int], None]
@@ -33,15 +34,17 @@ def judge_outputs(device: Participant, run: Run) -> dict[str, dict[str, Sums]]:
     Returns:
         "test" and, where the device has such a part, "validation" -> model -> sums.
     """
-    task, found = task_of(device), dict[str, dict[str, Sums]]()
+    task, found, limits = task_of(device), dict[str, dict[str, Sums]](), dict[str, float | None]()
     assert device.train is not None
-    mean = task.baseline(targets_of(device, run, device.train))
-    for part, samples in (("test", device.held_out), ("validation", device.validation)):
-        if samples is not None and len(samples := device.select_listed(samples, run, part)):
-            y = targets_of(device, run, samples)
+    mean = task.baseline(device.codes(device.select_listed(device.train, run, "training"), run))
+    for part, samples in (("validation", device.validation), ("test", device.held_out)):
+        if samples is not None and len(samples := select_judged(device, run, samples)):
+            y = truths_of(device, run, samples)
             outputs = {n: device.model.predict(theta, samples.x) for n, theta in device.kept.models.items()}
             outputs[MEAN] = np.repeat(mean, len(y), 0)
-            found[part] = {name: counted(task, y, z) for name, z in outputs.items()}
+            if part == "validation":
+                limits = {name: task.limit_of(y, z) for name, z in outputs.items()}
+            found[part] = {name: counted(task, y, z, limits.get(name)) for name, z in outputs.items()}
     return found
 
 
@@ -54,17 +57,18 @@ def judge_outputs_alone(device: Participant, run: Run, told: Told) -> dict[str, 
     assert device.train is not None and device.held_out is not None and device.validation is not None
     env, statistics = by_itself(replace(device.env(run, cancellable=False), me=device.name))
     steps, task = step_grid(env, run), task_of(device)
-    chosen, test = (device.select_listed(part, run, "own") for part in (device.validation, device.held_out))
-    wanted, y = targets_of(device, run, chosen), targets_of(device, run, test)
+    chosen, test = (select_judged(device, run, part) for part in (device.validation, device.held_out))
+    wanted, y = truths_of(device, run, chosen), truths_of(device, run, test)
     best: tuple[float, Sums, Sums] | None = None
     for number, optimiser in enumerate(OPTIMISERS):
         tell = partial(tell_steps, told, number, steps[-1])
         for trained in train_in_steps(env, run, optimiser, steps, tell):
             theta = placed(env.layout, trained, statistics)
-            guessed = counted(task, wanted, device.model.predict(theta, chosen.x))
+            outputs = device.model.predict(theta, chosen.x)
+            guessed = counted(task, wanted, outputs, limit := task.limit_of(wanted, outputs))
             error = task.badness(guessed)
             if best is None or error < best[0]:
-                best = error, counted(task, y, device.model.predict(theta, test.x)), guessed
+                best = error, counted(task, y, device.model.predict(theta, test.x), limit), guessed
     assert best is not None
     return {"test": best[1], "validation": best[2]}
 
@@ -74,13 +78,18 @@ def tell_steps(told: Told, before: int, of_each: int, done: int) -> None:
     told(before * of_each + done, len(OPTIMISERS) * of_each)
 
 
-def counted(task: OutputTask, y: Any, outputs: Any) -> Sums:
-    return {"samples": float(len(y)), **task.judged(y, outputs)}
+def counted(task: OutputTask, y: Any, outputs: Any, limit: float | None) -> Sums:
+    return {"samples": float(len(y)), **task.judged(y, outputs, limit)}
 
 
-def targets_of(device: Participant, run: Run, samples: Samples) -> Any:
-    """What the network is trained with, float32 (N, K), of the samples that are of use in a run."""
-    return device.codes(device.select_listed(samples, run, "own"), run)
+def select_judged(device: Participant, run: Run, samples: Samples) -> Samples:
+    """The samples that models are judged by."""
+    return kept(samples, task_of(device).judged_by(samples.labels, run.classes))
+
+
+def truths_of(device: Participant, run: Run, samples: Samples) -> Any:
+    """What models are judged by on these samples."""
+    return task_of(device).truths(samples.labels, run.classes, f"device {device.name}", samples.x)
 
 
 def task_of(device: Participant) -> OutputTask:
