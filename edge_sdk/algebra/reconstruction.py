@@ -31,7 +31,7 @@ BINS = 256
 RECONSTRUCTION_ERROR, VARIANCE, QUANTILE = "reconstruction_error", "variance", "quantile"
 """Sums of evaluations in a run: one device's mean of e, whose sum over devices is for their unweighted mean; v over all
 windows; the quantile of one device's e that the bundle's threshold is."""
-TINY = np.finfo(np.float64).tiny
+TINY, LARGEST = np.finfo(np.float64).tiny, np.finfo(np.float64).max / 4
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,10 @@ def score_sums(errors: Floats, abnormal: Mask, threshold: float | None) -> dict[
     sums = {**counts, "error": float(errors[~abnormal].sum())}
     if threshold is None:
         return sums
-    above = errors > threshold
+    above = ~(errors <= threshold)  # also what is no number
     sums |= {"alarms": float(above[~abnormal].sum()), "found": float(above[abnormal].sum())}
-    share = np.where(np.isfinite(errors), errors / np.maximum(errors + threshold, TINY), 1.0)  # of a diverged model
+    finite = np.where(np.isfinite(errors), errors, LARGEST)  # of a model that has diverged
+    share = finite / np.maximum(finite + threshold, TINY)
     place = np.minimum((share * BINS).astype(np.int64), BINS - 1)
     for kind in (0, 1):
         bins = np.bincount(place[abnormal == bool(kind)], minlength=BINS)

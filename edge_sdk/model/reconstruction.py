@@ -51,6 +51,10 @@ class Reconstruction:
         return True
 
     @property
+    def needs_labels(self) -> bool:
+        return False
+
+    @property
     def augments(self) -> bool:
         return False
 

@@ -63,6 +63,10 @@ class OneClass:
         return self.classes > 0
 
     @property
+    def needs_labels(self) -> bool:
+        return True
+
+    @property
     def augments(self) -> bool:
         return True
 

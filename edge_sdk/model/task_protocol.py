@@ -32,6 +32,10 @@ class ModelTask(Protocol):
         """Do evaluations tell more than `counts`? Then `evaluate` is called."""
 
     @property
+    def needs_labels(self) -> bool:
+        """Is a window without a label of no use?"""
+
+    @property
     def augments(self) -> bool:
         """Is what a sample is trained with the same after the sample was changed at random?"""
 
@@ -138,7 +142,7 @@ class ByTargets:
         outputs, named, listed, targets: as of `OutputTask`.
     """
 
-    augments, calibrates = True, False
+    needs_labels, augments, calibrates = True, True, False
 
     def output_of(self: OutputTask, shape: Sequence[int]) -> tuple[int, ...]:
         return (self.outputs,)

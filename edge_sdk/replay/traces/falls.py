@@ -29,8 +29,9 @@ SHARES = {"sit": 0.45, "walk": 0.4, "hurry": 0.15}
 SWINGS = {"sit": 0.0, "walk": 0.3, "hurry": 0.8}
 """Acceleration of the wrist with each step, g."""
 FALL, TREMOR = "fall", "tremor"
-FALLS_AN_HOUR, TREMBLES = 24.0, 0.2
-"""Falls of a person, many more than anybody has, so that a short trace has some; share of sitting with a tremor."""
+FALLS_AN_HOUR, TREMBLES = 24.0, 0.35
+"""Falls of a person, many more than anybody has, so that a short trace has some; share of stretches of sitting
+that have a tremor in them."""
 LASTS = 2.5
 """Seconds from the loss of weight until what follows is only lying."""
 Floats = npt.NDArray[np.float64]
@@ -111,10 +112,10 @@ def make_stretch(person: Wearer, doing: str, seconds: float, random: np.random.G
     axes, events = turned_gravity(person, count, 0.25 if doing == "sit" else 0.12, random), [""] * count
     axes += steps(person, doing, count, random) + random.normal(0, person.noise, (count, 3))
     if doing == "sit" and random.random() < TREMBLES:
-        begin, end = sorted(random.integers(0, count, 2).tolist())
-        if end - begin > 4 * RATE:
-            axes[begin:end] += trembling(person, end - begin, random)
-            events[begin:end] = [TREMOR] * (end - begin)
+        length = int(random.uniform(5, 12) * RATE)
+        begin = int(random.integers(0, count - length))
+        axes[begin : begin + length] += trembling(person, length, random)
+        events[begin : begin + length] = [TREMOR] * length
     elif random.random() < FALLS_AN_HOUR / 3600 * seconds / (1 - SHARES["sit"] * TREMBLES):
         begin = int(random.integers(RATE, max(RATE + 1, count - 8 * RATE)))
         axes[begin:] = falling(person, axes[begin:], random)
