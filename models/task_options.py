@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.reconstruction import USUAL_QUANTILE
@@ -85,7 +86,11 @@ def read_values(args: argparse.Namespace) -> Values:
     return Values(units * count if len(units) == 1 else units, names, low, high)
 
 
-READ = {VALUE: read_values, LABELS: read_labels, RECONSTRUCTION: read_reconstruction}
+READ: Mapping[str, Callable[[argparse.Namespace], OutputTask]] = {
+    VALUE: read_values,
+    LABELS: read_labels,
+    RECONSTRUCTION: read_reconstruction,
+}
 
 
 def read_range(text: str) -> tuple[float, float]:

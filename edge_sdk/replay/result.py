@@ -145,7 +145,8 @@ def read_targets(files: NodeFiles, run: Run, task: OutputTask, name: str) -> Par
     own = kept(found.train, task.listed(found.train.labels, names))
     chosen, test = (kept(p, task.judged_by(p.labels, names)) for p in (found.validation or empty, found.held_out))
     wanted = own.x, task.targets(own.labels, names, whose, own.x)
-    return wanted, *((part.x, task.truths(part.labels, names, whose, part.x)) for part in (chosen, test))
+    truths = [task.truths(part.labels, names, whose, part.x) for part in (chosen, test)]
+    return wanted, (chosen.x, truths[0]), (test.x, truths[1])
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

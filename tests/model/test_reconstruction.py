@@ -1,4 +1,4 @@
-"""The task of reconstructing a window: what a manifest says of it, what is abnormal, loss and gradient against torch."""
+"""The task of reconstructing a window: what a manifest says, what is abnormal, loss and gradient against torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays of reconstructed windows: generated falls, what is refused before a process starts, scores, neighbours, a run."""
+"""Replays of reconstructed windows: generated falls, refusals before a process starts, scores, neighbours, a run."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -58,5 +59,8 @@ def split_normal(cuts: Windows, held_out: float, validation: float) -> tuple[Win
 def joined(one: Windows, other: Windows) -> Windows:
     """Windows of one trace in two parts as one, in time order."""
     order = np.argsort(np.concatenate([one.first, other.first]), kind="stable")
-    names = ("x", "y", "recording", "first", "end")
-    return replace(one, **{n: np.concatenate([getattr(one, n), getattr(other, n)])[order] for n in names})
+    found: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name), getattr(other, name)])[order]
+        for name in ("x", "y", "recording", "first", "end")
+    }
+    return replace(one, **found)

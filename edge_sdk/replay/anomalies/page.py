@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
+from typing import Any
 
 from edge_sdk.algebra.regression import MEAN
 from edge_sdk.replay.anomalies.scores import ANOMALIES
@@ -62,7 +64,7 @@ def devices_chart(result: Result) -> str:
     titles = [d["device"] + (" *" if d["newcomer"] else "") for d in devices]
     errors = {m: [d[ANOMALIES].get(m, {}).get("error") for d in devices] for m in models}
     shown = {COLUMNS[m]: [bare(float("nan") if e is None else e) for e in errors[m]] for m in models if m != MEAN}
-    used = [next((d[ANOMALIES][m] for m in OURS if m in d[ANOMALIES]), {}) for d in devices]
+    used: list[Mapping[str, Any]] = [next((d[ANOMALIES][m] for m in OURS if m in d[ANOMALIES]), {}) for d in devices]
     lines = [
         [
             title,

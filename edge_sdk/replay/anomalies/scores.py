@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.reconstruction import scores_of
+from edge_sdk.algebra.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation import reports
 from edge_sdk.model.reconstruction import Reconstruction
@@ -24,7 +25,6 @@ from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, ALONE_PCA
 from edge_sdk.replay.neighbours.output_models import added
 from edge_sdk.replay.scores import ALONE, LOCAL, NAMES, POOLED
 from edge_sdk.replay.statistics import bootstrap
-from edge_sdk.replay.values.scores import MEAN
 
 Device = Mapping[str, Any]
 Sums = Mapping[str, Mapping[str, float]]

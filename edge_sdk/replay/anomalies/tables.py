@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edge_sdk.algebra.regression import MEAN
 from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, ALONE_PCA
 from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.neighbours.candidates import NETWORK
@@ -12,7 +13,6 @@ from edge_sdk.replay.neighbours.told import COMPUTED
 from edge_sdk.replay.reports.tables import TITLES
 from edge_sdk.replay.reports.verdict import FEWEST, why_not
 from edge_sdk.replay.scores import ALONE, LOCAL, POOLED
-from edge_sdk.replay.values.scores import MEAN
 
 Result = Mapping[str, Any]
 COLUMNS = {MEAN: "mean", LOCAL: "local", ALONE: "alone", "global": "global", "personalised": "personal"}
@@ -96,7 +96,7 @@ def device_table(result: Result) -> str:
 
 
 def device_line(title: str, d: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
-    used = next((figures[m] for m in OURS if m in figures), {})
+    used: Mapping[str, Any] = next((figures[m] for m in OURS if m in figures), {})
     cells = [number(figures.get(model, {}).get("error")) for model in COLUMNS]
     cells += [auroc(used), share(used.get("alarms"))]
     counts = [str(d["samples"]), str(d["held_out"]), f"{used['abnormal']:.0f}" if "abnormal" in used else ""]
@@ -114,12 +114,14 @@ def model_table(result: Result) -> str:
     """Figures of each model, means over devices."""
     found = result[ANOMALIES]
     columns = " ".join(f"{title:>12}" for title in (*HEAD, "AUROC, all windows"))
+    rows = model_rows(result)
+    wide = max(len(title) for title, _ in rows)
     lines = [
-        f"  {title:38} " + " ".join(f"{cell:>12}" for cell in cells[:-1]) + f"   {cells[-1]}"
-        for title, cells in model_rows(result)
+        f"  {title:{wide}} " + " ".join(f"{cell:>12}" for cell in cells[:-1]) + f"   {cells[-1]}"
+        for title, cells in rows
     ]
     head = f"means over {found['devices']} devices"
-    return "\n".join([f"{head:40} {columns}   error against alone [95 %]", *lines, NOTE])
+    return "\n".join([f"{head:{wide + 2}} {columns}   error against alone [95 %]", *lines, NOTE])
 
 
 def model_rows(result: Result) -> list[tuple[str, Sequence[str]]]:

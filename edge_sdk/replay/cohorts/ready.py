@@ -75,8 +75,8 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
     labels = [label for samples in found.values() for part in parts_of(samples) for label in part.labels]
     texts = [*map(str, labels)]
     task = how.reconstruction(texts) or asked_labels(how.labels, texts) or values_of(folder, labels, how)
-    names = () if how.words is None else (NORMAL, *how.words)
-    classes = tuple(sorted({*texts})) if task is None else task.named(names)
+    run_names = () if how.words is None else (NORMAL, *how.words)
+    classes = tuple(sorted({*texts})) if task is None else task.named(run_names)
     kinds = f"{len(classes)} classes" if task is None else task.in_words()
     return Cohort(
         summary=f"{count_nodes(tree)}, {kinds}, samples that are ready",

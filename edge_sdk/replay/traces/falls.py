@@ -117,7 +117,7 @@ def make_stretch(person: Wearer, doing: str, seconds: float, random: np.random.G
         axes[begin : begin + length] += trembling(person, length, random)
         events[begin : begin + length] = [TREMOR] * length
     elif random.random() < FALLS_AN_HOUR / 3600 * seconds / (1 - SHARES["sit"] * TREMBLES):
-        begin = int(random.integers(RATE, max(RATE + 1, count - 8 * RATE)))
+        begin = int(random.integers(int(RATE), max(int(RATE) + 1, count - int(8 * RATE))))
         axes[begin:] = falling(person, axes[begin:], random)
         end = min(count, begin + int(LASTS * RATE))
         events[begin:end] = [FALL] * (end - begin)
