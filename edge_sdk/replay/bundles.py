@@ -16,7 +16,7 @@ from pathlib import Path
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.signal_spec import SignalSpec
-from edge_sdk.model.task import RECONSTRUCTION, OneClass, Reconstruction, Values
+from edge_sdk.model.task import OneClass, OutputTask, Reconstruction, Values
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
@@ -24,9 +24,6 @@ from edge_sdk.replay.values.asked import check_asked
 
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
 """Data set -> the network of the zoo that is compiled for it; tables get an MLP."""
-
-OF_WINDOWS, OF_ROWS = {RECONSTRUCTION: "autoencoder"}, {RECONSTRUCTION: "autoencoder-dense"}
-"""Task -> the network that is compiled for windows, and for rows of numbers, where it is not the usual one."""
 
 CHANNELS_AND_TIME = 2
 """Axes of a window."""
@@ -58,7 +55,9 @@ def choose_bundle(
         return choose_for_traces(cohort, seed, say, exactly)
     if "x" not in cohort.shapes:
         return find_shipped_bundle(f"split-{name}.bundle") or compile_network(SPLIT_NETWORKS[name], [], seed, say)
-    return compile_network(NETWORKS.get(name, "mlp"), size_options(find_input_shape(data, cohort), cohort), seed, say)
+    shape = find_input_shape(data, cohort)
+    network = NETWORKS.get(name, "mlp") if cohort.task is None else network_of(cohort.task, len(shape))
+    return compile_network(network, size_options(shape, cohort), seed, say)
 
 
 def find_input_shape(data: str, cohort: Cohort) -> Sequence[int]:
@@ -86,8 +85,7 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
         UsageError: the samples are neither.
     """
     if len(cohort.shapes.get("x", ())) == 1:
-        network = "mlp" if cohort.task is None else OF_ROWS.get(cohort.task.kind, "mlp")
-        return compile_network(network, size_options(cohort.shapes["x"], cohort), seed, say)
+        return compile_network(network_of(cohort.task, 1), size_options(cohort.shapes["x"], cohort), seed, say)
     if len(cohort.shapes.get("x", ())) != CHANNELS_AND_TIME:
         raise UsageError(
             f"one sample is {describe_shapes(cohort.shapes)}: compile a model for it and name its file, --bundle FILE "
@@ -98,8 +96,15 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
         with contextlib.suppress(UsageError):
             check_fit(shipped, cohort, exactly)
             return shipped
-    network = "wrist" if cohort.task is None else OF_WINDOWS.get(cohort.task.kind, "wrist")
+    network = network_of(cohort.task, CHANNELS_AND_TIME)
     return compile_network(network, size_options(cohort.shapes["x"], cohort), seed, say)
+
+
+def network_of(task: OutputTask | None, axes: int) -> str:
+    """The network of the zoo that is compiled for samples with so many axes. `task`: None: they are in classes."""
+    if isinstance(task, Reconstruction):
+        return "autoencoder" if axes == CHANNELS_AND_TIME else "autoencoder-dense"
+    return "wrist" if axes == CHANNELS_AND_TIME else "mlp"
 
 
 def size_options(shape: Sequence[int], cohort: Cohort) -> list[str]:

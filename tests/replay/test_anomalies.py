@@ -19,9 +19,10 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.anomalies import compared, tables
 from edge_sdk.replay.anomalies.neighbours import look_for_detectors
 from edge_sdk.replay.anomalies.scores import score_anomalies, summarise_anomalies, with_reconstruction_errors
-from edge_sdk.replay.bundles import size_options
+from edge_sdk.replay.bundles import network_of, size_options
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.traces.falls import RATE, write_fall_traces
+from edge_sdk.replay.values.asked import check_asked
 from tests.layers import check_refused, check_same_bytes, save_bundle
 from tests.reconstructions import NAMES, SHAPE, WAVES, compile_waves, draw, samples
 
@@ -115,6 +116,16 @@ def test_samples_that_are_ready_are_reconstructed_too(tmp_path: Path) -> None:
     found = form_cohort(str(tmp_path), 1, 0, {"task": "reconstruction", "abnormal": "spike"})
     assert found.classes == NAMES and found.shapes == {"x": SHAPE} and found.step == 0 and found.signal is None
     assert size_options(SHAPE, found)[2:] == ["--task", "reconstruction", "--quantile", "0.99"]
+
+
+def test_data_sets_are_reconstructed_too_and_other_commands_say_who_does(falls: Path) -> None:
+    found = form_cohort("breast-cancer", 1, 0, {"task": "reconstruction", "abnormal": "malignant", "devices": 2})
+    assert found.classes == ("normal", "malignant") and network_of(found.task, 1) == "autoencoder-dense"
+    assert network_of(found.task, 2) == "autoencoder" and network_of(None, 2) == "wrist"
+    with pytest.raises(UsageError, match="no such label; the data have benign, malignant"):
+        form_cohort("breast-cancer", 1, 0, {"task": "reconstruction", "abnormal": "none"})
+    with pytest.raises(UsageError, match="the data are read for classes: `auscult replay --task reconstruction` takes"):
+        check_asked(read_bundle(falls / "flat.bundle"), None)
 
 
 # Scores ---------------------------------------------------------------------------------------------------------

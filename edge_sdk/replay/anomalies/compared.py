@@ -59,10 +59,13 @@ def comparison_table(found: Mapping[str, Any]) -> str:
     """The comparison as text."""
     runs: Sequence[Mapping[str, Any]] = found["runs"]
     wide = max(len(run["name"]) for run in runs)
+    title_wide = max(len(run["titles"].get(model, model)) for run in runs for model in run["models"])
     head = ("error", "explained", "AUROC", "found", "alarms")
     lines = [f"{run['name']}: {run['verdict']}" for run in runs if run["verdict"]]
     lines.append(
-        f"{'run':{wide}}  {'method':14} {'model':38} " + " ".join(f"{title:>10}" for title in head) + "       MB"
+        f"{'run':{wide}}  {'method':14} {'model':{title_wide}} "
+        + " ".join(f"{title:>10}" for title in head)
+        + "       MB"
     )
     for run in runs:
         total = sum(run["bytes"].values()) / 1e6
@@ -76,7 +79,7 @@ def comparison_table(found: Mapping[str, Any]) -> str:
             ]
             title = run["titles"].get(model, model)
             row = " ".join(f"{cell:>10}" for cell in cells)
-            lines.append(f"{run['name']:{wide}}  {run['method']:14} {title:38} {row} {total:>8.1f}")
+            lines.append(f"{run['name']:{wide}}  {run['method']:14} {title:{title_wide}} {row} {total:>8.1f}")
     lines += ["", f"against {runs[0]['name']}, paired over devices: error [95 %], devices worse"]
     for name, models in found["differences"].items():
         for model, d in models.items():

@@ -73,6 +73,9 @@ def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> Non
         unit: of values, as it was stated; "": it was not.
     """
     name, task = bundle.manifest["name"], bundle.task
+    if asked is None and isinstance(task, Reconstruction):
+        said = "the data are read for classes: `auscult replay --task reconstruction` takes such bundles"
+        raise UsageError(f"bundle {name} predicts {task.in_words()}, and {said}")
     if asked is None:
         if not isinstance(task, OneClass):
             raise UsageError(
