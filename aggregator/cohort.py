@@ -24,7 +24,7 @@ from edge_sdk.model.bundle import Bundle
 Array = npt.NDArray[Any]
 Tensor = torch.Tensor
 EachLoss = Callable[[Tensor, Tensor], Tensor]
-"""(outputs (B, ...), targets) -> the loss of each sample (B,), as edge_sdk/models/ir/losses.py has it."""
+"""(outputs (B, ...), targets) -> the loss of each sample (B,), as edge_sdk/models/ir/specification/losses.py has it."""
 
 
 def labelled(output: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aggregator.kernels import FULL
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.nodes.configuration.deadlines import AUTO
 from edge_sdk.nodes.configuration.private_table import Private

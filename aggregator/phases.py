@@ -1,14 +1,14 @@
 """Times of a round's phases: how long the slowest hospital took to answer each question.
 
-A node notes these times for its deadlines (edge_sdk/contract/patience.py). What has been added to them since the line
-of metrics before is of the questions that were closed in between.
+A node notes these times for its deadlines (edge_sdk/contract/children/patience.py). What has been added to them since
+the line of metrics before is of the questions that were closed in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edge_sdk.contract.patience import LATEST, Times
+from edge_sdk.contract.children.patience import LATEST, Times
 
 
 class PhaseClock:

@@ -33,10 +33,10 @@ from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import make_private_directory, replace_file
-from edge_sdk.contract.limits import Limits, check_devices
+from edge_sdk.contract.children.limits import Limits, check_devices
+from edge_sdk.contract.children.patience import list_deadlines
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.node import Node
-from edge_sdk.contract.patience import list_deadlines
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import Assembly, LaneSettings, LaneWork, Reporting, Runtime, Transport, TreePlace

@@ -50,7 +50,7 @@ from edge_sdk.methods.shared.training import meta
 from edge_sdk.methods.shared.training.meta import Meta
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo import ZOO
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.configuration.settings import read_toml

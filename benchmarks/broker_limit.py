@@ -28,9 +28,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from edge_sdk.replay.broker import find_free_port, find_mosquitto
-from edge_sdk.tools.broker_files import hand_over, write_configuration
-from edge_sdk.tools.provision import Provisioner
-from edge_sdk.tools.site import Site
+from edge_sdk.tools.credentials.broker_files import hand_over, write_configuration
+from edge_sdk.tools.credentials.provision import Provisioner
+from edge_sdk.tools.credentials.site import Site
 from edge_sdk.wire.topics import ALL, downward
 
 HOST, PARENT, PINGS = "127.0.0.1", "north", 300

@@ -35,7 +35,7 @@ from benchmarks import fleet as fleets
 from benchmarks.fleet import Fleet
 from benchmarks.holders import Holder, Part
 from benchmarks.protocol import TUNING, Results, by_device, grid, markdown, mean_sd, paired, tune
-from edge_sdk.algebra import rounding
+from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.integers.vectors.labels import take_label
@@ -86,7 +86,7 @@ def fleet_of(data: str, path: Path | None, seconds: float) -> Fleet:
     if path is None:
         raise SystemExit(f"{data}: name its files")
     if data == "wrist":
-        people = holders.wrist(path, 0.1, 0)
+        people = holders.people(path, 0.1, 0)
         classes = 1 + max(int(p.y.max()) for h in people for p in (h.train, h.validation, h.test) if len(p.y))
         return Fleet(network("wrist", f"{people[0].train.x.shape[1]},64", classes), people)
     return Fleet(network("mlp", "784", 10), images(path))

@@ -166,7 +166,7 @@ def list_missed(r: dict) -> str:
 
 
 def main() -> int:
-    from edge_sdk.models.gate.blocks import find_block
+    from edge_sdk.models.gate.references.blocks import find_block
     from edge_sdk.models.zoo import ZOO
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edge_sdk.contract.kernels import Split
+from edge_sdk.contract.environment.kernels import Split
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd.compression import PAPER_KEEP
 

@@ -61,7 +61,7 @@ from edge_sdk.methods.fedavg import Env as AverageEnv
 from edge_sdk.methods.fedavg import Settings as AverageSettings
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.nodes.kernels import outputs
 from edge_sdk.replay import datasets

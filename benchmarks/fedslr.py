@@ -31,7 +31,7 @@ import numpy as np
 from benchmarks import curves
 from benchmarks import fleet as fleets
 from benchmarks.fleet import Fleet, Walks
-from benchmarks.holders import wrist
+from benchmarks.holders import people
 from benchmarks.protocol import TUNING, Point, Results, by_device, cost_to, grid, markdown, mean_sd, paired, tune
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.model.model import Model
@@ -65,7 +65,7 @@ class Bench:
 
     @cache  # noqa: B019
     def fleet(self, seed: int) -> Fleet:
-        return Fleet(self.model, wrist(self.folder, self.labels, seed))
+        return Fleet(self.model, people(self.folder, self.labels, seed))
 
     @cache  # noqa: B019
     def local(self, seed: int) -> Walks:

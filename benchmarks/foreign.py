@@ -99,7 +99,7 @@ def load_libraries() -> None:
     torch.set_num_threads(1)
     for library in LIBRARIES:
         importlib.import_module(library)
-    from edge_sdk.models.frontend.export import read_registry
+    from edge_sdk.models.frontend.tracing.export import read_registry
     from edge_sdk.models.ir.proto import OPSET
 
     read_registry(OPSET)
@@ -118,8 +118,8 @@ def compile_network(entry: Foreign, path: Path, draws: int = 3) -> dict[str, Any
     """Compile one network to a file, and what was measured of its errors."""
     from edge_sdk.model.model import Model
     from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.gate.rounding import measure_rounding
-    from edge_sdk.models.ir.spec import Spec
+    from edge_sdk.models.gate.graphs.rounding import measure_rounding
+    from edge_sdk.models.ir.specification.spec import Spec
 
     net, started = build(entry), time.process_time()
     made = compile_module(net, Spec("net", entry.input, **{"dropout": "off", **entry.spec}))

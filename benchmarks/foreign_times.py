@@ -46,8 +46,8 @@ def make_torch_step(net: Any, entry: Foreign) -> Callable[[], object]:
     """Torch's forward and backward pass, in the mode in which the bundle was compiled; run once."""
     import torch
 
-    from edge_sdk.models.frontend.randomness import set_training
-    from edge_sdk.models.ir.spec import Spec
+    from edge_sdk.models.frontend.modules.randomness import set_training
+    from edge_sdk.models.ir.specification.spec import Spec
 
     drawn = {
         i.argument: torch.randint(0, i.below, (BATCH, *i.shape)) if i.below else torch.randn(BATCH, *i.shape)

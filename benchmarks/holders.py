@@ -50,8 +50,9 @@ def three_parts(w: Windows) -> tuple[Windows, Windows, Windows]:
         return train, train.take(np.zeros(0, np.int64)), test
 
 
-def wrist(folder: Path, labels: float, seed: int) -> list[Holder]:
-    """Volunteers with two classes or more; of each class a share of training and validation windows, at least one."""
+def people(folder: Path, labels: float, seed: int) -> list[Holder]:
+    """Devices of a folder of traces with two classes or more; of each class a share of the training and validation
+    windows has labels, at least one."""
     found = []
     for trace in load_folder(folder):
         w = cut_windows(trace, 64, 32)

@@ -31,7 +31,7 @@ import numpy as np
 
 from benchmarks import costs
 from benchmarks.protocol import TUNING, Quiet, Results, check_budgets, grid, markdown, mean_sd, tune
-from edge_sdk.algebra import classification
+from edge_sdk.algebra.metrics import classification
 from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.method import HSGD

@@ -24,7 +24,7 @@ import numpy as np
 import onnxruntime as ort
 
 from edge_sdk.model.model import Model
-from edge_sdk.tools.step_cost import make_zeros
+from edge_sdk.tools.profiling.step_cost import make_zeros
 
 CONVOLUTIONS = ("Conv", "FusedConv", "ConvTranspose")
 PRODUCTS = ("Gemm", "FusedGemm", "MatMul", "FusedMatMul")

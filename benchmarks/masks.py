@@ -28,11 +28,11 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from benchmarks.protocol import markdown
-from edge_sdk.algebra import rounding
-from edge_sdk.algebra.neighbours import degree
+from edge_sdk.algebra.secure_aggregation import rounding
+from edge_sdk.algebra.secure_aggregation.neighbours import degree
 from edge_sdk.algebra.vectors import Vector, layout_of
+from edge_sdk.contract.environment.masks import TAG
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
-from edge_sdk.contract.masks import TAG
 from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run

@@ -27,10 +27,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from benchmarks import settling
+from benchmarks import holders, settling_runs
+from benchmarks.holders import patient
 from benchmarks.outcomes import interval
 from benchmarks.protocol import TUNING, Results
-from benchmarks.settling import NEW, TUNED, Job, patient
+from benchmarks.settling import NEW, TUNED
+from benchmarks.settling_runs import Job
 from edge_sdk.contract.run import Run
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration import window_runs
@@ -95,20 +97,20 @@ class Bench:
             augment=self.augment,
         )
         if not self.watch:
-            return Job(run, self.model, settling.wrist(self.options.folder, self.options.labels, seed))
-        every = settling.watch(2.0)
+            return Job(run, self.model, holders.people(self.options.folder, self.options.labels, seed))
+        every = holders.watch(2.0)
         fleet = [h for h in every if patient(h.name) in TUNED]
         return Job(run, self.model, fleet, [h for h in every if patient(h.name) in NEW])
 
     def judge(self, row: Row, trial: Settings) -> float:
         """Personal accuracy on validation samples, with the seed of trials."""
-        out, _ = settling.play(replace(self.job(row, trial, TUNING), newcomers=()))
+        out, _ = settling_runs.play(replace(self.job(row, trial, TUNING), newcomers=()))
         return float(np.mean([found["personal"] for found in out.validation.values()]))
 
     def end(self, row: Row, trial: Settings, seed: int) -> dict[str, Any]:
         """Accuracies of one run by device, and its bytes."""
         began = time.monotonic()
-        out, _ = settling.play(self.job(row, trial, seed))
+        out, _ = settling_runs.play(self.job(row, trial, seed))
         return {"accuracy": out.accuracy, "bytes": out.bytes, "seconds": time.monotonic() - began}
 
 

@@ -43,7 +43,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from benchmarks.protocol import markdown
-from edge_sdk.algebra import classification, lowrank
+from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.metrics import classification
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.contract.loopback import ROOT, Loopback, NetworkFaults
 from edge_sdk.errors import UsageError

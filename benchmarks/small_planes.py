@@ -23,9 +23,9 @@ from edge_sdk.model.native import find_library
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.models.bundle import compile as compiler
 from edge_sdk.models.derive import targets
-from edge_sdk.models.gate.blocks import find_block
-from edge_sdk.models.ir.spec import Spec
-from edge_sdk.models.passes import winograd
+from edge_sdk.models.gate.references.blocks import find_block
+from edge_sdk.models.ir.specification.spec import Spec
+from edge_sdk.models.passes.convolutions import winograd
 
 CASES = ("512x4x32", "256x8x32", "512x4x8", "512x4x1")
 PRODUCTS = ((136, 192, 768), (32, 768, 3072), (8, 576, 512), (960, 576, 512))

@@ -131,7 +131,7 @@ def find_network(name: str, image: int = 64, batch: int = FOREIGN_BATCH) -> Netw
     """The network of a name, with random weights."""
     import torch
 
-    from edge_sdk.models.ir.spec import Spec
+    from edge_sdk.models.ir.specification.spec import Spec
     from edge_sdk.models.zoo import ZOO
 
     torch.manual_seed(7)
@@ -181,9 +181,9 @@ def write_graphs(found: Network, folder: Path) -> tuple[list[str], int]:
     """Write the training graphs and what they are given; the kinds of graphs, and the samples of a step."""
     from edge_sdk.models.bundle import compile as compiler
     from edge_sdk.models.derive import targets
-    from edge_sdk.models.frontend.statistics import settle_statistics
-    from edge_sdk.models.gate.blocks import find_block
-    from edge_sdk.models.passes import steps
+    from edge_sdk.models.frontend.modules.statistics import settle_statistics
+    from edge_sdk.models.gate.references.blocks import find_block
+    from edge_sdk.models.passes.scheduling import steps
 
     net = settle_statistics(found.net, found.spec.norm)
     state = compiler.lay_out_state(net, found.spec)

@@ -53,12 +53,12 @@ STEPS = {
         "delivery.session:Session.save_outcome",
     ],
     "rows and files": [
-        "delivery.inbox:Inbox.note_message",
-        "delivery.outgoing:Outgoing.send_message",
+        "delivery.messages.inbox:Inbox.note_message",
+        "delivery.messages.outgoing:Outgoing.send_message",
         "delivery.session:Session.save_record",
         "delivery.session:Session.delete_done",
     ],
-    "commits of SQLite": ["delivery.database:Transaction.commit"],
+    "commits of SQLite": ["delivery.storage.database:Transaction.commit"],
     "the transaction around these": ["delivery.session:Session.commit", "delivery.session:Session.after_commit"],
     "publish": ["live.presence.publisher:Publisher.publish_due", "wire.mqtt:Connection.publish"],
     "wait, timers, the loop itself": [

@@ -26,9 +26,9 @@ from benchmarks import bytes as integers
 from benchmarks.bytes import milliseconds, network
 from benchmarks.masks import BITS, KIND, SAMPLES, time_masks, time_rounds
 from benchmarks.protocol import markdown
-from edge_sdk.algebra import rounding
-from edge_sdk.algebra.discrete import draw_gaussian
-from edge_sdk.contract.masks import TAG
+from edge_sdk.algebra.secure_aggregation import rounding
+from edge_sdk.algebra.secure_aggregation.discrete import draw_gaussian
+from edge_sdk.contract.environment.masks import TAG
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.integers.vectors.privacy import NOISY, Privacy, noise_of
 from edge_sdk.methods.secret.messages.messages import MaskedSum, SumForm

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from edge_sdk.nodes.models.predictions import Prediction as Prediction
     from edge_sdk.nodes.models.predictions import Predictions as Predictions
     from edge_sdk.nodes.policy.budget import TrainingBudget as TrainingBudget
-    from edge_sdk.research.comparison import ResultsCompared as ResultsCompared
-    from edge_sdk.research.comparison import compare as compare
-    from edge_sdk.research.fleet import Fleet as Fleet
-    from edge_sdk.research.results import Results as Results
-    from edge_sdk.research.results import load as load
-    from edge_sdk.research.simulate import simulate as simulate
+    from edge_sdk.research.comparisons.comparison import ResultsCompared as ResultsCompared
+    from edge_sdk.research.comparisons.comparison import compare as compare
+    from edge_sdk.research.comparisons.results import Results as Results
+    from edge_sdk.research.comparisons.results import load as load
+    from edge_sdk.research.fleets.fleet import Fleet as Fleet
+    from edge_sdk.research.runs.simulate import simulate as simulate
     from edge_sdk.wire.options import Wire as Wire
 
 HOMES = {
@@ -51,7 +51,7 @@ HOMES = {
     "Device": "nodes.device.device",
     "DeviceList": "nodes.hospital.options",
     "DevicePolicy": "nodes.device.options",
-    "Fleet": "research.fleet",
+    "Fleet": "research.fleets.fleet",
     "Hospital": "nodes.hospital.hospital",
     "HospitalPolicy": "nodes.hospital.options",
     "LocalTraining": "nodes.device.options",
@@ -63,8 +63,8 @@ HOMES = {
     "Prediction": "nodes.models.predictions",
     "Predictions": "nodes.models.predictions",
     "Recording": "nodes.device.live_samples",
-    "Results": "research.results",
-    "ResultsCompared": "research.comparison",
+    "Results": "research.comparisons.results",
+    "ResultsCompared": "research.comparisons.comparison",
     "Run": "contract.run",
     "RunRefused": "nodes.device.descriptions",
     "SGD": "algebra.optim",
@@ -76,10 +76,10 @@ HOMES = {
     "Upstream": "nodes.hospital.options",
     "UsageError": "errors",
     "Wire": "wire.options",
-    "compare": "research.comparison",
-    "load": "research.results",
+    "compare": "research.comparisons.comparison",
+    "load": "research.comparisons.results",
     "method": "methods.own",
-    "simulate": "research.simulate",
+    "simulate": "research.runs.simulate",
 }
 
 __all__ = [

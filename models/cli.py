@@ -18,11 +18,11 @@ from edge_sdk.model.signal_spec import SignalSpec
 from edge_sdk.model.task import CLASS
 from edge_sdk.models.bundle.compile import Compiled, compile_module
 from edge_sdk.models.bundle.split import SplitNet, SplitSpec, compile_split
-from edge_sdk.models.frontend.explain import explain_forward
-from edge_sdk.models.frontend.export import Forward
-from edge_sdk.models.gate.search import SEARCH
+from edge_sdk.models.frontend.tracing.explain import explain_forward
+from edge_sdk.models.frontend.tracing.export import Forward
+from edge_sdk.models.gate.graphs.search import SEARCH
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.spec import DROPOUT, NORMS, Spec
+from edge_sdk.models.ir.specification.spec import DROPOUT, NORMS, Spec
 from edge_sdk.models.loading import build_entry, build_module, name_error, read_arguments, read_augmentation
 from edge_sdk.models.task_options import add_task_options, read_task_options, read_words, usual_loss
 from edge_sdk.models.zoo import ZOO

@@ -9,8 +9,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.reconstruction import USUAL_QUANTILE
 from edge_sdk.model.task import CLASS, LABELS, RECONSTRUCTION, VALUE, OutputTask, Reconstruction, SeveralLabels, Values
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.losses import LOSSES
-from edge_sdk.models.ir.spec import OF_TASK
+from edge_sdk.models.ir.specification.losses import LOSSES
+from edge_sdk.models.ir.specification.spec import OF_TASK
 
 
 def add_task_options(p: argparse.ArgumentParser) -> None:

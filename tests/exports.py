@@ -4,8 +4,12 @@
   it is made again when one has.
 * Twice it enters functions for 16 kinds of device into the tables of 360 operators, and takes them out again. The
   tables that this makes are kept, with what they were made of, and used where that is the same.
+* It asks of each operator again whether it may be left whole, and makes the table of those that it takes apart.
+  Both are kept, until a library registers operators.
+* It records where it is called from for a log that nobody reads, some twenty times in each export.
+* Its rewriter begins to compare each node with each of its rules; most rules are about another operator.
 
-The graphs are the same; of an export of a small network this was two fifths, of a large one a tenth.
+The graphs are the same; of an export of a small network this was half, of a large one a tenth.
 tests/models/test_quick_exports.py compares them.
 """
 
@@ -21,36 +25,104 @@ from typing import Any
 def quicken_exports() -> None:
     """Change torch in this process; nothing, if no test here exports."""
     if "torch" in sys.modules:
+        note_registrations()
         list_operators_once()
         keep_tables()
+        log_nothing()
+        pass_rules_of_others()
 
 
-def list_operators_once() -> None:
-    """Have torch list its operators only when a library may have registered new ones."""
+KEPT: dict[Any, Any] = {}
+"""What is known of operators; empty again when a library may have registered new ones."""
+REPLACED: list[tuple[Any, str, Any]] = []
+"""What was put elsewhere: where, its name, and what was there before."""
+
+
+def put(where: Any, name: str, new: Any) -> None:
+    """Set an attribute of torch's or of the rewriter's, and note what it was."""
+    REPLACED.append((where, name, getattr(where, name)))
+    setattr(where, name, new)
+
+
+def note_registrations() -> None:
+    """Have KEPT emptied by whatever registers operators."""
     import torch
-    from torch._export import utils
-
-    walk = getattr(utils, "_materialize_cpp_cia_ops", None)
-    if walk is None:  # of another version of torch
-        return
-    listed = [False]
-
-    def walk_if_new() -> None:
-        if not listed[0]:
-            walk()
-            listed[0] = True
 
     def noted(change: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(change)
         def change_and_note(*given: Any, **named: Any) -> Any:
-            listed[0] = False
-            return change(*given, **named)
+            KEPT.clear()
+            try:
+                return change(*given, **named)
+            finally:
+                KEPT.clear()
 
         return change_and_note
 
-    utils._materialize_cpp_cia_ops = walk_if_new
     for name in ("__init__", "define", "impl"):
-        setattr(torch.library.Library, name, noted(getattr(torch.library.Library, name)))
+        put(torch.library.Library, name, noted(getattr(torch.library.Library, name)))
+
+
+def list_operators_once() -> None:
+    """Have torch look at its operators only when a library may have registered new ones."""
+    import torch
+    from torch._export import utils
+    from torch.onnx._internal.exporter import _decomp, _fx_passes
+
+    names = ("_materialize_cpp_cia_ops", "_check_valid_to_preserve")
+    walk, may_stay = (getattr(utils, name, None) for name in names)
+    if walk is None or may_stay is None:  # of another version of torch
+        return
+
+    def kept(key: Any, make: Callable[..., Any], *given: Any) -> Any:
+        if key not in KEPT:
+            KEPT[key] = make(*given)
+        return KEPT[key]
+
+    def decompose(program: torch.export.ExportedProgram, registry: Any) -> torch.export.ExportedProgram:
+        taken_apart = (len(torch._decomp.decomposition_table), registry, len(registry.functions))
+        table = kept(taken_apart, make_table, registry)
+        return program.run_decompositions(dict(table))  # it takes out of it what it has done
+
+    def make_table(registry: Any) -> dict[Any, Any]:
+        table = _decomp.create_onnx_friendly_decomposition_table({*_decomp.get_onnx_implemented_overloads(registry)})
+        return dict(table)
+
+    put(utils, "_materialize_cpp_cia_ops", functools.partial(kept, walk, walk))
+    put(utils, "_check_valid_to_preserve", lambda op: kept((may_stay, op), may_stay, op))
+    put(_fx_passes, "decompose_with_registry", decompose)
+
+
+def log_nothing() -> None:
+    """Take away the handler of torch's structured log where nobody has asked for that log."""
+    from torch._logging import _internal
+
+    for handler in [*_internal.trace_log.handlers]:
+        if getattr(handler, "root_dir", "asked for") is None:
+            _internal.trace_log.removeHandler(handler)
+
+
+def pass_rules_of_others() -> None:
+    """Have the rewriter of ONNX graphs compare a node only with the rules of its operator."""
+    from onnxscript.rewriter import _matcher, _rewrite_rule
+
+    rule, simple = _rewrite_rule.RewriteRule, _matcher.SimplePatternMatcher
+    attempt = rule.try_rewrite
+
+    @functools.cache
+    def operator_of(one: Any) -> tuple[str, str] | None:
+        """Domain and name of the operator that a rule is about; None: of several."""
+        if type(one._matcher) is not simple:
+            return None
+        said = one._matcher.pattern.output_nodes[0].op_identifier()  # the one that a node is compared with
+        return said and said[:2]
+
+    def try_own(self: Any, model: Any, graph: Any, node: Any, **more: Any) -> Any:
+        if operator_of(self) not in (None, (node.domain, node.op_type)) and more.get("tracer") is None:
+            return None
+        return attempt(self, model, graph, node, **more)
+
+    put(rule, "try_rewrite", try_own)
 
 
 class Table:
@@ -99,5 +171,4 @@ def keep_tables() -> None:
                     op._dispatch_cache.clear()
                     rules.pop(op, None)
 
-    enter_kept.torchs = enter  # type: ignore[attr-defined]
-    exported_program._override_composite_implicit_decomp = enter_kept
+    put(exported_program, "_override_composite_implicit_decomp", enter_kept)

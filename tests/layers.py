@@ -36,7 +36,7 @@ def write_with_bundle(
 
 def save_bundle(path: Path, net: object, name: str, shape: tuple[int, ...], loss: str, task: OutputTask) -> Path:
     from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.ir.spec import Spec
+    from edge_sdk.models.ir.specification.spec import Spec
 
     compile_module(net.eval(), Spec(name, shape, loss=loss, task=task)).save(path)  # type: ignore[attr-defined]
     return path

@@ -23,7 +23,7 @@ def compile_waves(path: Path, signal: SignalSpec | None = None) -> Path:
     from torch import nn
 
     from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.ir.spec import Spec
+    from edge_sdk.models.ir.specification.spec import Spec
 
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(12, 2), nn.Linear(2, 12), nn.Unflatten(1, SHAPE)).eval()

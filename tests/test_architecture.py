@@ -18,7 +18,11 @@ DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
 ONLY_IN = {
     "paho": {"edge_sdk.wire.mqtt", "edge_sdk.wire.client"},
     "onnxruntime": {"edge_sdk.model.onnx_session"},
-    "sqlite3": {"edge_sdk.delivery.database", "edge_sdk.delivery.snapshot", "edge_sdk.data.store.index"},
+    "sqlite3": {
+        "edge_sdk.delivery.storage.database",
+        "edge_sdk.delivery.storage.snapshot",
+        "edge_sdk.data.store.index",
+    },
 }
 WORKSTATION = {
     "amqtt": "edge_sdk.replay.broker",
@@ -29,9 +33,9 @@ WORKSTATION = {
     "mlflow": "edge_sdk.replay.reports.mlflow_runs",
     "pyarrow": "edge_sdk.replay.imports.columns",
     "wfdb": "edge_sdk.replay.imports.wfdb_records",
-    "cloudpickle": "edge_sdk.research.simulate edge_sdk.research.worker",
-    "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.own_key "
-    "edge_sdk.tools.sealed_file edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
+    "cloudpickle": "edge_sdk.research.runs.simulate edge_sdk.research.runs.worker",
+    "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.credentials.own_key "
+    "edge_sdk.tools.backups.sealed_file edge_sdk.nodes.secrets.mask_keys edge_sdk.nodes.secrets.secret_sharing",
 }
 """Packages beside the budget, and the few modules that may import each of them, when it is asked for."""
 OF_HARDWARE = {

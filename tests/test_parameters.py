@@ -8,8 +8,8 @@ from tests.health import MOST_PARAMETERS, PRODUCT, calls_by_position, constructo
 from tests.health import functions_of as public_functions_of
 
 LONGER = {
-    "edge_sdk/research/simulate.py: simulate": "what a notebook types, with the names of the command's options",
-    "models/frontend/fourier.py: transform_frames": "stands in for torch.stft, which is called with these arguments",
+    "edge_sdk/research/runs/simulate.py: simulate": "what a notebook types, with the names of the command's options",
+    "models/frontend/decomposition/fourier.py: transform_frames": "stands in for torch.stft and takes its arguments",
 }
 """Functions with more, each with its reason."""
 FILES = files_of(*PRODUCT)

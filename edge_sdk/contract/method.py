@@ -22,15 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.ensemble import Ensemble
-from edge_sdk.algebra.privacy import total_epsilon
+from edge_sdk.algebra.secure_aggregation.privacy import total_epsilon
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
-from edge_sdk.contract.limits import Limits
-from edge_sdk.contract.masks import Masks
+from edge_sdk.contract.children.limits import Limits
+from edge_sdk.contract.environment.masks import Masks
+from edge_sdk.contract.environment.samples import Labelled, OwnWindows, SelfLabels
+from edge_sdk.contract.environment.sharing import MaskReader, SecretKeeper
 from edge_sdk.contract.own_noise import OwnNoise
 from edge_sdk.contract.round import Policy
-from edge_sdk.contract.samples import Labelled, OwnWindows, SelfLabels
 from edge_sdk.contract.search import SearchSpace
-from edge_sdk.contract.sharing import MaskReader, SecretKeeper
 from edge_sdk.contract.traffic import VectorTraffic
 
 UP = "up"  # the parent
@@ -141,7 +141,7 @@ class NodeEnv:
         unwilling: children that want no training now; filled in by the node at each call.
         keeper: device: keeps the progress of its training; None: nobody does.
         entropy: device: count -> so many bytes that nobody can guess, for noise; None: there is none.
-        accountant: aggregator: (rho of a sum -> how many such sums, delta) -> epsilon; see algebra/privacy.py.
+        accountant: aggregator: (rho of a sum -> how many such sums, delta) -> epsilon (secure_aggregation/privacy.py).
         earlier: device: name -> theta (n,) of the models that an earlier run has left on it, "personal" and "global" as
             a rule; empty: there are none that fit, or it is to begin anew. For `start` only.
         asked: number of this node's latest question, 0 before the first; filled in by the node at each call.
@@ -305,7 +305,7 @@ class Method:
         fixed_hospitals: the same of hospitals; where devices are fixed, so are hospitals.
         late_counts: settings -> a hospital that a round was closed without goes on with it, as what its devices do for
             that counts in a later round; so they must not be told to stop.
-        patient: hospitals begin once all devices are here; False: with those that have come (delivery/beginning.py).
+        patient: hospitals begin once all devices are here; False: with those that came (delivery/roles/beginning.py).
     """
 
     name: str

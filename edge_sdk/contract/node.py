@@ -14,8 +14,8 @@ from math import inf
 from typing import Any
 
 from edge_sdk.contract import round as rounds
-from edge_sdk.contract.choice import in_order
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.choice import in_order
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send
 from edge_sdk.contract.records import changed, record
 

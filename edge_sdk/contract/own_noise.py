@@ -18,7 +18,7 @@ class OwnNoise(Protocol):
         """Answers with noise of one device in a run of so many rounds, at most."""
 
     def rho(self, settings: Any, privacy: Any, rounds: int) -> float:
-        """What one of these answers says of its device (algebra/privacy.py)."""
+        """What one of these answers says of its device (algebra/secure_aggregation/privacy.py)."""
 
     def number(self, settings: Any, question: Any) -> int | None:
         """Number of the answer that a question asks for, from 1 on; None: it asks for none."""

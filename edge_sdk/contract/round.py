@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar
 
-from edge_sdk.contract.patience import Times, measured_deadline, note_time, usual_time
+from edge_sdk.contract.children.patience import Times, measured_deadline, note_time, usual_time
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.versions import copied, with_name, without
 from edge_sdk.errors import UsageError

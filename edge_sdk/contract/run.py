@@ -40,7 +40,7 @@ class Run:
         evaluate_every: rounds between evaluations on all devices; 0: only at the end.
         deadline: seconds after which a hospital goes on without the devices that have not answered; inf: it waits for
             all that it has asked.
-        measured: hospitals derive their deadlines from the times that their rounds take (see contract/patience.py);
+        measured: hospitals derive their deadlines from the times that their rounds take (children/patience.py);
             `deadline` is that of a question of which none has been answered yet.
         quorum: devices without which a hospital's round does not end at the deadline; where fewer are asked, all.
         devices: names of those that it is for; empty: for all devices that its hospitals have for its bundle.

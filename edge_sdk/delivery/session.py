@@ -31,18 +31,18 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract import round as rounds
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.beginning import Beginning
-from edge_sdk.delivery.calls import Calls
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Assembly, Outcome, Task, Verb, perform
-from edge_sdk.delivery.events import Events
-from edge_sdk.delivery.habits import Habits
-from edge_sdk.delivery.incoming import Incoming
-from edge_sdk.delivery.loading import load_node
-from edge_sdk.delivery.members import Members
-from edge_sdk.delivery.outgoing import Outgoing
-from edge_sdk.delivery.renumbering import go_on_from_backup
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.messages.incoming import Incoming
+from edge_sdk.delivery.messages.outgoing import Outgoing
+from edge_sdk.delivery.roles.beginning import Beginning
+from edge_sdk.delivery.roles.calls import Calls
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import Assembly, Outcome, Task, Verb, perform
+from edge_sdk.delivery.roles.events import Events
+from edge_sdk.delivery.roles.habits import Habits
+from edge_sdk.delivery.roles.loading import load_node
+from edge_sdk.delivery.roles.members import Members
+from edge_sdk.delivery.roles.renumbering import go_on_from_backup
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 
 CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link

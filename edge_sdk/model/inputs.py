@@ -136,7 +136,7 @@ def format_shape(shape: Shape) -> str:
 
 
 def compute_losses(kind: str, z: Floats, y: Array) -> Floats:
-    """Loss per sample, float32 (B,); formulas in models/ir/losses.py."""
+    """Loss per sample, float32 (B,); formulas in models/ir/specification/losses.py."""
     if kind == "cross_entropy":
         shifted = z - z.max(1, keepdims=True)
         return np.asarray(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(y)), y], np.float32)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra import reconstruction
-from edge_sdk.algebra.reconstruction import QUANTILE, RECONSTRUCTION_ERROR, VARIANCE
+from edge_sdk.algebra.metrics import reconstruction
+from edge_sdk.algebra.metrics.reconstruction import QUANTILE, RECONSTRUCTION_ERROR, VARIANCE
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL, label_key
 from edge_sdk.model.task_protocol import Array, Floats, Label
@@ -133,7 +133,7 @@ class Reconstruction:
         return self.judged_scores(y, reconstruction.window_errors(y["x"], outputs), limit)
 
     def judged_scores(self, y: Array, errors: Floats, limit: float | None) -> dict[str, float]:
-        """Sums of windows with scores (N,), see algebra/reconstruction.py."""
+        """Sums of windows with scores (N,), see algebra/metrics/reconstruction.py."""
         abnormal = y["abnormal"]
         variance = float(reconstruction.window_variances(y["x"][~abnormal]).sum())
         return {**reconstruction.score_sums(errors, abnormal, limit), VARIANCE: variance}

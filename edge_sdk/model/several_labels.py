@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra import label_sets
-from edge_sdk.algebra.label_sets import F1
+from edge_sdk.algebra.metrics import label_sets
+from edge_sdk.algebra.metrics.label_sets import F1
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import JOIN, NONE, check_set_name, clean_label, label_key
 from edge_sdk.model.signal_spec import check_names

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra import classification, regression
-from edge_sdk.algebra.regression import MAE, Errors
+from edge_sdk.algebra.metrics import classification, regression
+from edge_sdk.algebra.metrics.regression import MAE, Errors
 from edge_sdk.errors import UsageError
 from edge_sdk.model.reconstruction import RECONSTRUCTION as RECONSTRUCTION
 from edge_sdk.model.reconstruction import Reconstruction as Reconstruction

@@ -15,6 +15,7 @@ When the socket is closed, however that happens, the server ends what it has sta
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import json
 import os
@@ -23,13 +24,16 @@ import selectors
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 from edge_sdk.atomic import PRIVATE
 from edge_sdk.nodes.daemon.serve import WITH_PARENT
 
 LINE = 1 << 16
-"""Bytes of one request, at most."""
+"""Bytes that are read at once."""
+SET_NAME, LONGEST_NAME = 15, 15
+"""Option of prctl in Linux's prctl.h, and bytes that a process's name has at most."""
 
 
 def serve(asked: socket.socket) -> list[str]:
@@ -83,6 +87,7 @@ def obey(request: dict[str, Any], asked: socket.socket, running: set[int]) -> li
 def become_node(asked: socket.socket, log: str) -> None:
     """Gives up what belongs to the server, and lets all that is written go to a file."""
     os.environ[WITH_PARENT] = str(os.getppid())
+    ctypes.CDLL(None).prctl(SET_NAME, Path(log).stem.encode()[-LONGEST_NAME:])  # what `ps` and `top` show
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.default_int_handler)

@@ -19,9 +19,9 @@ from typing import Any
 
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract import round as rounds
+from edge_sdk.contract.children.willing import Reason
 from edge_sdk.contract.node import Effects, Envelope, Node
 from edge_sdk.contract.records import changed
-from edge_sdk.contract.willing import Reason
 from edge_sdk.data.availability import Availability, Moment
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Progress
@@ -259,7 +259,7 @@ class VirtualFleet:
         return changed(node, here=here, env=replace(node.env, me=name, here=here, unwilling=unwilling))
 
     def counting(self, name: str, now: float) -> Iterator[str]:
-        """Children that belong to a round that is opened now (see delivery/members.py)."""
+        """Children that belong to a round that is opened now (see delivery/roles/members.py)."""
         patience = rounds.patience(self.nodes[name].record.below)
         for child in self.children.get(name, ()):
             device = self.devices.get(child)

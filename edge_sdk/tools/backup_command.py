@@ -34,8 +34,8 @@ def add_passphrase(command: argparse.ArgumentParser, words: str) -> None:
 
 
 def do_backup(options: argparse.Namespace) -> None:
-    from edge_sdk.tools.backup import back_up
-    from edge_sdk.tools.sealed_file import read_passphrase
+    from edge_sdk.tools.backups.backup import back_up
+    from edge_sdk.tools.backups.sealed_file import read_passphrase
 
     passphrase = read_passphrase(options.passphrase_file)
     manifest = back_up(options.folder, options.file, passphrase)
@@ -45,8 +45,8 @@ def do_backup(options: argparse.Namespace) -> None:
 
 
 def do_restore(options: argparse.Namespace) -> None:
-    from edge_sdk.tools.restore import restore
-    from edge_sdk.tools.sealed_file import read_passphrase
+    from edge_sdk.tools.backups.restore import restore
+    from edge_sdk.tools.backups.sealed_file import read_passphrase
 
     manifest = restore(options.file, options.folder, read_passphrase(options.passphrase_file))
     print(f"{options.folder}: {len(manifest.members)} files of {manifest.node} as it was at {manifest.made}")

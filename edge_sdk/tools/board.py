@@ -25,7 +25,7 @@ from edge_sdk.hardware.boards.profile import find_profile
 from edge_sdk.hardware.boards.telemetry import Telemetry, read_telemetry
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.model.bundle import Bundle, read_bundle
-from edge_sdk.tools.guarded_steps import DoesNotFit, measure_steps
+from edge_sdk.tools.profiling.guarded_steps import DoesNotFit, measure_steps
 
 BATCHES = (8, 16, 32, 64, 128)
 KEPT_FREE = 0.1

@@ -29,8 +29,8 @@ def add_doctor(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 
 
 def do_doctor(options: argparse.Namespace) -> int:
-    from edge_sdk.tools.doctor import examine, examine_file
-    from edge_sdk.tools.findings import print_findings
+    from edge_sdk.tools.diagnostics.doctor import examine, examine_file
+    from edge_sdk.tools.diagnostics.findings import print_findings
     from edge_sdk.wire.addresses import Tls
 
     check_options(options)

@@ -34,8 +34,8 @@ def add_enrol(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None
 
 def do_enrol(options: argparse.Namespace) -> None:
     from edge_sdk.errors import UsageError
-    from edge_sdk.tools.enrol import Applicant, Desk
-    from edge_sdk.tools.enrolled_files import can_check_signatures
+    from edge_sdk.tools.credentials.enrol import Applicant, Desk
+    from edge_sdk.tools.credentials.enrolled_files import can_check_signatures
 
     applicant = Applicant(options.name, options.folder or Path(options.name))
     note = applicant.note

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.passphrase import SOURCES, VARIABLE, read_passphrase
-from edge_sdk.tools.provision import Provisioner
-from edge_sdk.tools.site import PORT, combine
+from edge_sdk.tools.credentials.passphrase import SOURCES, VARIABLE, read_passphrase
+from edge_sdk.tools.credentials.provision import Provisioner
+from edge_sdk.tools.credentials.site import PORT, combine
 
 WORDS = "make certificates for the nodes of one broker, and the matching mosquitto configuration"
 DETAILS = f"""

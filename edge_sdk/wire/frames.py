@@ -39,9 +39,9 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from edge_sdk.contract.device_facts import DeviceFacts
+from edge_sdk.contract.children.device_facts import DeviceFacts
+from edge_sdk.contract.children.willing import Reason
 from edge_sdk.contract.records import record
-from edge_sdk.contract.willing import Reason
 from edge_sdk.errors import PeerError
 from edge_sdk.wire.fields import (
     ALIGN,
@@ -103,7 +103,7 @@ class Chunk:
     Attributes:
         size: bytes of the whole body.
         chunk: bytes of each chunk but the last.
-        digest: made of the checksums of all chunks (see delivery/files.py).
+        digest: made of the checksums of all chunks (see delivery/storage/files.py).
         index: which chunk this is, from 0.
         crc: checksum of this chunk.
         report: the sender wants to know what has come.

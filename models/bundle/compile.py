@@ -20,35 +20,35 @@ from edge_sdk.models.bundle.native_graphs import build_native_graphs
 from edge_sdk.models.bundle.pack import BundleChecks, BundleFacts, BundleGraphs, BundleState, pack_bundle
 from edge_sdk.models.bundle.tensor_graphs import build_tensor_graphs
 from edge_sdk.models.derive.targets import Source, Target
-from edge_sdk.models.frontend.export import TRACE_BATCH, Forward, export_forward
-from edge_sdk.models.frontend.hooks import refuse_hooks
-from edge_sdk.models.frontend.lora import add_adapters, settle_adapters
-from edge_sdk.models.frontend.outputs import check_output
-from edge_sdk.models.frontend.prepare import prepare_module
-from edge_sdk.models.frontend.randomness import (
+from edge_sdk.models.frontend.modules.hooks import refuse_hooks
+from edge_sdk.models.frontend.modules.lora import add_adapters, settle_adapters
+from edge_sdk.models.frontend.modules.outputs import check_output
+from edge_sdk.models.frontend.modules.prepare import prepare_module
+from edge_sdk.models.frontend.modules.randomness import (
     draws_in_evaluation,
     find_draws,
     refuse_certain_drops,
     refuse_draws,
 )
-from edge_sdk.models.frontend.remembered import refuse_remembered
-from edge_sdk.models.frontend.side_effects import explain_own_backward, refuse_changes, refuse_setting
-from edge_sdk.models.frontend.statistics import settle_statistics
-from edge_sdk.models.frontend.training import refuse_training_only
-from edge_sdk.models.frontend.training_state import refuse_training_state
-from edge_sdk.models.frontend.wrappers import as_written, unwrap
-from edge_sdk.models.gate.calls import check_calls
-from edge_sdk.models.gate.check import YShape, check_graphs, draw_consistency, find_unequal_parts
-from edge_sdk.models.gate.gate import Drops, Truth
-from edge_sdk.models.gate.golden import make_golden
-from edge_sdk.models.gate.runnable import RunnableGraph
-from edge_sdk.models.gate.search import SEARCH, Comparison, search_inputs
+from edge_sdk.models.frontend.modules.remembered import refuse_remembered
+from edge_sdk.models.frontend.modules.side_effects import explain_own_backward, refuse_changes, refuse_setting
+from edge_sdk.models.frontend.modules.statistics import settle_statistics
+from edge_sdk.models.frontend.modules.training import refuse_training_only
+from edge_sdk.models.frontend.modules.training_state import refuse_training_state
+from edge_sdk.models.frontend.modules.wrappers import as_written, unwrap
+from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
+from edge_sdk.models.gate.graphs.check import YShape, check_graphs, draw_consistency, find_unequal_parts
+from edge_sdk.models.gate.graphs.gate import Drops, Truth
+from edge_sdk.models.gate.graphs.golden import make_golden
+from edge_sdk.models.gate.graphs.search import SEARCH, Comparison, search_inputs
+from edge_sdk.models.gate.operators.calls import check_calls
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import CompileError, UnsupportedPattern
-from edge_sdk.models.ir.layout import flatten, lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.shapes import as_numbers
-from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
-from edge_sdk.models.passes.batch_norm import find_least_batch, find_momenta, name_statistics
-from edge_sdk.models.passes.steps import MOST, choose_max_batch
+from edge_sdk.models.ir.specification.layout import flatten, lay_out_buffers, lay_out_parameters
+from edge_sdk.models.ir.specification.spec import DataInput, Spec, find_target_shape, set_classes
+from edge_sdk.models.passes.convolutions.batch_norm import find_least_batch, find_momenta, name_statistics
+from edge_sdk.models.passes.scheduling.steps import MOST, choose_max_batch
 
 ShowProgress = Callable[[str], None]
 Arrays = Mapping[str, np.ndarray]
@@ -87,7 +87,7 @@ def compile_module(
 
     Args:
         show: is given the exported forward pass before anything is made of it.
-        search: how many inputs the gate tries in search of one at which the gradient is wrong; see gate/search.py.
+        search: how many inputs the gate tries in search of one at which the gradient is wrong (gate/graphs/search.py).
 
     Raises:
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.

@@ -14,12 +14,12 @@ from edge_sdk.models.bundle.graphs import write_loss_grad
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.front import Front, cut_front, write_front
 from edge_sdk.models.derive.targets import Source, Target
-from edge_sdk.models.gate.check import YShape
-from edge_sdk.models.gate.front import find_difference
-from edge_sdk.models.gate.gate import Truth
-from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.gate.graphs.check import YShape
+from edge_sdk.models.gate.graphs.front import find_difference
+from edge_sdk.models.gate.graphs.gate import Truth
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.shapes import as_numbers
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 Arrays = Mapping[str, np.ndarray]
 Progress = Callable[[str], None]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
-from edge_sdk.models.gate.blocks import find_block
-from edge_sdk.models.gate.check import BLOCKED
+from edge_sdk.models.gate.graphs.check import BLOCKED
+from edge_sdk.models.gate.references.blocks import find_block
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.spec import Spec
-from edge_sdk.models.passes.blocked import BLOCKS, write_probe
+from edge_sdk.models.ir.specification.spec import Spec
+from edge_sdk.models.passes.convolutions.blocked import BLOCKS, write_probe
 
 
 def make_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:

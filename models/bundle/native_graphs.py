@@ -11,10 +11,10 @@ from edge_sdk.model.native import describe_library, find_library
 from edge_sdk.models.derive.native import native_form
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.derive.tensors import TensorGraph
-from edge_sdk.models.gate.check import YShape
-from edge_sdk.models.gate.gate import Truth
-from edge_sdk.models.gate.native import NativeGraph, check_native, check_sides
-from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.gate.graphs.check import YShape
+from edge_sdk.models.gate.graphs.gate import Truth
+from edge_sdk.models.gate.graphs.native import NativeGraph, check_native, check_sides
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 
 
 def build_native_graphs(

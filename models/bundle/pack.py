@@ -19,12 +19,12 @@ from edge_sdk.model.theta_tensors import TENSORS, tensor_part
 from edge_sdk.models.bundle import container
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.derive.tensors import TensorGraph
-from edge_sdk.models.gate.gate import FLOAT32_LIMIT
-from edge_sdk.models.gate.golden import pack_arrays
-from edge_sdk.models.gate.measure import SEMANTIC_LIMIT
+from edge_sdk.models.gate.graphs.gate import FLOAT32_LIMIT
+from edge_sdk.models.gate.graphs.golden import pack_arrays
+from edge_sdk.models.gate.references.measure import SEMANTIC_LIMIT
 from edge_sdk.models.ir.proto import IR_VERSION, OPSET
 from edge_sdk.models.ir.shapes import BatchDim
-from edge_sdk.models.ir.spec import DataInput, Spec
+from edge_sdk.models.ir.specification.spec import DataInput, Spec
 
 RUNTIME = {
     "opset": OPSET,

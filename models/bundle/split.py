@@ -27,23 +27,23 @@ from edge_sdk.models.bundle.compile import Compiled, ShowProgress, make_example,
 from edge_sdk.models.bundle.pack import BundleChecks, BundleFacts, BundleGraphs, BundleState, pack_bundle
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
-from edge_sdk.models.frontend.export import Forward, export_forward
-from edge_sdk.models.frontend.hooks import refuse_hooks
-from edge_sdk.models.frontend.prepare import refuse_parts
-from edge_sdk.models.frontend.wrappers import as_written
-from edge_sdk.models.gate.calls import check_calls
-from edge_sdk.models.gate.cases import CASES
-from edge_sdk.models.gate.check import check_graphs
-from edge_sdk.models.gate.gate import Truth
-from edge_sdk.models.gate.golden import make_golden
-from edge_sdk.models.gate.measure import SEMANTIC_LIMIT, measure_slot
-from edge_sdk.models.gate.runnable import RunnableGraph
-from edge_sdk.models.ir import reference
+from edge_sdk.models.frontend.modules.hooks import refuse_hooks
+from edge_sdk.models.frontend.modules.prepare import refuse_parts
+from edge_sdk.models.frontend.modules.wrappers import as_written
+from edge_sdk.models.frontend.tracing.export import Forward, export_forward
+from edge_sdk.models.gate.graphs.check import check_graphs
+from edge_sdk.models.gate.graphs.gate import Truth
+from edge_sdk.models.gate.graphs.golden import make_golden
+from edge_sdk.models.gate.operators.calls import check_calls
+from edge_sdk.models.gate.references.cases import CASES
+from edge_sdk.models.gate.references.measure import SEMANTIC_LIMIT, measure_slot
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import CompileError, ParityError
-from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.ir.evaluation import reference
 from edge_sdk.models.ir.shapes import as_numbers
-from edge_sdk.models.ir.spec import DataInput, Spec, find_target_shape, set_classes
-from edge_sdk.models.passes.steps import MOST
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.ir.specification.spec import DataInput, Spec, find_target_shape, set_classes
+from edge_sdk.models.passes.scheduling.steps import MOST
 
 HEAD = "head"
 

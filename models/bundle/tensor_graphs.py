@@ -9,8 +9,8 @@ import numpy as np
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.derive.tensors import TensorGraph, is_worth_it, separate_tensors
-from edge_sdk.models.gate.runnable import RunnableGraph
-from edge_sdk.models.gate.tensors import has_equal_bits
+from edge_sdk.models.gate.graphs.tensors import has_equal_bits
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edge_sdk.models.derive.targets import Target
-from edge_sdk.models.passes.fuse import fuse_elementwise
-from edge_sdk.models.passes.native_nodes import use_native_nodes
+from edge_sdk.models.passes.native.fuse import fuse_elementwise
+from edge_sdk.models.passes.native.native_nodes import use_native_nodes
 
 
 def native_form(target: Target) -> Target | None:

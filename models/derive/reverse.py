@@ -2,7 +2,7 @@
 
 For y = f(x1, x2, ...) and a scalar objective L, a rule is given gy = dL/dy and writes dL/dx1, dL/dx2, ... Only nodes
 between the wanted leaves and the outputs are visited, so a partial gradient has a shorter graph. LSTMs are opened
-before (passes/open_lstm.py), and have no rule.
+before (passes/scheduling/open_lstm.py), and have no rule.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from edge_sdk.models.ir.accumulate import add_adjoints
 from edge_sdk.models.ir.errors import UnsupportedOperator
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
-from edge_sdk.models.passes.open_lstm import open_lstms
-from edge_sdk.models.passes.pair_einsum import pair_einsums
+from edge_sdk.models.passes.products.pair_einsum import pair_einsums
+from edge_sdk.models.passes.scheduling.open_lstm import open_lstms
 from edge_sdk.models.rules.advice import ADVICE
 
 Adjoints = Sequence[str | None]

@@ -22,15 +22,15 @@ import onnx
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.models.derive.reverse import find_dependents, write_gradient
-from edge_sdk.models.frontend.export import Forward
-from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.frontend.tracing.export import Forward
+from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.graph import OnnxGraph
-from edge_sdk.models.ir.losses import choose_loss
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.shapes import Shape, as_numbers
-from edge_sdk.models.passes.arrange import arrange
-from edge_sdk.models.passes.batch_norm import (
+from edge_sdk.models.ir.specification.losses import choose_loss
+from edge_sdk.models.passes.convolutions import winograd
+from edge_sdk.models.passes.convolutions.batch_norm import (
     VARIANCE,
     find_momentum,
     is_running,
@@ -38,23 +38,23 @@ from edge_sdk.models.passes.batch_norm import (
     use_batch_statistics,
     write_pull,
 )
-from edge_sdk.models.passes.blocked import use_blocked_layout
-from edge_sdk.models.passes.broadcast import spread_numbers
-from edge_sdk.models.passes.flat_planes import flatten_planes
-from edge_sdk.models.passes.fold_norm import fold_norms
-from edge_sdk.models.passes.idle_bias import drop_idle_biases, is_instance_norm
-from edge_sdk.models.passes.merge_samples import merge_samples
-from edge_sdk.models.passes.padded_weights import keep_padded_weights
-from edge_sdk.models.passes.plane_matrices import use_plane_matrices
-from edge_sdk.models.passes.precise import write_precise_units
-from edge_sdk.models.passes.rewrite import rewrite
-from edge_sdk.models.passes.schedule import move_gradients_last
-from edge_sdk.models.passes.slow_operators import replace_slow_operators
-from edge_sdk.models.passes.small_values import write_small_values
-from edge_sdk.models.passes.smooth_units import write_smooth_units
-from edge_sdk.models.passes.turned_convolutions import turn_convolutions
-from edge_sdk.models.passes.weights_first import put_weights_first
-from edge_sdk.models.passes.winograd import MOST_BESIDE_BLOCKED, MOST_BESIDE_PORTABLE, SAMPLES, use_winograd
+from edge_sdk.models.passes.convolutions.blocked import use_blocked_layout
+from edge_sdk.models.passes.convolutions.flat_planes import flatten_planes
+from edge_sdk.models.passes.convolutions.fold_norm import fold_norms
+from edge_sdk.models.passes.convolutions.idle_bias import drop_idle_biases, is_instance_norm
+from edge_sdk.models.passes.convolutions.merge_samples import merge_samples
+from edge_sdk.models.passes.convolutions.padded_weights import keep_padded_weights
+from edge_sdk.models.passes.convolutions.plane_matrices import use_plane_matrices
+from edge_sdk.models.passes.convolutions.turned_convolutions import turn_convolutions
+from edge_sdk.models.passes.pointwise.broadcast import spread_numbers
+from edge_sdk.models.passes.pointwise.precise import write_precise_units
+from edge_sdk.models.passes.pointwise.small_values import write_small_values
+from edge_sdk.models.passes.pointwise.smooth_units import write_smooth_units
+from edge_sdk.models.passes.products.arrange import arrange
+from edge_sdk.models.passes.products.rewrite import rewrite
+from edge_sdk.models.passes.products.slow_operators import replace_slow_operators
+from edge_sdk.models.passes.products.weights_first import put_weights_first
+from edge_sdk.models.passes.scheduling.schedule import move_gradients_last
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Source:
         running: Collection[str] = (),
         renorm: bool = False,
     ) -> None:
-        self.renorm, self.block, self.samples = renorm, 0, SAMPLES
+        self.renorm, self.block, self.samples = renorm, 0, winograd.SAMPLES
         self.parameters, self.running = [s for slots in vectors.values() for s in slots], frozenset(running)
         self.buffers, self.output, self.momentum = list(buffers), forward.output, momentum or {}
         self._graph = read_forward(forward)
@@ -161,8 +161,8 @@ class Source:
         """A copy of the graph for training, with the statistics of the batch if it has momenta."""
         g = copy.deepcopy(self._graph)
         biases = drop_idle_biases(g, self._kept, is_running) if self.momentum else {}
-        most = MOST_BESIDE_BLOCKED if self.block else MOST_BESIDE_PORTABLE
-        use_winograd(g, most, bool(self.momentum), min(SAMPLES, self.samples))
+        most = winograd.MOST_BESIDE_BLOCKED if self.block else winograd.MOST_BESIDE_PORTABLE
+        winograd.use_winograd(g, most, bool(self.momentum), min(winograd.SAMPLES, self.samples))
         if self.block:
             use_blocked_layout(g, self.block)
         use_plane_matrices(g)

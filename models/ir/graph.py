@@ -41,7 +41,7 @@ class OnnxGraph:
         makers: value -> the node that makes it, for values that were written here.
         where: path of the torch module that new nodes are written for.
         steep: values whose adjoint may be infinite; see derive/steep.py.
-        native: nodes of the native step, which make what other nodes make here; see rules/native.py.
+        native: nodes of the native step, which make what other nodes make here; see rules/windows/native.py.
     """
 
     def __init__(self) -> None:

@@ -1,19 +1,8 @@
 """The table of gradient rules: `RULES[operator]`, one file per family."""
 
-from edge_sdk.models.rules import (
-    convolution,
-    elementwise,
-    indexing,
-    linear,
-    normalise,
-    piecewise,
-    pooling,
-    recurrent,
-    reduction,
-    resizing,
-    shaping,
-)
+from edge_sdk.models.rules import elementwise, indexing, linear, normalise, piecewise, reduction, resizing, shaping
 from edge_sdk.models.rules.table import RULES
+from edge_sdk.models.rules.windows import convolution, pooling, recurrent
 
 __all__ = [
     "RULES",

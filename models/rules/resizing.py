@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.evaluation.resizing import make_matrix
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
-from edge_sdk.models.ir.resizing import make_matrix
 from edge_sdk.models.ir.shapes import as_number
 from edge_sdk.models.rules.shaping import multiply_along
 from edge_sdk.models.rules.table import Adjoints, Want, rule

@@ -13,7 +13,7 @@ else:
 
     from edge_sdk.model.bundle import Bundle, parse
     from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.ir.spec import Spec
+    from edge_sdk.models.ir.specification.spec import Spec
     from tests.aggregator.private_models import CLASSES, INPUTS, Student, Teacher
 
     @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from aggregator.options import HospitalList
 from aggregator.serve import run_of
 from aggregator.server import Aggregator
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.aggregation.guard import Refused

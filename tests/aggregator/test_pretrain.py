@@ -16,7 +16,7 @@ from aggregator.private_model.pretrain import Pretraining, main, pretrain
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import parse
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo import ZOO
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.configuration.settings import read_toml

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_sdk.algebra import classification
+from edge_sdk.algebra.metrics import classification
 from edge_sdk.errors import UsageError
 
 RNG = np.random.default_rng(0)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from aggregator.accountant import epsilon_of_sums
-from edge_sdk.algebra.discrete import LARGEST_VARIANCE, cumulative, draw_gaussian, find_distances
-from edge_sdk.algebra.privacy import epsilon_of, multiplier_of, rho_of_sum, total_epsilon
+from edge_sdk.algebra.secure_aggregation.discrete import LARGEST_VARIANCE, cumulative, draw_gaussian, find_distances
+from edge_sdk.algebra.secure_aggregation.privacy import epsilon_of, multiplier_of, rho_of_sum, total_epsilon
 
 
 class Stream:

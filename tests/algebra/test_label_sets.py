@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.classification import BINS, auc
-from edge_sdk.algebra.label_sets import (
+from edge_sdk.algebra.metrics.classification import BINS, auc
+from edge_sdk.algebra.metrics.label_sets import (
     bins_of,
     choose_thresholds,
     count_sums,

@@ -5,7 +5,7 @@ from math import comb
 
 import pytest
 
-from edge_sdk.algebra.neighbours import degree, is_in_one_piece, neighbours, threshold
+from edge_sdk.algebra.secure_aggregation.neighbours import degree, is_in_one_piece, neighbours, threshold
 
 
 def names(n):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.reconstruction import (
+from edge_sdk.algebra.metrics.reconstruction import (
     score_sums,
     scores_of,
     threshold_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.regression import Errors, error_sums, errors_of
+from edge_sdk.algebra.metrics.regression import Errors, error_sums, errors_of
 from edge_sdk.errors import UsageError
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.rotation import BLOCK, block_size, draw_signs, rotate, rotate_back
+from edge_sdk.algebra.secure_aggregation.rotation import BLOCK, block_size, draw_signs, rotate, rotate_back
 
 SIZES = (1, 2, 3, 5, 31, 32, 46, 677, 4095, 4096, 5000, 12_345)
 

@@ -5,8 +5,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from edge_sdk.algebra import rounding
-from edge_sdk.algebra.rounding import largest, pack, packed_size, round_up_or_down, to_numbers, unpack, width
+from edge_sdk.algebra.secure_aggregation import rounding
+from edge_sdk.algebra.secure_aggregation.rounding import (
+    largest,
+    pack,
+    packed_size,
+    round_up_or_down,
+    to_numbers,
+    unpack,
+    width,
+)
 
 BITS = (2, 3, 4, 7, 8, 12, 16)
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from edge_sdk.algebra import shamir
-from edge_sdk.algebra.shamir import PRIME, join, split
+from edge_sdk.algebra.secure_aggregation import shamir
+from edge_sdk.algebra.secure_aggregation.shamir import PRIME, join, split
 
 DICE = random.Random(7)
 

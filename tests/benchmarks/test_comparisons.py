@@ -19,14 +19,14 @@ SETTLING = Settling(batch=0, steps=(0, 3), local_steps=(3, 6), rate=0.01)
 
 @pytest.fixture(scope="module")
 def small():
-    """Four devices with three classes of 8 numbers."""
-    model = Model(compile_network("mlp", ["--input", "8", "--classes", "3"], 0, lambda text: None))
+    """Four devices with two classes of 30 numbers: the network of other tests, which is compiled once."""
+    model = Model(compile_network("mlp", ["--input", "30", "--classes", "2"], 0, lambda text: None))
     random = np.random.default_rng(0)
-    centres = random.normal(size=(3, 8))
+    centres = random.normal(size=(2, 30))
 
     def part(n):
-        y = np.arange(n) % 3
-        x = (centres[y] + random.normal(size=(n, 8))).astype(np.float32)
+        y = np.arange(n) % 2
+        x = (centres[y] + random.normal(size=(n, 30))).astype(np.float32)
         return Part(x, y, np.zeros(n, np.int64))
 
     return Fleet(model, [Holder(f"d{i}", part(12), part(9), part(15)) for i in range(4)])
@@ -61,7 +61,7 @@ def test_test_samples_choose_nothing(small):
     start = dict.fromkeys(small.fields, small.model.theta0)
     found = []
     for turn in (0, 1):
-        holders = [replace(h, test=replace(h.test, y=(h.test.y + turn) % 3)) for h in small.holders]
+        holders = [replace(h, test=replace(h.test, y=(h.test.y + turn) % 2)) for h in small.holders]
         some = Fleet(small.model, holders)
         walks = fleet.walks_of(some, SETTLING, 0, start)
         found.append(fleet.settle(some, SETTLING, walks, fleet.walks_of(some, SETTLING, 0, None), start))

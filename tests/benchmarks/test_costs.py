@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import costs
 from benchmarks.costs import Links, Traffic, count_floats, list_messages, paper_floats, pooled_floats
-from edge_sdk.contract.kernels import Split
+from edge_sdk.contract.environment.kernels import Split
 from edge_sdk.errors import UsageError
 
 SPLIT = Split(s0=1000, s1=300, s2=200, d1=16, d2=8)

@@ -5,8 +5,8 @@ from math import comb
 import numpy as np
 import pytest
 
-from edge_sdk.contract import choice
-from edge_sdk.contract.choice import in_order, pick, sample
+from edge_sdk.contract.children import choice
+from edge_sdk.contract.children.choice import in_order, pick, sample
 
 
 def test_pick_is_uniform_and_reproducible():

@@ -4,8 +4,8 @@ from math import inf
 
 import pytest
 
-from edge_sdk.contract import patience
 from edge_sdk.contract import round as rounds
+from edge_sdk.contract.children import patience
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.store import Store
 from tests.delivery import roles
 from tests.delivery.play import ROLES
 from tests.faults.machine import Machine

@@ -11,7 +11,7 @@ from typing import Any
 
 from edge_sdk.contract.method import Role
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import MessageCodec
+from edge_sdk.delivery.roles.engine import MessageCodec
 from edge_sdk.live.loop.runtime import Assembly, Runtime
 from tests.delivery import roles
 from tests.delivery.nodes import QUICK as QUICK

@@ -20,7 +20,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from edge_sdk.delivery.failpoints import POINTS
+from edge_sdk.delivery.storage.failpoints import POINTS
 from edge_sdk.wire.frames import Message, unpack_frame
 from tests.delivery.world import NAMES, World
 

@@ -20,12 +20,13 @@ from typing import Any
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract import round as rounds
 from edge_sdk.contract.records import changed
-from edge_sdk.delivery import database, session, store
-from edge_sdk.delivery.inbox import Inbox
-from edge_sdk.delivery.incoming import Incoming
-from edge_sdk.delivery.outgoing import Outgoing
+from edge_sdk.delivery import session
+from edge_sdk.delivery.messages.inbox import Inbox
+from edge_sdk.delivery.messages.incoming import Incoming
+from edge_sdk.delivery.messages.outgoing import Outgoing
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage import database, store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.live.membership.membership import Membership
 from edge_sdk.wire.frames import Message
 from tests.delivery.machine import Play, play

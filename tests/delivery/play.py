@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.live.loop.runtime import LaneWork
 from edge_sdk.wire.link import Backoff
 from tests.delivery import roles

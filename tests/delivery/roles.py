@@ -14,7 +14,7 @@ from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, unchang
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.wire.codec.codec import Codec
 
 Floats = Annotated[npt.NDArray[np.floating[Any]], Tensor(("?",))]

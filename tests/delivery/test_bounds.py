@@ -13,11 +13,11 @@ import pytest
 
 from edge_sdk.contract.method import NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery import outgoing as outgoing_module
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import EncodedMessage
-from edge_sdk.delivery.outgoing import Outgoing
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.messages import outgoing as outgoing_module
+from edge_sdk.delivery.messages.outgoing import Outgoing
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import EncodedMessage
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery import roles

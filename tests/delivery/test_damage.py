@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from edge_sdk.delivery.checksums import StoreDamaged
-from edge_sdk.delivery.outbox_table import OutboxRow
-from edge_sdk.delivery.store import Job, Store
+from edge_sdk.delivery.storage.checksums import StoreDamaged
+from edge_sdk.delivery.storage.outbox_table import OutboxRow
+from edge_sdk.delivery.storage.store import Job, Store
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery import roles

@@ -14,13 +14,13 @@ from random import Random
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.checksums import StoreDamaged, checksum, checksums, make_digest
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.database import Transaction
-from edge_sdk.delivery.habits import Habits
-from edge_sdk.delivery.outbox_table import OutboxTable
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import DiskError, Store
+from edge_sdk.delivery.storage.checksums import StoreDamaged, checksum, checksums, make_digest
+from edge_sdk.delivery.storage.database import Transaction
+from edge_sdk.delivery.storage.outbox_table import OutboxTable
+from edge_sdk.delivery.storage.store import DiskError, Store
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.live.presence.directory import NodeDirectory
@@ -191,7 +191,7 @@ def test_an_event_that_the_application_cannot_save_is_told_again(
     tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """The application writes a model or a line of metrics. It is not lost, and nothing overtakes it."""
-    monkeypatch.setattr("edge_sdk.delivery.events.RETRY", 0.05)
+    monkeypatch.setattr("edge_sdk.delivery.roles.events.RETRY", 0.05)
     net, full = Net(tmp_path, quick.url), threading.Event()
     heard = list[int]()
 
@@ -221,7 +221,7 @@ def test_a_store_that_cannot_be_written_is_not_called_foreign(tmp_path: Path, mo
         def prepare(*_: object, error: Exception = error) -> None:
             raise error
 
-        monkeypatch.setattr("edge_sdk.delivery.database.prepare_database", prepare)
+        monkeypatch.setattr("edge_sdk.delivery.storage.database.prepare_database", prepare)
         with pytest.raises(expected):
             Store(tmp_path / "count.db")
 

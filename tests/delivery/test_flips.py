@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from edge_sdk.delivery.checksums import StoreDamaged
-from edge_sdk.delivery.database import ADDED
-from edge_sdk.delivery.log_check import FRAME, HEADER, has_lost_commits
-from edge_sdk.delivery.outbox_table import OutboxRow
-from edge_sdk.delivery.store import Job, Store
+from edge_sdk.delivery.storage.checksums import StoreDamaged
+from edge_sdk.delivery.storage.database import ADDED
+from edge_sdk.delivery.storage.log_check import FRAME, HEADER, has_lost_commits
+from edge_sdk.delivery.storage.outbox_table import OutboxRow
+from edge_sdk.delivery.storage.store import Job, Store
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery import flips
 

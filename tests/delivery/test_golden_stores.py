@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edge_sdk.contract.node import Record
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.methods.shared.evaluation.reports import Progress, Report
 from edge_sdk.nodes.configuration.assembly import method_of, record_codec, settings_of
 from edge_sdk.replay.broker import LocalBroker

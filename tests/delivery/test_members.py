@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf
 from random import Random
 
-from edge_sdk.contract.willing import Reason
-from edge_sdk.delivery.members import Members
+from edge_sdk.contract.children.willing import Reason
+from edge_sdk.delivery.roles.members import Members
 
 
 class Nowhere:

@@ -13,11 +13,11 @@ import pytest
 
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Assembly
-from edge_sdk.delivery.habits import Habits
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import Assembly
+from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.methods.integers.vectors.messages import Changes, Integers
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of
 from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger, rho_of_answer

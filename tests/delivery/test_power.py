@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery import power
 from tests.faults.machine import Machine, missing, survivor
@@ -39,7 +39,7 @@ def test_a_new_start_of_the_machine_is_noticed(
 ) -> None:
     """A store that was open when the power went shows another epoch, if commits may be missing, until it is used."""
     boot = tmp_path / "boot"
-    monkeypatch.setattr("edge_sdk.delivery.log_check.BOOT_ID", boot)
+    monkeypatch.setattr("edge_sdk.delivery.storage.log_check.BOOT_ID", boot)
     boot.write_text("first")
     store = Store(tmp_path / "a.db", durability)
     first = store.epoch

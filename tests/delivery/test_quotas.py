@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.calls import JOBS
-from edge_sdk.delivery.checksums import checksum, checksums, make_digest
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.files import Files
-from edge_sdk.delivery.habits import Habits
-from edge_sdk.delivery.inbox import SEEN, Inbox
-from edge_sdk.delivery.incoming import Incoming
-from edge_sdk.delivery.incoming_transfers import BODIES, BYTES, IncomingTransfers
+from edge_sdk.delivery.messages.inbox import SEEN, Inbox
+from edge_sdk.delivery.messages.incoming import Incoming
+from edge_sdk.delivery.messages.incoming_transfers import BODIES, BYTES, IncomingTransfers
+from edge_sdk.delivery.roles.calls import JOBS
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import QUARANTINED, QUARANTINED_BYTES, Job, Store
+from edge_sdk.delivery.storage.checksums import checksum, checksums, make_digest
+from edge_sdk.delivery.storage.files import Files
+from edge_sdk.delivery.storage.store import QUARANTINED, QUARANTINED_BYTES, Job, Store
 from edge_sdk.wire.frames import LARGEST_BODY, MOST_CHUNKS, Chunk, Message, Offer
 from tests.delivery import roles
 
@@ -182,7 +182,7 @@ def test_what_is_set_aside_is_the_latest(tmp_path: Path) -> None:
 
 
 def test_large_messages_wait_in_small_numbers(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_sdk.delivery.calls.JOB_BYTES", 2000)
+    monkeypatch.setattr("edge_sdk.delivery.roles.calls.JOB_BYTES", 2000)
     large = [replace(message(seq), body=bytes(900)) for seq in range(1, 5)]
     assert [session.take_message(m) for m in large] == ["new", "new", "crowded", "crowded"]
     session.commit(0.0)

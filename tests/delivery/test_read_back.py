@@ -16,8 +16,8 @@ from hypothesis import given, settings
 
 from aggregator.metrics import read_line, write_line
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.outbox_table import OutboxRow
-from edge_sdk.delivery.store import Job, Store
+from edge_sdk.delivery.storage.outbox_table import OutboxRow
+from edge_sdk.delivery.storage.store import Job, Store
 from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import as_decoded, decode_run, encode_run
 from edge_sdk.methods import METHODS

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.delivery.snapshot import copy_store
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.snapshot import copy_store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.replay.broker import LocalBroker
-from edge_sdk.tools.backup import back_up
-from edge_sdk.tools.restore import restore
+from edge_sdk.tools.backups.backup import back_up
+from edge_sdk.tools.backups.restore import restore
 from tests.delivery.fleet import Fleet, eventually
 
 TREE = {"agg": ["h", "i"], "h": ["a", "b"], "i": ["c"]}

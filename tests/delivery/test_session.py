@@ -11,13 +11,13 @@ import pytest
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.calls import Calls
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Outcome, Task
-from edge_sdk.delivery.habits import Habits
-from edge_sdk.delivery.members import Members
+from edge_sdk.delivery.roles.calls import Calls
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import Outcome, Task
+from edge_sdk.delivery.roles.habits import Habits
+from edge_sdk.delivery.roles.members import Members
 from edge_sdk.delivery.session import STAY_OPEN, Session
-from edge_sdk.delivery.store import Job, Store
+from edge_sdk.delivery.storage.store import Job, Store
 from edge_sdk.wire.frames import Message
 from tests.delivery import roles
 

@@ -9,9 +9,9 @@ import pytest
 
 from edge_sdk.contract import round as rounds
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.loading import load_node
-from edge_sdk.delivery.outbox_table import OutboxRow
-from edge_sdk.delivery.store import RESERVED, SOON, Store
+from edge_sdk.delivery.roles.loading import load_node
+from edge_sdk.delivery.storage.outbox_table import OutboxRow
+from edge_sdk.delivery.storage.store import RESERVED, SOON, Store
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.mqtt import VOUCHED, Connection
 from edge_sdk.wire.stream import SMALL

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.delivery.checksums import checksum, checksums, make_digest
-from edge_sdk.delivery.files import Files
-from edge_sdk.delivery.incoming_transfers import IncomingTransfers
-from edge_sdk.delivery.outbox import OutboxMessage
-from edge_sdk.delivery.outgoing_transfers import STALL, OutgoingTransfers
+from edge_sdk.delivery.messages.incoming_transfers import IncomingTransfers
+from edge_sdk.delivery.messages.outbox import OutboxMessage
+from edge_sdk.delivery.messages.outgoing_transfers import STALL, OutgoingTransfers
+from edge_sdk.delivery.storage.checksums import checksum, checksums, make_digest
+from edge_sdk.delivery.storage.files import Files
 from edge_sdk.hardware.bad_link import Proxy
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire.frames import Chunk, ChunkReport, Offer

@@ -14,8 +14,8 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract.method import UP, Role, Send
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import Assembly, Outcome, Task, perform
-from edge_sdk.delivery.store import Job
+from edge_sdk.delivery.roles.engine import Assembly, Outcome, Task, perform
+from edge_sdk.delivery.storage.store import Job
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire.codec.codec import Codec
 from edge_sdk.wire.codec.coders import LARGEST_INT

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from edge_sdk.delivery.database import Transaction
-from edge_sdk.delivery.inbox import Inbox
-from edge_sdk.delivery.outgoing import Outgoing
+from edge_sdk.delivery.messages.inbox import Inbox
+from edge_sdk.delivery.messages.outgoing import Outgoing
+from edge_sdk.delivery.storage.database import Transaction
 from edge_sdk.wire.frames import Acks, Chunk, Frame, Message, Offer
 
 Name = tuple[str, int, int]

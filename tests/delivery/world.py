@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery import failpoints, log_check
-from edge_sdk.delivery.snapshot import copy_store, make_another_disk
+from edge_sdk.delivery.storage import failpoints, log_check
+from edge_sdk.delivery.storage.snapshot import copy_store, make_another_disk
 from edge_sdk.live.loop.runtime import Assembly, Runtime
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.wire import topics

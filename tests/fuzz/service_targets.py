@@ -23,7 +23,7 @@ from aggregator.service.fleet.reports import read_report
 from aggregator.service.server.app import make_app
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.fleet_report import STATES
-from edge_sdk.tools.own_key import LibraryTool
+from edge_sdk.tools.credentials.own_key import LibraryTool
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 CLASSES = tuple(f"c{i}" for i in range(11))

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.contract.limits import MOST_DEVICES
+from edge_sdk.contract.children.limits import MOST_DEVICES
 from edge_sdk.contract.method import UP, Role
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import Assembly
-from edge_sdk.delivery.sizes import Sizes
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.roles.engine import Assembly
+from edge_sdk.delivery.roles.sizes import Sizes
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.live.membership.roster import Roster

@@ -12,7 +12,16 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from edge_sdk.contract.device_facts import BATTERY, BOARD, LONGEST, VERSION, DeviceFacts, check_told, clean, in_tenths
+from edge_sdk.contract.children.device_facts import (
+    BATTERY,
+    BOARD,
+    LONGEST,
+    VERSION,
+    DeviceFacts,
+    check_told,
+    clean,
+    in_tenths,
+)
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.loop.fleet_report import describe_child
 from edge_sdk.live.membership.willingness import Willingness

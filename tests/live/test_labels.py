@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.contract.limits import MOST_LABELLED
+from edge_sdk.contract.children.limits import MOST_LABELLED
 from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.data.store.sample_store import SampleStore
 from edge_sdk.errors import PeerError, UsageError

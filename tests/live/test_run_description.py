@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.presence.directory import LARGEST_RUN, decode_run, encode_run, is_same_training
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of

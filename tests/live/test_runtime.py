@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.contract.round import LEAP, Policy
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.replay.broker import LocalBroker
 from edge_sdk.wire import topics

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import LaneWork, Runtime
 from edge_sdk.replay.broker import LocalBroker

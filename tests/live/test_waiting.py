@@ -13,7 +13,7 @@ import pytest
 
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.listing import list_some
+from edge_sdk.delivery.roles.listing import list_some
 from edge_sdk.errors import PeerError
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.methods.shared.evaluation.evaluation import Finished

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.daemon.prometheus import exposition
 from edge_sdk.replay.broker import LocalBroker

@@ -37,7 +37,7 @@ def counted_by_era(transcript):
 
 def putting_back(method, hospital, at):
     """The method, in which a hospital is put back at its question of round `at` from a backup of the round before, made
-    when it had heard one device. Its questions have other numbers from then on (delivery/renumbering.py)."""
+    when it had heard one device. Its questions have other numbers from then on (delivery/roles/renumbering.py)."""
     backup = []
 
     def receive(env, s, sender, m):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edge_sdk.algebra.vectors import layout_of
+from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.loopback import Loopback, NetworkFaults, Transcript
 from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.contract.round import Policy
-from edge_sdk.contract.samples import Labelled
 from edge_sdk.methods.shared.evaluation.evaluation import Watched
 from tests.methods.fedal import logit_problems
 from tests.methods.hsgd import split_problems

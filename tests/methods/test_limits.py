@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract import node as nodes
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.method import OUT, UP
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
-from edge_sdk.delivery import engine
-from edge_sdk.delivery.store import Job
+from edge_sdk.delivery.roles import engine
+from edge_sdk.delivery.storage.store import Job
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.aggregation.gather import LARGEST, Nobody, Sum

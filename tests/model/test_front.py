@@ -13,11 +13,11 @@ from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.front_values import FROM_FRONT, FRONT
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo.features import FeatureNetwork
 from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.tools.bundle_commands import describe, format_cost, verify
-from edge_sdk.tools.step_cost import measure
+from edge_sdk.tools.profiling.step_cost import measure
 from tests.model.bundle_files import repacked
 
 COUNT = 70

@@ -106,7 +106,7 @@ def test_a_wrong_shape_is_refused_with_both(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from edge_sdk.models.bundle.compile import compile_module
     from edge_sdk.models.ir.errors import CompileError
-    from edge_sdk.models.ir.spec import Spec
+    from edge_sdk.models.ir.specification.spec import Spec
 
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 12)).eval()
     spec = Spec("flat", SHAPE, loss="mean_squared_error", task=Reconstruction())

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from edge_sdk.models.derive.targets import Target
+from edge_sdk.models.ir.evaluation.reference import run
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
-from edge_sdk.models.ir.reference import run
 from edge_sdk.models.ir.shapes import at_batch
-from edge_sdk.models.passes.fuse import fuse_elementwise
+from edge_sdk.models.passes.native.fuse import fuse_elementwise
 
 BATCH = 3
 

@@ -9,10 +9,10 @@ from torch import nn
 
 from edge_sdk.models.bundle.compile import make_example, read_vectors
 from edge_sdk.models.derive import targets
-from edge_sdk.models.frontend.export import Forward, export_forward
-from edge_sdk.models.gate.gate import Truth, check_semantics
-from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
-from edge_sdk.models.ir.spec import DataInput
+from edge_sdk.models.frontend.tracing.export import Forward, export_forward
+from edge_sdk.models.gate.graphs.gate import Truth, check_semantics
+from edge_sdk.models.ir.specification.layout import lay_out_buffers, lay_out_parameters
+from edge_sdk.models.ir.specification.spec import DataInput
 
 
 class Net(nn.Module):

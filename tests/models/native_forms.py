@@ -13,7 +13,7 @@ from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import tensors
 from edge_sdk.models.derive.native import native_form
 from edge_sdk.models.derive.targets import Target
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from tests.models.blocked_layout import skip_without_blocks
 
 SHAPE = (3, 8, 8)

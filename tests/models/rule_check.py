@@ -10,9 +10,9 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_sdk.models.derive.reverse import write_gradient
-from edge_sdk.models.frontend.export import Forward
-from edge_sdk.models.frontend.forward import read_forward
-from edge_sdk.models.ir import reference
+from edge_sdk.models.frontend.tracing.export import Forward
+from edge_sdk.models.frontend.tracing.forward import read_forward
+from edge_sdk.models.ir.evaluation import reference
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model
 

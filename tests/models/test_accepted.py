@@ -8,8 +8,8 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.reference import Evaluator
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.evaluation.reference import Evaluator
+from edge_sdk.models.ir.specification.spec import Spec
 from tests.models.module_check import Net, measure_error
 
 

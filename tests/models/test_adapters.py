@@ -11,9 +11,9 @@ from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.cli import main
-from edge_sdk.models.frontend.lora import AdaptedLinear, add_adapters
+from edge_sdk.models.frontend.modules.lora import AdaptedLinear, add_adapters
 from edge_sdk.models.ir.errors import CompileError, ParityError, UnsupportedPattern
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.rules import RULES
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import TrainModeExport
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 
 class Block(nn.Module):

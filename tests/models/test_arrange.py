@@ -8,15 +8,15 @@ from torch import nn
 
 from edge_sdk.models.bundle.compile import make_example
 from edge_sdk.models.derive.targets import Source
-from edge_sdk.models.frontend.export import export_forward
+from edge_sdk.models.frontend.tracing.export import export_forward
+from edge_sdk.models.ir.evaluation.reference import run
 from edge_sdk.models.ir.graph import OnnxGraph
-from edge_sdk.models.ir.layout import lay_out_parameters
 from edge_sdk.models.ir.proto import select_needed, write_model
-from edge_sdk.models.ir.reference import run
 from edge_sdk.models.ir.shapes import BatchDim
-from edge_sdk.models.ir.spec import DataInput
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.ir.specification.spec import DataInput
 from edge_sdk.models.ir.views import reshape_view, transpose_view, view_whole
-from edge_sdk.models.passes.arrange import arrange
+from edge_sdk.models.passes.products.arrange import arrange
 
 SHAPES = [(2, 3, 4, 5), (6, 20), (2, 12, 5), (24, 5), (1, 2, 3, 1, 20), (120,), (8, 15), (2, 60), (10, 12)]
 

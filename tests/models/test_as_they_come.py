@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.frontend.fourier import turn
+from edge_sdk.models.frontend.decomposition.fourier import turn
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 SEQUENCE = (3, 20)
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from edge_sdk.models.derive import targets
-from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
 from tests.models.module_check import export_net, measure_exported
 
 

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.frontend.batch_sizes import find_constant
+from edge_sdk.models.frontend.tracing.batch_sizes import find_constant
 from edge_sdk.models.ir.errors import BatchSpecialised, ParityError, UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.rules import shaping
 from tests.models.module_check import Net, export_net, measure_exported
 from tests.models.rule_check import check, make_node

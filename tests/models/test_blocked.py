@@ -18,10 +18,10 @@ from edge_sdk.model.self_test import check_layout
 from edge_sdk.models.bundle import graphs
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive.targets import Target
-from edge_sdk.models.gate.blocks import find_block
+from edge_sdk.models.gate.references.blocks import find_block
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.spec import Spec
-from edge_sdk.models.passes.blocked import BLOCKS, write_probe
+from edge_sdk.models.ir.specification.spec import Spec
+from edge_sdk.models.passes.convolutions.blocked import BLOCKS, write_probe
 from tests.model.bundle_files import repacked
 from tests.models.blocked_layout import skip_without_blocks
 

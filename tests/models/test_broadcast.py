@@ -5,11 +5,11 @@ import pytest
 from torch import nn
 
 from edge_sdk.models.derive import targets
+from edge_sdk.models.ir.evaluation.reference import run
 from edge_sdk.models.ir.graph import OnnxGraph
-from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
 from edge_sdk.models.ir.proto import write_model
-from edge_sdk.models.ir.reference import run
-from edge_sdk.models.passes.broadcast import BROADCASTS, spread_numbers, stumbles
+from edge_sdk.models.ir.specification.layout import lay_out_buffers, lay_out_parameters
+from edge_sdk.models.passes.pointwise.broadcast import BROADCASTS, spread_numbers, stumbles
 from tests.models.module_check import export_net, measure_exported
 
 

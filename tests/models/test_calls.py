@@ -7,10 +7,10 @@ from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import reverse
-from edge_sdk.models.frontend import export, forward
-from edge_sdk.models.gate.calls import check_calls
+from edge_sdk.models.frontend.tracing import export, forward
+from edge_sdk.models.gate.operators.calls import check_calls
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.rules import RULES
 from edge_sdk.models.zoo import ZOO
 from tests.models.module_check import Net, export_net, measure_exported
@@ -121,7 +121,9 @@ def test_a_bundle_is_not_written(monkeypatch):
 def test_no_gradient_at_all_is_caught(monkeypatch):
     ready = export_net(ConvNet(F.gelu), (2, 8))
     original = reverse.write_gradient
-    monkeypatch.setattr("edge_sdk.models.gate.calls.write_gradient", lambda g, s, v: dict.fromkeys(original(g, s, v)))
+    monkeypatch.setattr(
+        "edge_sdk.models.gate.operators.calls.write_gradient", lambda g, s, v: dict.fromkeys(original(g, s, v))
+    )
     with pytest.raises(ParityError, match="gelu"):
         check_calls(ready[2])
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from edge_sdk.models.frontend import complex_pairs, fourier
-from edge_sdk.models.frontend.complex_pairs import ComplexMode, ComplexPair
-from edge_sdk.models.gate.measure import SEMANTIC_LIMIT
+from edge_sdk.models.frontend.decomposition import complex_pairs, fourier
+from edge_sdk.models.frontend.decomposition.complex_pairs import ComplexMode, ComplexPair
+from edge_sdk.models.gate.references.measure import SEMANTIC_LIMIT
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 from tests.models.module_check import Net, export_net, measure_exported
 

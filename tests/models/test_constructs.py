@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from edge_sdk.models.gate.calls import check_calls
+from edge_sdk.models.gate.operators.calls import check_calls
 from tests.models.module_check import Net, export_net, measure_exported
 
 INDEX = torch.tensor([[0, 2, 5], [1, 2, 2]])

@@ -9,10 +9,10 @@ from torch import nn
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.frontend.dropout import MaskWriter
-from edge_sdk.models.frontend.randomness import find_draws
+from edge_sdk.models.frontend.modules.randomness import find_draws
+from edge_sdk.models.frontend.tracing.dropout import MaskWriter
 from edge_sdk.models.ir.errors import ParityError, TrainModeExport
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 
 class DropPath(nn.Module):

@@ -4,10 +4,10 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.errors import BatchSpecialised, UnsupportedPattern
+from edge_sdk.models.ir.evaluation.reference import run
 from edge_sdk.models.ir.proto import write_model
-from edge_sdk.models.ir.reference import run
 from tests.models.rule_check import check, make_forward, make_node
 
 AUTOMATIC = pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])

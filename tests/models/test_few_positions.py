@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from edge_sdk.models.derive.targets import Source, write_loss_grad
-from edge_sdk.models.ir.layout import lay_out_parameters
-from edge_sdk.models.passes import flat_planes, merge_samples, turned_convolutions
-from edge_sdk.models.rules import few_positions
-from edge_sdk.models.rules.few_positions import select_taps
-from edge_sdk.models.rules.window import Window
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.passes.convolutions import flat_planes, merge_samples, turned_convolutions
+from edge_sdk.models.rules.windows import few_positions
+from edge_sdk.models.rules.windows.few_positions import select_taps
+from edge_sdk.models.rules.windows.window import Window
 from tests.models.module_check import export_net, measure_exported
 
 

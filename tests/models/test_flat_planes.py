@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from edge_sdk.models.derive import targets
-from edge_sdk.models.frontend.forward import read_forward
-from edge_sdk.models.ir.layout import lay_out_parameters
-from edge_sdk.models.passes.flat_planes import flatten_planes
+from edge_sdk.models.frontend.tracing.forward import read_forward
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.passes.convolutions.flat_planes import flatten_planes
 from tests.models.module_check import export_net, measure_exported
 from tests.models.rule_check import compare_rewritten, make_forward, make_node
 

@@ -9,9 +9,9 @@ from torch import nn
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.frontend import fourier
+from edge_sdk.models.frontend.decomposition import fourier
 from edge_sdk.models.ir.errors import ParityError
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 SPECTRA = {
     "amplitude": lambda x: torch.log(torch.fft.rfft(x).abs() + 1e-8),

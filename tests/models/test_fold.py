@@ -6,8 +6,8 @@ from torch import nn
 
 from edge_sdk.models.derive.targets import Source, write_loss_grad
 from edge_sdk.models.ir.errors import ParityError
-from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
-from edge_sdk.models.passes import fold_norm
+from edge_sdk.models.ir.specification.layout import lay_out_buffers, lay_out_parameters
+from edge_sdk.models.passes.convolutions import fold_norm
 from tests.models.module_check import export_net, measure_exported
 
 

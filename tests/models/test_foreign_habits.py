@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.frontend.decompose_choices import quantile
+from edge_sdk.models.frontend.decomposition.decompose_choices import quantile
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 
 class Masked(nn.Module):

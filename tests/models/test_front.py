@@ -10,7 +10,7 @@ from edge_sdk.model.front_values import FROM_FRONT, FRONT, read_front, sample_by
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import tensors
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo import ZOO
 from tests.models.blocked_layout import skip_without_blocks
 

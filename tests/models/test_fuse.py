@@ -7,11 +7,11 @@ import onnx
 import pytest
 
 from edge_sdk.models.derive.targets import Target
+from edge_sdk.models.ir.evaluation.reference import run
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
-from edge_sdk.models.ir.reference import run
 from edge_sdk.models.ir.shapes import BatchDim
-from edge_sdk.models.passes.fuse import fuse_elementwise
+from edge_sdk.models.passes.native.fuse import fuse_elementwise
 from tests.models.fused import check, compare, draw, fuse, list_groups, list_lines, list_operators
 
 B = BatchDim()

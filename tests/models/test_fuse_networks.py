@@ -10,10 +10,10 @@ from torch import nn
 from edge_sdk.models.bundle.compile import read_vectors
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.tensors import separate_tensors
-from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
-from edge_sdk.models.ir.reference import run
-from edge_sdk.models.passes.batch_norm import find_momenta
-from edge_sdk.models.passes.fuse import fuse_elementwise
+from edge_sdk.models.ir.evaluation.reference import run
+from edge_sdk.models.ir.specification.layout import lay_out_buffers, lay_out_parameters
+from edge_sdk.models.passes.convolutions.batch_norm import find_momenta
+from edge_sdk.models.passes.native.fuse import fuse_elementwise
 from edge_sdk.models.zoo import ZOO
 from tests.models.fused import list_groups
 from tests.models.module_check import export_net

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.shapes import BatchDim, broadcast
-from edge_sdk.models.passes.fuse import fuse_elementwise
+from edge_sdk.models.passes.native.fuse import fuse_elementwise
 from tests.models.fused import compare, draw
 
 B = BatchDim()

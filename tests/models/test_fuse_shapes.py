@@ -8,8 +8,8 @@ import pytest
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.shapes import BatchDim
-from edge_sdk.models.passes.elementwise_shapes import count_numbers, refine, spread
-from edge_sdk.models.passes.fuse import fuse_elementwise
+from edge_sdk.models.passes.native.elementwise_shapes import count_numbers, refine, spread
+from edge_sdk.models.passes.native.fuse import fuse_elementwise
 from tests.models.fused import check, compare, draw, fuse, list_lines
 from tests.models.test_fuse import graph
 

@@ -7,7 +7,7 @@ import pytest
 
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.ir.shapes import BatchDim
-from edge_sdk.models.passes.fuse import fuse_elementwise
+from edge_sdk.models.passes.native.fuse import fuse_elementwise
 from tests.models.fused import check, list_lines, list_operators
 from tests.models.test_fuse import graph
 

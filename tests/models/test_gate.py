@@ -11,10 +11,13 @@ from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import ParityError
-from edge_sdk.models.ir.losses import LOSSES
-from edge_sdk.models.ir.spec import Spec
-from edge_sdk.models.passes import attention, batch_norm, open_lstm, rewrite
-from edge_sdk.models.rules import RULES, normalise, pooling, recurrent, weight_gradient
+from edge_sdk.models.ir.specification.losses import LOSSES
+from edge_sdk.models.ir.specification.spec import Spec
+from edge_sdk.models.passes.convolutions import batch_norm
+from edge_sdk.models.passes.products import attention, rewrite
+from edge_sdk.models.passes.scheduling import open_lstm
+from edge_sdk.models.rules import RULES, normalise
+from edge_sdk.models.rules.windows import pooling, recurrent, weight_gradient
 from tests.models.module_check import Last, Net, export_net, measure_exported
 
 

@@ -7,9 +7,9 @@ from torch import nn
 
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.gate.cases import Case
-from edge_sdk.models.gate.rounding import measure_draw
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.gate.graphs.rounding import measure_draw
+from edge_sdk.models.gate.references.cases import Case
+from edge_sdk.models.ir.specification.spec import Spec
 
 SMALL = Case("inputs times 1e-3", 102, 8, 1e-3)
 

@@ -12,7 +12,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.cli import main
 from edge_sdk.models.ir.errors import CompileError, ParityError
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.rules import RULES
 from edge_sdk.nodes.device.device import Device
 from tests.simulation.jobs import job_of, play

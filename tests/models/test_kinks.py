@@ -12,11 +12,11 @@ from torch import nn
 
 from edge_sdk.models.bundle.compile import make_example
 from edge_sdk.models.derive.targets import Source, write_vjp
-from edge_sdk.models.frontend.export import export_forward
+from edge_sdk.models.frontend.tracing.export import export_forward
 from edge_sdk.models.ir.errors import UnsupportedPattern
-from edge_sdk.models.ir.layout import lay_out_parameters
-from edge_sdk.models.ir.reference import Evaluator
-from edge_sdk.models.ir.spec import DataInput
+from edge_sdk.models.ir.evaluation.reference import Evaluator
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.ir.specification.spec import DataInput
 from tests.models.module_check import measure_error
 
 Function = Callable[[torch.Tensor], torch.Tensor]

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from edge_sdk.models.gate.layouts import EvenLayouts
+from edge_sdk.models.gate.references.layouts import EvenLayouts
 from tests.models.module_check import export_net, measure_exported
 
 NORMS = {

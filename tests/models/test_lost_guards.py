@@ -7,7 +7,7 @@ import importlib
 import pytest
 import torch
 
-from edge_sdk.models.frontend.export import leave_out_lost_guards
+from edge_sdk.models.frontend.tracing.export import leave_out_lost_guards
 
 home = importlib.import_module("torch.export._unlift")
 PATH = (torch.utils._pytree.MappingKey("x"),)

@@ -8,13 +8,14 @@ from torch import nn
 
 from edge_sdk.models.bundle.compile import make_example
 from edge_sdk.models.derive.targets import Source, write_loss_grad
-from edge_sdk.models.frontend import decompose, dropout
-from edge_sdk.models.frontend.export import export_forward
-from edge_sdk.models.frontend.randomness import find_draws
-from edge_sdk.models.gate.gate import Drops, Truth, check_semantics
+from edge_sdk.models.frontend.decomposition import decompose
+from edge_sdk.models.frontend.modules.randomness import find_draws
+from edge_sdk.models.frontend.tracing import dropout
+from edge_sdk.models.frontend.tracing.export import export_forward
+from edge_sdk.models.gate.graphs.gate import Drops, Truth, check_semantics
 from edge_sdk.models.ir.errors import ParityError
-from edge_sdk.models.ir.layout import flatten, lay_out_parameters
-from edge_sdk.models.ir.spec import DataInput
+from edge_sdk.models.ir.specification.layout import flatten, lay_out_parameters
+from edge_sdk.models.ir.specification.spec import DataInput
 from tests.models.module_check import export_net, measure_exported
 
 

@@ -10,7 +10,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import parse, read_bundle
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.nodes.configuration.assembly import with_bundle
 from edge_sdk.tools.bundle_commands import describe
 from tests.simulation.jobs import job_of, play

@@ -12,9 +12,9 @@ from torch import nn
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.frontend import export
-from edge_sdk.models.gate.isolate import list_rewritten
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.frontend.tracing import export
+from edge_sdk.models.gate.operators.isolate import list_rewritten
+from edge_sdk.models.ir.specification.spec import Spec
 
 
 class Noting(nn.Module):

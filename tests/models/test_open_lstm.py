@@ -9,8 +9,8 @@ from torch import nn
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.frontend.explain import explain_forward
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.frontend.tracing.explain import explain_forward
+from edge_sdk.models.ir.specification.spec import Spec
 from tests.models.module_check import export_net
 
 

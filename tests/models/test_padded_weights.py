@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 
 class Embedded(nn.Module):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 EQUATIONS = {
     "state space": ("bld,bln,bld->bldn", "aba"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_sdk.algebra import classification
+from edge_sdk.algebra.metrics import classification
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd import compression

@@ -11,9 +11,9 @@ from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle import compile
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.gate import check
+from edge_sdk.models.gate.graphs import check
 from edge_sdk.models.ir.errors import ParityError
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from tests.models.module_check import Net
 
 WHOLE = np.array([1.0, 2.0, 3.0, 4.0], np.float32)

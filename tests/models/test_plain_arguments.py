@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_sdk.models.frontend.plain_arguments import name_axes
+from edge_sdk.models.frontend.decomposition.plain_arguments import name_axes
 from tests.models.module_check import measure_error
 
 

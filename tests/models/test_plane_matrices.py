@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from edge_sdk.models.derive import targets
-from edge_sdk.models.frontend.forward import read_forward
-from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
+from edge_sdk.models.frontend.tracing.forward import read_forward
+from edge_sdk.models.ir.evaluation.reference import run
 from edge_sdk.models.ir.proto import write_model
-from edge_sdk.models.ir.reference import run
-from edge_sdk.models.passes.plane_matrices import use_plane_matrices
+from edge_sdk.models.ir.specification.layout import lay_out_buffers, lay_out_parameters
+from edge_sdk.models.passes.convolutions.plane_matrices import use_plane_matrices
 from tests.models.module_check import export_net, measure_exported
 from tests.models.rule_check import make_forward, make_node
 

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.frontend import export
+from edge_sdk.models.frontend.tracing import export
 from edge_sdk.models.ir.errors import CompileError
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from tests.models.module_check import measure_error
 
 

@@ -9,9 +9,9 @@ from torch import nn
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.gate.cases import Case
-from edge_sdk.models.gate.rounding import measure_rounding, run_bundle
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.gate.graphs.rounding import measure_rounding, run_bundle
+from edge_sdk.models.gate.references.cases import Case
+from edge_sdk.models.ir.specification.spec import Spec
 
 UNITS = {"elu": nn.ELU(1.5), "selu": nn.SELU(), "celu": nn.CELU(0.7)}
 

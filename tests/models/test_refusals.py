@@ -18,7 +18,7 @@ from edge_sdk.models.ir.errors import (
     UnsupportedOperator,
     UnsupportedPattern,
 )
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from tests.models.module_check import Net, measure_error
 
 

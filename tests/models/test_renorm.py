@@ -10,8 +10,8 @@ from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import ParityError
-from edge_sdk.models.ir.spec import Spec
-from edge_sdk.models.passes import batch_norm
+from edge_sdk.models.ir.specification.spec import Spec
+from edge_sdk.models.passes.convolutions import batch_norm
 
 
 def make_net(mean: float, variance: float) -> nn.Sequential:

@@ -10,9 +10,9 @@ from torch import nn
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.gate.cases import Case
-from edge_sdk.models.gate.rounding import COARSE, DRAWS, MANY, measure_kind, measure_rounding
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.gate.graphs.rounding import COARSE, DRAWS, MANY, measure_kind, measure_rounding
+from edge_sdk.models.gate.references.cases import Case
+from edge_sdk.models.ir.specification.spec import Spec
 
 CASE = Case("tied inputs", 100, 4)
 SPREAD = 0.7  # of the common logarithm, as measured on MobileNetV2 and ShuffleNetV2 with statistics of the batch

@@ -9,10 +9,10 @@ from torch import nn
 from edge_sdk.models.bundle.compile import compile_module, make_example
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source
-from edge_sdk.models.frontend.export import export_forward, shorten_recurrences
-from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.frontend.tracing.export import export_forward, shorten_recurrences
 from edge_sdk.models.ir.proto import select_needed
-from edge_sdk.models.ir.spec import DataInput, Spec
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.ir.specification.spec import DataInput, Spec
 
 
 class NormFirst(nn.Module):

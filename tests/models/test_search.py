@@ -10,8 +10,8 @@ from torch import nn
 from edge_sdk.models.bundle.compile import read_vectors
 from edge_sdk.models.cli import main
 from edge_sdk.models.derive import targets
-from edge_sdk.models.gate.gate import Truth
-from edge_sdk.models.gate.search import (
+from edge_sdk.models.gate.graphs.gate import Truth
+from edge_sdk.models.gate.graphs.search import (
     CHOICES,
     ORDINARY,
     Comparison,
@@ -21,9 +21,9 @@ from edge_sdk.models.gate.search import (
     search_inputs,
 )
 from edge_sdk.models.ir.errors import ParityError
-from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
-from edge_sdk.models.ir.losses import LOSSES, require_matrix
-from edge_sdk.models.ir.spec import DataInput
+from edge_sdk.models.ir.specification.layout import lay_out_buffers, lay_out_parameters
+from edge_sdk.models.ir.specification.losses import LOSSES, require_matrix
+from edge_sdk.models.ir.specification.spec import DataInput
 from edge_sdk.models.rules import RULES
 from tests.models.module_check import Net, export_net, measure_exported
 from tests.models.test_gate import NETS

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk.models.frontend.forward import read_forward
+from edge_sdk.models.frontend.tracing.forward import read_forward
+from edge_sdk.models.ir.evaluation.reference import run
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model
-from edge_sdk.models.ir.reference import run
-from edge_sdk.models.passes.slow_operators import replace_slow_operators
+from edge_sdk.models.passes.products.slow_operators import replace_slow_operators
 from tests.models.rule_check import make_forward, make_node
 
 SIZES = {"b": "B", "h": 3, "n": 5, "d": 4, "e": 2}

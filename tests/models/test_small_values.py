@@ -9,12 +9,12 @@ from torch import nn
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, write_vjp
-from edge_sdk.models.frontend.export import TRACE_BATCH, export_forward
-from edge_sdk.models.gate import digits
-from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, export_forward
+from edge_sdk.models.gate.operators import digits
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.errors import ParityError
-from edge_sdk.models.ir.layout import lay_out_parameters
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.ir.specification.spec import Spec
 
 SIZES = np.float32(
     np.unique([*10.0 ** np.arange(-30, 2.01, 0.5), 0.3, 0.5, 0.9, 1.5, 3, 5, 8, 12, 16, 17, 20, 40, 60, 80])

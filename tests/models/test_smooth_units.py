@@ -10,8 +10,8 @@ from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import targets
-from edge_sdk.models.ir.layout import lay_out_parameters
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.ir.specification.spec import Spec
 from tests.models.module_check import Net, export_net, measure_error
 
 UNITS = {

@@ -9,9 +9,9 @@ from torch import nn
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir import losses
 from edge_sdk.models.ir.errors import CompileError, ParityError
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification import losses
+from edge_sdk.models.ir.specification.spec import Spec
 
 
 def make_net() -> nn.Sequential:

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from edge_sdk.models.frontend import decompose, decompose_choices
-from edge_sdk.models.gate.calls import check_calls
+from edge_sdk.models.frontend.decomposition import decompose, decompose_choices
+from edge_sdk.models.gate.operators.calls import check_calls
 from edge_sdk.models.ir.errors import ParityError
 from tests.models.module_check import Net, export_net, measure_exported
 

@@ -12,7 +12,7 @@ from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive.reverse import find_dependents
 from edge_sdk.models.derive.steep import find_steep
 from edge_sdk.models.ir.graph import OnnxGraph
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 
 class Net(nn.Module):

@@ -8,8 +8,8 @@ from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.shapes import BatchDim
-from edge_sdk.models.ir.spec import Spec
-from edge_sdk.models.passes.steps import (
+from edge_sdk.models.ir.specification.spec import Spec
+from edge_sdk.models.passes.scheduling.steps import (
     CACHED,
     FEWEST,
     FEWEST_IN_TIME,

@@ -20,11 +20,11 @@ from edge_sdk.models.bundle import tensor_graphs
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import tensors
 from edge_sdk.models.derive.targets import Target
-from edge_sdk.models.gate.runnable import RunnableGraph
+from edge_sdk.models.gate.references.runnable import RunnableGraph
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
 from edge_sdk.models.ir.shapes import BatchDim
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from tests.model.bundle_files import repacked
 from tests.models.blocked_layout import skip_without_blocks
 

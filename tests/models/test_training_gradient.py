@@ -6,7 +6,7 @@ from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import DetachedGradient, TrainModeExport
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 
 class Net(nn.Module):

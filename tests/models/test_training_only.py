@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from edge_sdk.models.frontend.training import refuse_training_only
+from edge_sdk.models.frontend.modules.training import refuse_training_only
 from edge_sdk.models.ir.errors import TrainModeExport, UnsupportedPattern
 
 X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from edge_sdk.models.derive import targets
-from edge_sdk.models.frontend.forward import read_forward
-from edge_sdk.models.ir.layout import lay_out_parameters
-from edge_sdk.models.passes import turned_convolutions
-from edge_sdk.models.passes.turned_convolutions import turn_convolutions
+from edge_sdk.models.frontend.tracing.forward import read_forward
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.passes.convolutions import turned_convolutions
+from edge_sdk.models.passes.convolutions.turned_convolutions import turn_convolutions
 from tests.models.module_check import export_net, measure_exported
 from tests.models.rule_check import compare_rewritten, make_forward, make_node
 

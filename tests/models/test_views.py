@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 
 
 class Relative(nn.Module):

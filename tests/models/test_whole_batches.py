@@ -14,7 +14,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.model.whole_batches import find_least
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import UnsupportedPattern
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.nodes.kernels import plain
 
 MOST = 4

@@ -7,10 +7,10 @@ from onnx import helper
 from torch import nn
 
 from edge_sdk.models.derive import targets
-from edge_sdk.models.ir.layout import lay_out_parameters
-from edge_sdk.models.ir.reference import run
-from edge_sdk.models.rules import depthwise
-from edge_sdk.models.rules.window import Window
+from edge_sdk.models.ir.evaluation.reference import run
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
+from edge_sdk.models.rules.windows import depthwise
+from edge_sdk.models.rules.windows.window import Window
 from tests.models.module_check import export_net, measure_exported
 from tests.models.rule_check import check, make_node
 

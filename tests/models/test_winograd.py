@@ -9,12 +9,12 @@ from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import targets
-from edge_sdk.models.frontend.forward import read_forward
-from edge_sdk.models.ir.layout import lay_out_buffers, lay_out_parameters
+from edge_sdk.models.frontend.tracing.forward import read_forward
+from edge_sdk.models.ir.evaluation.reference import run
 from edge_sdk.models.ir.proto import write_model
-from edge_sdk.models.ir.reference import run
-from edge_sdk.models.ir.spec import Spec
-from edge_sdk.models.passes import winograd
+from edge_sdk.models.ir.specification.layout import lay_out_buffers, lay_out_parameters
+from edge_sdk.models.ir.specification.spec import Spec
+from edge_sdk.models.passes.convolutions import winograd
 from tests.models.module_check import export_net, measure_error, measure_exported
 from tests.models.rule_check import append_gradients, make_forward, make_node
 

@@ -11,7 +11,7 @@ from edge_sdk.model.bundle import parse, read_bundle
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.cli import main
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo import ZOO
 
 BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"

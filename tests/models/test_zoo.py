@@ -5,7 +5,7 @@ compiler.
 import pytest
 import torch
 
-from edge_sdk.models.ir.layout import lay_out_parameters
+from edge_sdk.models.ir.specification.layout import lay_out_parameters
 from edge_sdk.models.zoo import ZOO
 from edge_sdk.models.zoo.split import SPLIT_ZOO
 from edge_sdk.models.zoo.vision import Plain

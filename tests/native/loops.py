@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from edge_sdk.model.onnx_session import OnnxSession
-from edge_sdk.models.ir.reference_loops import LOOPS, sigmoid
+from edge_sdk.models.ir.evaluation.reference_loops import LOOPS, sigmoid
 
 INPUTS = {name: loop.inputs for name, loop in LOOPS.items()}
 OUTPUTS = {name: loop.outputs for name, loop in LOOPS.items()}

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="the reference needs it")
 
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.onnx_session import OnnxSession
-from edge_sdk.models.ir.reference import Evaluator
+from edge_sdk.models.ir.evaluation.reference import Evaluator
 from tests.native.products import HALF_ULP
 from tests.native.test_bounds import Guarded
 

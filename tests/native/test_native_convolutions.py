@@ -13,8 +13,8 @@ from torch import nn  # noqa: E402
 
 from edge_sdk.models.bundle.compile import read_vectors  # noqa: E402
 from edge_sdk.models.derive import targets  # noqa: E402
-from edge_sdk.models.ir.layout import lay_out_parameters  # noqa: E402
-from edge_sdk.models.passes.native_nodes import use_native_nodes  # noqa: E402
+from edge_sdk.models.ir.specification.layout import lay_out_parameters  # noqa: E402
+from edge_sdk.models.passes.native.native_nodes import use_native_nodes  # noqa: E402
 from tests.models.module_check import export_net  # noqa: E402
 from tests.native.test_native_loops import evaluate, run  # noqa: E402
 

@@ -22,8 +22,8 @@ from edge_sdk.model.predictor import make_predictor
 from edge_sdk.models.bundle import native_graphs
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import CompileError, ParityError
-from edge_sdk.models.ir.spec import Spec
-from edge_sdk.models.passes.elementwise_program import CHAINED, DIRECT
+from edge_sdk.models.ir.specification.spec import Spec
+from edge_sdk.models.passes.native.elementwise_program import CHAINED, DIRECT
 from edge_sdk.tools.bundle_commands import verify
 from tests.model.bundle_files import repacked
 from tests.models.native_forms import SHAPE, bundle_of, compile_planes, with_tensors, wrong_form

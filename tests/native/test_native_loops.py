@@ -18,9 +18,9 @@ from edge_sdk.models.bundle.compile import read_vectors  # noqa: E402
 from edge_sdk.models.derive import targets  # noqa: E402
 from edge_sdk.models.derive.targets import Target  # noqa: E402
 from edge_sdk.models.derive.tensors import separate_tensors  # noqa: E402
-from edge_sdk.models.ir.layout import lay_out_parameters  # noqa: E402
-from edge_sdk.models.ir.reference import Evaluator  # noqa: E402
-from edge_sdk.models.passes.native_nodes import use_native_nodes  # noqa: E402
+from edge_sdk.models.ir.evaluation.reference import Evaluator  # noqa: E402
+from edge_sdk.models.ir.specification.layout import lay_out_parameters  # noqa: E402
+from edge_sdk.models.passes.native.native_nodes import use_native_nodes  # noqa: E402
 from tests.models.module_check import export_net  # noqa: E402
 
 STEPS, INPUTS, CLASSES = 6, 4, 3

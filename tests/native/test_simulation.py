@@ -15,7 +15,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import tensors
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
 from tests.models.native_forms import bundle_of, with_tensors
 from tests.simulation import test_epochs, test_job
@@ -25,7 +25,7 @@ from tests.simulation import test_epochs, test_job
 def path(request):
     if request.param == "wrist":
         return find_shipped_bundle("wrist.bundle")
-    return compile_network("mlp", ["--input", "30", "--classes", "2"], 7, print)
+    return compile_network("mlp", ["--input", "30", "--classes", "2"], 3, print)
 
 
 @pytest.mark.parametrize("batch", [5, 0, 1])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.reconstruction import score_sums, scores_of
+from edge_sdk.algebra.metrics.reconstruction import score_sums, scores_of
 from edge_sdk.cli import main
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import store_samples

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.algebra import classification
+from edge_sdk.algebra.metrics import classification
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import datasets
 from edge_sdk.replay.datasets import clinical, deal_group, deal_labels, deal_mixed, hold_out, load, prepare

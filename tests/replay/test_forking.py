@@ -57,6 +57,7 @@ def test_what_was_forked_ends_with_the_replay_even_if_it_does_not_listen(tmp_pat
         pid = nodes.running["device-a"].pid
         nodes.check()
         assert nodes.unfinished() == ["device-a"]
+        assert Path(f"/proc/{pid}/comm").read_text() != ""
         os.kill(pid, signal.SIGKILL)
         nodes.running["device-a"].wait(60)
         with pytest.raises(ProcessError, match="device-a ended with code -9"):

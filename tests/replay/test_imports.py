@@ -93,9 +93,33 @@ def test_the_files_of_a_folder_are_one_device_in_the_order_of_their_times(tmp_pa
         Stated(by="subject", by_folder=True)
 
 
+def test_files_without_a_header_times_and_dates(tmp_path: Path) -> None:
+    rows = [",".join(line.split(",")[1:]) for line in lines_of()[1:]]
+    for name, own in (("1.txt", rows), ("0.txt", rows[::-1]), ("2.txt", [*rows[:3], "1,oops,walk", "", *rows[3:]])):
+        (tmp_path / "source" / "ann").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / "ann" / name).write_text("\n".join(own) + "\n")
+    said = Stated(by_folder=True, header=("ax", "ay", "activity"), rows_hz=20)
+    made, _ = import_traces(tmp_path / "source", tmp_path / "out", said)
+    trace = read_trace(tmp_path / "out" / "ann.csv", strict=True)
+    assert np.array_equal(trace.values[: 2 * N], np.vstack([VALUES[::-1], VALUES])) and trace.rate_hz == pytest.approx(
+        20
+    )
+    assert trace.time[N] == pytest.approx((N - 1) / 20 + 60) and len(trace.time) == 3 * N and made[0].gaps == 2
+    assert "recordings have no dates; they are in the order of their names, 60 s apart" in made[0].notes
+    assert "1 row left out: column ay is no finite number" in made[0].repairs
+    file = tmp_path / "source" / "ann" / "2.txt"
+    with pytest.raises(UsageError, match=r"2\.txt line 5: a line without anything"):  # the line of the file
+        import_traces(file, tmp_path / "strict", Stated(header=said.header, rows_hz=20, strict=True))
+    for wrong, words in ((Stated(), "--header NAMES"), (Stated(header=said.header), "--rows-hz HZ")):
+        with pytest.raises(UsageError, match=words):
+            import_traces(file, tmp_path / "none", wrong)
+    with pytest.raises(UsageError, match="rows_hz = -1"):
+        Stated(rows_hz=-1)
+
+
 def test_recordings_of_a_folder_have_dates_and_the_same_channels(tmp_path: Path) -> None:
-    folder_of_recordings(tmp_path / "a" / "ann", 0, 100)
-    with pytest.raises(UsageError, match="times are not since 1970"):
+    folder_of_recordings(tmp_path / "a" / "ann", 0, EPOCH)
+    with pytest.raises(UsageError, match=r"0_watch\.csv: no date, as other files of"):
         import_traces(tmp_path / "a", tmp_path / "one", Stated(by_folder=True, only="*_watch.csv"))
     folder_of_recordings(tmp_path / "b" / "ann", EPOCH)
     (tmp_path / "b" / "ann" / "9_watch.csv").write_text(

@@ -11,10 +11,12 @@ import pytest
 
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.nodes.configuration.window_runs import NETWORKS
+from edge_sdk.replay import job as whole
 from edge_sdk.replay import network_choice
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.plan import Replay
 from edge_sdk.replay.processes import ProcessError
+from edge_sdk.replay.traces.synth import write_traces
 
 COHORT = Cohort("windows", {"h": ("a", "b", "c")}, ("walk", "sit"), {"x": (3, 64)}, False, True, lambda *_: {})
 SMALL, LARGE = NETWORKS
@@ -75,6 +77,24 @@ def test_a_network_that_is_named_and_a_large_fleet_are_not_tried(job, tried):
     said = []
     assert network_choice.with_chosen_network(job, many, said.append) is job
     assert not tried and "40 devices or fewer" in said[0]
+
+
+class Asked(Exception):
+    """What a replay asks bundles for; it goes no further."""
+
+
+@pytest.mark.parametrize(("named", "asked"), [((), LARGE), ((SMALL,), SMALL)])
+def test_a_replay_tries_networks_unless_one_is_named(tmp_path, monkeypatch, named, asked):
+    def ask(data, bundles, *_):
+        raise Asked(*bundles)
+
+    write_traces(tmp_path / "traces", devices=2, seed=1, minutes=1)
+    monkeypatch.setattr(whole, "with_chosen_network", lambda job, *_: replace(job, bundle=(Path(LARGE),)))
+    monkeypatch.setattr(whole, "choose_bundles", ask)
+    job = Replay(data=str(tmp_path / "traces"), out=tmp_path / "out", bundle=tuple(map(Path, named)), hospitals=1)
+    with pytest.raises(Asked) as found:
+        whole.replay(job, print, print)
+    assert found.value.args == (Path(asked),)
 
 
 def test_a_note_that_names_no_network_is_refused(job, tried):

@@ -16,16 +16,16 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Results of before must not be found. Compiled models may: they are what takes time."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edge_sdk.research.cache.cache_of", lambda kind: folder / kind)
-        for module in ("simulate", "fleet"):
+        patch.setattr("edge_sdk.research.fleets.cache.cache_of", lambda kind: folder / kind)
+        for module in ("runs.simulate", "fleets.fleet"):
             patch.setattr(f"edge_sdk.research.{module}.cache_of", lambda kind: folder / kind, raising=False)
         yield folder
 
 
-def person(k: int, windows: int = 24) -> tuple[np.ndarray, np.ndarray]:
-    """Windows (N, 3, 64) of three movements of one person, and which each is."""
+def person(k: int, windows: int = 18) -> tuple[np.ndarray, np.ndarray]:
+    """Windows (N, 3, 64) of four movements of one person, and which each is: the networks are those of the README."""
     random = np.random.default_rng(k)
-    y = np.repeat(np.arange(3), windows)
+    y = np.repeat(np.arange(4), windows)
     wave = np.sin(np.arange(64) * (y[:, None] + 1) / 5 + k)
     return random.normal(0, 0.6, (len(y), 3, 64)) + wave[:, None, :], y
 

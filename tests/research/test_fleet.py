@@ -8,7 +8,7 @@ import pytest
 import edge_sdk as auscult
 from edge_sdk.data.samples import read_samples
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.research.parts import split_rows
+from edge_sdk.research.fleets.parts import split_rows
 
 X, Y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
 

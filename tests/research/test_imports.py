@@ -38,11 +38,11 @@ def test_the_package_by_itself_loads_no_other_module_of_ours():
 def test_a_notebook_loads_no_network_and_no_torch_before_it_needs_them():
     found = loaded_by("import edge_sdk as a; a.simulate, a.Fleet, a.compare, a.load, a.method, a.Results")
     assert not {module for module in found if is_in(module, NETWORK)}
-    assert "edge_sdk.research.simulate" in found
+    assert "edge_sdk.research.runs.simulate" in found
 
 
 def test_simulate_is_the_function_whatever_else_is_imported():
-    inner = "edge_sdk.simulation.runs.job, edge_sdk.research.simulate"
+    inner = "edge_sdk.simulation.runs.job, edge_sdk.research.runs.simulate"
     loaded_by(f"import {inner}, edge_sdk; assert callable(edge_sdk.simulate)")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.plugins import entries_of, hash_package
-from edge_sdk.research.simulate import jobs_of
+from edge_sdk.research.runs.simulate import jobs_of
 
 pytest.importorskip("torch", reason="a network is compiled")
 MODULE = """
@@ -35,7 +35,7 @@ class Flat(nn.Sequential):
         super().__init__(nn.Linear(*input, 5), nn.Tanh(), nn.Linear(5, classes))
 """
 OFFERED = "[auscult.methods]\ntheir-ditto = their_methods:DITTO\n[auscult.networks]\nflat = their_network:Flat\n"
-SMALL = ["--rounds=2", "--hospitals=2", "--devices=2", "--no-neighbours", "--plain"]
+SMALL = ["--rounds=3", "--hospitals=2", "--devices=2", "--no-neighbours", "--plain"]
 
 
 @pytest.fixture
@@ -60,9 +60,9 @@ def result_of(method: str, out: Path, path: Path | None = None, *more: str) -> d
     return json.loads(done.stdout)
 
 
-def test_the_command_knows_it_by_name(site, tmp_path):
-    """Ditto with its recommended settings, by another package: the same figures."""
-    theirs, ours = result_of("their-ditto", tmp_path / "theirs", site), result_of("ditto", tmp_path / "ours")
+def test_the_command_knows_it_by_name(site, tmp_path, ditto):
+    """Ditto with its recommended settings, by another package: the same figures as of ours, run from Python."""
+    theirs, ours = result_of("their-ditto", tmp_path / "theirs", site), ditto.results[0]
     assert [d["accuracy"] for d in theirs["devices"]] == [d["accuracy"] for d in ours["devices"]]
     assert theirs["method"] == "their-ditto"
 

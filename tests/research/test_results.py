@@ -11,10 +11,10 @@ from html.parser import HTMLParser
 import pytest
 
 import edge_sdk as auscult
-from edge_sdk.research import frames
-from edge_sdk.research.latex import escaped
-from edge_sdk.research.progress import TerminalBar, line_of, make_bar
-from edge_sdk.research.results import Results
+from edge_sdk.research.comparisons import frames
+from edge_sdk.research.comparisons.latex import escaped
+from edge_sdk.research.comparisons.results import Results
+from edge_sdk.research.runs.progress import TerminalBar, line_of, make_bar
 
 pytest.importorskip("torch", reason="a network is compiled")
 

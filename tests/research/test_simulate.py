@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import edge_sdk as auscult
-from edge_sdk.research import processes
-from edge_sdk.research.cache import drop_old, keep_folder
+from edge_sdk.research.fleets.cache import drop_old, keep_folder
+from edge_sdk.research.runs import processes
 from tests.research.conftest import QUICK, person
 
 pytest.importorskip("torch", reason="a network is compiled")
@@ -43,7 +43,7 @@ def test_devices_predict_as_they_were_judged(people, recommended):
     """The last fifth of each class is held out, in its order."""
     for k, name in enumerate(people_names(recommended)):
         x, y = person(k)
-        held = np.sort(np.concatenate([np.flatnonzero(y == c)[-5:] for c in range(3)]))
+        held = np.sort(np.concatenate([np.flatnonzero(y == c)[-4:] for c in range(4)]))
         guessed = recommended.devices[name].predict(x[held].astype(np.float32)).labels
         right = np.mean([int(label) == c for label, c in zip(guessed, y[held], strict=True)])
         assert right == pytest.approx(recommended.results[0]["devices"][k]["accuracy"]["personalised"])
@@ -60,7 +60,7 @@ def test_plain_is_the_method_by_itself(ditto):
 
 
 def test_a_run_is_played_once(patients, ditto, monkeypatch):
-    monkeypatch.setattr("edge_sdk.research.simulate.play_all", lambda *_: pytest.fail("it is in the cache"))
+    monkeypatch.setattr("edge_sdk.research.runs.simulate.play_all", lambda *_: pytest.fail("it is in the cache"))
     again = auscult.simulate(patients, "ditto", seeds=[1], **QUICK)
     assert again.results == ditto.results[1:]
 
@@ -71,8 +71,8 @@ def test_a_run_is_played_once(patients, ditto, monkeypatch):
 def test_another_run_is_another_one(patients, ditto, change, monkeypatch):
     """Its jobs are begun: here they only say so."""
     begun = []
-    monkeypatch.setattr("edge_sdk.research.simulate.play_all", lambda jobs, *_: begun.extend(jobs))
-    monkeypatch.setattr("edge_sdk.research.simulate.shutil.rmtree", lambda *_, **__: None)
+    monkeypatch.setattr("edge_sdk.research.runs.simulate.play_all", lambda jobs, *_: begun.extend(jobs))
+    monkeypatch.setattr("edge_sdk.research.runs.simulate.shutil.rmtree", lambda *_, **__: None)
     with pytest.raises(KeyError) if change.get("cache", True) else nullcontext():
         auscult.simulate(patients, "ditto", **{**QUICK, **change})
     assert len(begun) == 1
@@ -102,7 +102,7 @@ def test_a_fault_in_a_method_of_ones_own_is_shown_where_it_is(patients):
 def test_a_torch_module_is_compiled_as_it_is(people, tmp_path):
     torch = pytest.importorskip("torch")
     torch.manual_seed(3)
-    net = torch.nn.Sequential(torch.nn.Conv1d(3, 4, 5), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(240, 3))
+    net = torch.nn.Sequential(torch.nn.Conv1d(3, 4, 5), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(240, 4))
     run = auscult.simulate(people, "fedavg", model=net, plain=True, rounds=1, neighbours=0, settings={"eta_l": 1e-9})
     x = person(0)[0].astype(np.float32)
     with torch.no_grad():
@@ -127,7 +127,7 @@ def test_a_torch_module_is_compiled_as_it_is(people, tmp_path):
     ],
 )
 def test_what_cannot_be_used_is_named_before_anything_begins(patients, given, words, monkeypatch):
-    monkeypatch.setattr("edge_sdk.research.simulate.play_all", lambda *_: pytest.fail("it has begun"))
+    monkeypatch.setattr("edge_sdk.research.runs.simulate.play_all", lambda *_: pytest.fail("it has begun"))
     with pytest.raises(auscult.UsageError, match=words):
         auscult.simulate(patients, **given)
 

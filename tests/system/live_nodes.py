@@ -20,7 +20,7 @@ from edge_sdk.replay.toml_files import write_toml
 
 Tree = Mapping[str, tuple[str, ...]]
 Deaths = Mapping[str, list[str]]
-"""Node -> where it dies, one after the other, as in edge_sdk/delivery/failpoints.py."""
+"""Node -> where it dies, one after the other, as in edge_sdk/delivery/storage/failpoints.py."""
 
 CLASSES = ("malignant", "benign")
 

@@ -13,7 +13,7 @@ import pytest
 
 from edge_sdk.cli import main
 from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto, find_mosquitto
-from edge_sdk.tools.doctor import check_onnxruntime
+from edge_sdk.tools.diagnostics.doctor import check_onnxruntime
 
 BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 no_mosquitto = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
@@ -96,7 +96,9 @@ def test_the_runtime_is_tried_without_a_second_interpreter(monkeypatch: pytest.M
 )
 def test_a_runtime_that_crashes_at_import_is_a_finding_and_no_crash(tmp_path: Path, code: str, said: str) -> None:
     (tmp_path / "onnxruntime.py").write_text(code)
-    script = "from edge_sdk.tools.doctor import check_onnxruntime as check; f = check(); print(f.good, f.detail)"
+    script = (
+        "from edge_sdk.tools.diagnostics.doctor import check_onnxruntime as check; f = check(); print(f.good, f.detail)"
+    )
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)

@@ -16,7 +16,7 @@ pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 import torch
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo.dense import MLP
 
 pytestmark = pytest.mark.long

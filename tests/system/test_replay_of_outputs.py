@@ -20,7 +20,7 @@ import torch
 
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo.dense import MLP
 from edge_sdk.nodes.models.kept_models import load
 from edge_sdk.replay.broker import EmbeddedBroker

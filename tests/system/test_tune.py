@@ -21,7 +21,7 @@ pytest.importorskip("torch", reason="the aggregator needs torch")
 pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 pytest.importorskip("optuna", reason="the search needs optuna")
 
-DATA = ("breast-cancer", "--hospitals", 2, "--devices", 2, "--rounds", 3, "--seed", 5)
+DATA = ("breast-cancer", "--hospitals", 2, "--devices", 2, "--rounds", 3, "--seed", 3)
 DRAWN = ("--set", "participation=0.5", "--set", "selection=bernoulli")  # by the aggregator, whose name counts
 ROBUST = ("--robust", "clip")
 SETTLE = ("--settle", "steps=[0, 10]", "--settle", "local_steps=[10]")

@@ -18,8 +18,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.nodes.models import kept_models
-from edge_sdk.tools import sealed_file
-from edge_sdk.tools.sealed_file import MAGIC, PIECE, SALT, TAG, Opener, Sealer, is_sealed
+from edge_sdk.tools.backups import sealed_file
+from edge_sdk.tools.backups.sealed_file import MAGIC, PIECE, SALT, TAG, Opener, Sealer, is_sealed
 
 RUN = Run(id="first", method="fedavg")
 

@@ -76,7 +76,7 @@ def test_batches_are_measured_as_far_as_they_fit(tmp_path: Path) -> None:
     script = f"""
 import json
 from pathlib import Path
-from edge_sdk.tools.guarded_steps import measure_steps
+from edge_sdk.tools.profiling.guarded_steps import measure_steps
 from edge_sdk.hardware.boards.profile import find_profile
 bundle, root, pi = Path({str(BUNDLE)!r}), Path({str(tmp_path)!r}), find_profile("raspberry-pi-4")
 free = measure_steps(bundle, 1, [8, 64], 500, pi, root)

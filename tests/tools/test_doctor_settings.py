@@ -17,7 +17,7 @@ from edge_sdk.cli import main
 from edge_sdk.replay.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.toml_files import write_toml
 from edge_sdk.replay.traces.synth import write_traces
-from edge_sdk.tools.provision import Provisioner
+from edge_sdk.tools.credentials.provision import Provisioner
 from edge_sdk.wire.known_broker import FILE
 from tests.wire.sites import Papers, Provisioned, make_site, provisioner
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.tools.forked import ForkError, run_forked
-from edge_sdk.tools.step_cost import measure
+from edge_sdk.tools.profiling.forked import ForkError, run_forked
+from edge_sdk.tools.profiling.step_cost import measure
 
 BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge_sdk.tools.broker_files import write_access
-from edge_sdk.tools.site import Site
+from edge_sdk.tools.credentials.broker_files import write_access
+from edge_sdk.tools.credentials.site import Site
 
 
 def test_a_further_certificate_of_the_aggregator_may_do_what_it_may(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.broker import find_mosquitto
-from edge_sdk.tools.access import Part, connect
-from edge_sdk.tools.authority import run_openssl
-from edge_sdk.tools.provision import provision
+from edge_sdk.tools.credentials.authority import run_openssl
+from edge_sdk.tools.credentials.provision import provision
+from edge_sdk.tools.diagnostics.access import Part, connect
 from edge_sdk.wire.addresses import broker_at
 from tests.delivery.fleet import eventually
 from tests.wire.sites import SECRET, Papers, Provisioned, make_site, provisioner
@@ -128,7 +128,7 @@ def test_the_name_of_an_enrolled_node_is_not_given_to_another(
 
 def test_a_call_that_was_interrupted_is_typed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a killed call has made under a name is its own, and is no enrolled node's."""
-    monkeypatch.setattr("edge_sdk.tools.provision.save_site", lambda path, site: 1 / 0)
+    monkeypatch.setattr("edge_sdk.tools.credentials.provision.save_site", lambda path, site: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make_site(tmp_path)
     monkeypatch.undo()
@@ -148,7 +148,7 @@ def test_the_brokers_list_is_right_after_a_call_that_was_interrupted(
     call(tmp_path, "--devices", "a")
     assert listed(tmp_path) == 1
     for arguments, after in ((("--devices", "a", "b"), 0), (("--revoke", "b"), 1)):
-        monkeypatch.setattr("edge_sdk.tools.authority.Authority.write_list", lambda authority, path: 1 / 0)
+        monkeypatch.setattr("edge_sdk.tools.credentials.authority.Authority.write_list", lambda authority, path: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             main(["provision", str(tmp_path), *arguments])
         monkeypatch.undo()

@@ -110,7 +110,7 @@ def test_a_network_of_the_page_is_compiled(tmp_path: Path, capsys: pytest.Captur
     assert "slim has no size of its own: --input and --classes" in capsys.readouterr().err
     assert main([*compiling, "--input=3,64", "--classes=4", "--arg", "width=5"]) == 0
     from edge_sdk.model.bundle import read_bundle
-    from edge_sdk.research.modules import find_file
+    from edge_sdk.research.fleets.modules import find_file
 
     assert int(read_bundle(bundle).manifest["classes"]) == 4
     assert find_file("slim") == "slim"

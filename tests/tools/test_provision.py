@@ -14,7 +14,7 @@ import pytest
 
 from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.mask_papers import read_aggregator
+from edge_sdk.tools.credentials.mask_papers import read_aggregator
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 SECRET = "correct horse"
@@ -273,7 +273,7 @@ def test_an_aggregator_that_was_revoked_signs_with_another_key(
 
 # The broker's configuration ---------------------------------------------------------------------------------------
 def test_the_brokers_limits_are_those_of_the_services(tmp_path: Path) -> None:
-    from edge_sdk.delivery.calls import JOB_BYTES  # what one peer may have waiting at a node
+    from edge_sdk.delivery.roles.calls import JOB_BYTES  # what one peer may have waiting at a node
     from edge_sdk.wire.mqtt import HEADROOM, LARGEST
 
     first(tmp_path)

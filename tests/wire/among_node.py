@@ -25,8 +25,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery import failpoints
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage import failpoints
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.live.loop.runtime import Assembly
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of
 from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets, Secrets, ToldMasks

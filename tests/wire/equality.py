@@ -29,7 +29,7 @@ import numpy as np
 
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import LEAP
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.replay.broker import LocalBroker, Mosquitto
 from tests.delivery.method_nodes import NAMES, assembly_of, run_of
 

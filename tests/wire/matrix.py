@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edge_sdk.delivery.failpoints import POINTS
+from edge_sdk.delivery.storage.failpoints import POINTS
 from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from tests.delivery.fleet import Fleet, eventually
 from tests.faults.machine import missing

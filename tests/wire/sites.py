@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_sdk.replay.broker import Mosquitto, find_free_port
-from edge_sdk.tools.provision import Provisioner, provision
-from edge_sdk.tools.site import Site
+from edge_sdk.tools.credentials.provision import Provisioner, provision
+from edge_sdk.tools.credentials.site import Site
 from edge_sdk.wire.addresses import Tls, broker_at
 from edge_sdk.wire.mqtt import Connection
 from tests.delivery.fleet import eventually

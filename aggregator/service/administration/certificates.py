@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.secrets.mask_keys import KEY, is_public_key
-from edge_sdk.tools.passphrase import read_passphrase
-from edge_sdk.tools.provision import Provisioner
+from edge_sdk.tools.credentials.passphrase import read_passphrase
+from edge_sdk.tools.credentials.provision import Provisioner
 
 log = logging.getLogger("auscult.service")
 SITE = "site"

@@ -8,7 +8,7 @@ from pathlib import Path
 from aggregator.service.administration.certificates import Enrolling
 from aggregator.service.administration.single_sign_on import SingleSignOn
 from aggregator.service.database.webhooks import Webhook
-from edge_sdk.contract.limits import check_devices
+from edge_sdk.contract.children.limits import check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.daemon.settings_files import existing

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from aggregator.service.database.migrations import migrate
 from edge_sdk.atomic import PRIVATE, close_to_others
-from edge_sdk.delivery.failpoints import reach
+from edge_sdk.delivery.storage.failpoints import reach
 from edge_sdk.errors import UsageError
 
 tables = sql.MetaData()

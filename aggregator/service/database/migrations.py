@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
-from edge_sdk.delivery.failpoints import reach
+from edge_sdk.delivery.storage.failpoints import reach
 from edge_sdk.errors import UsageError
 from edge_sdk.version import find_version
 

@@ -27,7 +27,7 @@ from aggregator.service.database.database import Database, Row, tables
 from aggregator.service.runs.runs import NoSuchRunError, NotPossibleError
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.site import TAKEN
+from edge_sdk.tools.credentials.site import TAKEN
 
 WAITING, APPROVED, DENIED, SUSPENDED, REMOVED, LOST = "waiting", "approved", "denied", "suspended", "removed", "lost"
 APPROVE, DENY, SUSPEND, REMOVE, REPLACE = "approve", "deny", "suspend", "remove", "replace"

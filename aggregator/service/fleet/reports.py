@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from edge_sdk.contract.device_facts import LONGEST
-from edge_sdk.contract.limits import MOST_DEVICES
+from edge_sdk.contract.children.device_facts import LONGEST
+from edge_sdk.contract.children.limits import MOST_DEVICES
 from edge_sdk.contract.run import HEX, ID
 from edge_sdk.errors import PeerError
 from edge_sdk.live.loop.fleet_report import CHANGES, MOST, STATES, VERSION

@@ -26,10 +26,10 @@ from aggregator.service.database import audit
 from aggregator.service.database.database import Database, about, database_in, keys, tables
 from aggregator.service.database.migrations import FIRST, SCHEMA
 from edge_sdk.atomic import make_private_directory, replace_file, sync_to_disk
-from edge_sdk.delivery.snapshot import make_another_disk
+from edge_sdk.delivery.storage.snapshot import make_another_disk
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.backup import STORE, Manifest, describe, list_files, stage, write_archive
-from edge_sdk.tools.restore import staged_beside, unpack
+from edge_sdk.tools.backups.backup import STORE, Manifest, describe, list_files, stage, write_archive
+from edge_sdk.tools.backups.restore import staged_beside, unpack
 from edge_sdk.version import find_version
 
 ROWS = "database.jsonl"

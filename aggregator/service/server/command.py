@@ -35,7 +35,7 @@ from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.serve import is_orphaned
 from edge_sdk.nodes.daemon.watchdog import notify
 from edge_sdk.tools.backup_command import ENCRYPTED, PLAIN
-from edge_sdk.tools.sealed_file import read_passphrase
+from edge_sdk.tools.backups.sealed_file import read_passphrase
 
 log = logging.getLogger("auscult.service")
 LISTEN = "127.0.0.1:8080"

@@ -9,6 +9,7 @@ import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from edge_sdk.data.traces.labels import JOIN, LABEL_NAMES, check_separator
@@ -43,6 +44,8 @@ class Stated:
         zone: IANA name of the zone of times that name none.
         by: name of the column that tells devices of one file apart.
         by_folder: all files of a folder are recordings of one device.
+        header: names of the columns of files that have none.
+        rows_hz: rows in a second, where no column has times; 0: one has.
         only: pattern of the names of files that are wanted, such as "*_watch.csv"; "": all are.
         missing: further words that stand for no label.
         strict: refuse what would be repaired.
@@ -60,6 +63,8 @@ class Stated:
     zone: str | None = None
     by: str | None = None
     by_folder: bool = False
+    header: tuple[str, ...] = ()
+    rows_hz: float = 0.0
     only: str = ""
     missing: tuple[str, ...] = ()
     strict: bool = False
@@ -75,6 +80,8 @@ class Stated:
         ):
             if value is not None and value not in known:
                 raise UsageError(f"{name} = {value!r}; expected one of {', '.join(map(repr, known))}")
+        if not 0 <= self.rows_hz < inf:
+            raise UsageError(f"rows_hz = {self.rows_hz}; expected rows in a second, above 0")
         if self.by is not None and self.by_folder:
             raise UsageError(f"by = {self.by!r} and by_folder: devices are told apart by one of them")
 
@@ -132,7 +139,8 @@ def find_form(file: Path, lines: Sequence[str], said: Stated) -> Form:
     rows = [cells for cells in rows if len(cells) >= len(header)]
     decimal = said.decimal or find_decimal(rows, delimiter)
     if all(is_number(name, decimal) for name in header):
-        raise UsageError(f"{file} line {at + 1}: numbers ({', '.join(header):.60}); expected the names of columns")
+        wanted = "expected the names of columns (`traces import --header NAMES`)"
+        raise UsageError(f"{file} line {at + 1}: numbers ({', '.join(header):.60}); {wanted}")
     notes = describe_form(delimiter, decimal, at, lines)
     time, unit = find_time(file, header, said)
     date = find_date(header, rows, time)
@@ -256,7 +264,8 @@ def find_time(file: Path, header: Sequence[str], said: Stated) -> tuple[int, str
             return found[0], names[found[0]][1]
         if found:
             raise UsageError(f"{file}: {len(found)} columns {known!r} among {', '.join(header)}; exactly one is needed")
-    raise UsageError(f"{file}: no column 'time' among {', '.join(header)}; name the one that has it")
+    wanted = "name the one that has it (`traces import`: --rows-hz HZ if none has, --header NAMES if this is no header)"
+    raise UsageError(f"{file}: no column 'time' among {', '.join(header)}; {wanted}")
 
 
 def find_date(header: Sequence[str], rows: Sequence[Sequence[str]], time: int) -> int | None:

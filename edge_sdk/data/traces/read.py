@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.traces.bare import completed
 from edge_sdk.data.traces.cells import EXACT, Block, read_blocks
 from edge_sdk.data.traces.form import TRIED, Form, Stated, find_form, split_line
 from edge_sdk.data.traces.labels import JOIN, LABEL_NAMES
@@ -170,7 +171,8 @@ def read_table(path: str | Path, said: Stated, repairs: Repairs, *, limit: int =
 
 
 def read_encoded(file: Path, encoding: str, said: Stated, repairs: Repairs, limit: int) -> FileRows:
-    with open_lines(file, encoding, limit, repairs) as lines:
+    with open_lines(file, encoding, limit, repairs) as found:
+        lines = completed(found, said)
         head = list(islice(lines, TRIED))
         if any("\0" in line.rstrip("\0\r\n") for line in head[:1]):
             raise UsageError(f"{file}: not a CSV text: bytes of zeros in its first line")
@@ -180,7 +182,10 @@ def read_encoded(file: Path, encoding: str, said: Stated, repairs: Repairs, limi
         if form.label is None and said.labels:
             names = ", ".join(form.header)
             repairs.doubt(f"no column {said.label or LABEL_NAMES[0]!r} among {names}: no sample has a label")
-        rows = [split_line(line, form.delimiter) for line in head[form.first - 1 :]]
+        body = head[form.first - 1 :]
+        if said.header:  # a line of the file is no header
+            form = replace(form, first=form.first - 1)
+        rows = [split_line(line, form.delimiter) for line in body]
         cells = [form.time_of(row) for row in rows if len(row) >= len(form.header)]
         if not cells:
             raise UsageError(f"{file}: a header and no samples; one sample per line")
@@ -191,7 +196,7 @@ def read_encoded(file: Path, encoding: str, said: Stated, repairs: Repairs, limi
         if note:
             repairs.note(note)
         gathered = Gathered(form, repairs)
-        for block in read_blocks(chain(head[form.first - 1 :], lines), form, convert, repairs):
+        for block in read_blocks(chain(body, lines), form, convert, repairs):
             gathered.add(block)
     devices = gathered.finish(factor)
     local = factor is None and not any(map(has_zone, cells)) and "%z" not in (said.time_form or "")

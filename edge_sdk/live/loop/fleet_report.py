@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
 
-from edge_sdk.contract.device_facts import DeviceFacts, clean
+from edge_sdk.contract.children.device_facts import DeviceFacts, clean
 from edge_sdk.contract.node import Node
-from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.loop.node_lanes import NodeLanes
 from edge_sdk.live.membership.dispatcher import Dispatcher

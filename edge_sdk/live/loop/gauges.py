@@ -10,7 +10,7 @@ from typing import Protocol
 
 from edge_sdk.contract import round as rounds
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.session import Session
 from edge_sdk.wire.link import Link
 

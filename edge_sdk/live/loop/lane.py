@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.counters import LaneCounters
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.counters import LaneCounters
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.live.membership.changes import RequestedChanges
 from edge_sdk.live.membership.dispatcher import Dispatcher
 from edge_sdk.live.membership.membership import GRACE, Membership

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.live.loop.lane import LaneWork, RunLane
 from edge_sdk.live.loop.shared_children import share_children

@@ -37,7 +37,7 @@ class Transport:
         upstream: URL of the parent's broker, if it is another one.
         wire: certificates, MQTT version, durability.
         upstream_wire: certificates (and leave for plain text) for the parent's broker; None: those of `wire`.
-        settle, rto: see `edge_sdk.delivery.habits.Habits`.
+        settle, rto: see `edge_sdk.delivery.roles.habits.Habits`.
         backoff: see `edge_sdk.wire.link.Backoff`.
 
     Raises:

@@ -18,12 +18,12 @@ from contextlib import ExitStack
 from math import inf
 from typing import Any
 
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.node import Node
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Assembly as Assembly
-from edge_sdk.delivery.habits import Habits
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import Assembly as Assembly
+from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.loop.fleet_report import NO_REPORTS, FleetReporter
 from edge_sdk.live.loop.fleet_report import Reporting as Reporting

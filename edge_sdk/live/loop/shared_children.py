@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.lane import LaneWork, RunLane
 from edge_sdk.live.membership.surroundings import Surroundings

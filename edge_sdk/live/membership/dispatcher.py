@@ -12,9 +12,9 @@ import time
 from logging import Logger
 
 from edge_sdk.contract.run import ID
-from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import DiskError
+from edge_sdk.delivery.storage.store import DiskError
 from edge_sdk.errors import PeerError
 from edge_sdk.live.membership.membership import Membership
 from edge_sdk.live.membership.neighbours import Neighbours

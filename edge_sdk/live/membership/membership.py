@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from edge_sdk.contract.device_facts import DeviceFacts
+from edge_sdk.contract.children.device_facts import DeviceFacts
+from edge_sdk.contract.children.willing import Reason
 from edge_sdk.contract.run import Run
-from edge_sdk.contract.willing import Reason
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.delivery.session import Session
-from edge_sdk.delivery.store import DiskError, Store, StoreDamaged, finding_damage
+from edge_sdk.delivery.storage.store import DiskError, Store, StoreDamaged, finding_damage
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.membership.offers import assemble_offered
 from edge_sdk.live.membership.rival_parents import Turns

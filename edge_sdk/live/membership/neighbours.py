@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from logging import Logger
 
-from edge_sdk.contract.willing import Reason
-from edge_sdk.delivery.habits import Habits
+from edge_sdk.contract.children.willing import Reason
+from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.errors import UsageError
 from edge_sdk.live.membership.membership import Membership

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from logging import Logger
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from logging import Logger
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Assembly
-from edge_sdk.delivery.habits import Habits
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import Assembly
+from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.wire.link import Link
 
 

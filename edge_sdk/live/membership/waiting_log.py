@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from edge_sdk.contract import round as rounds
-from edge_sdk.delivery.listing import list_some
+from edge_sdk.delivery.roles.listing import list_some
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.presence.presence import Presence
 

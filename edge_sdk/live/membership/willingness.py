@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from edge_sdk.contract.device_facts import DeviceFacts
-from edge_sdk.contract.limits import MOST_LABELLED
-from edge_sdk.contract.willing import Reason
+from edge_sdk.contract.children.device_facts import DeviceFacts
+from edge_sdk.contract.children.limits import MOST_LABELLED
+from edge_sdk.contract.children.willing import Reason
 from edge_sdk.live.membership.membership import Membership
 from edge_sdk.live.presence.announcer import Announcer
 from edge_sdk.live.presence.labels import DEVICE_STEP, in_steps

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from edge_sdk.contract.device_facts import DeviceFacts
+from edge_sdk.contract.children.device_facts import DeviceFacts
+from edge_sdk.contract.children.willing import Reason
 from edge_sdk.contract.run import Run
-from edge_sdk.contract.willing import Reason
 from edge_sdk.live.presence.directory import encode_run
 from edge_sdk.live.presence.presence import Presence
 from edge_sdk.live.presence.publisher import Publisher

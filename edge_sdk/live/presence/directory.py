@@ -14,7 +14,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.atomic import LOCK, make_private_directory, sweep_aside, write_text
 from edge_sdk.contract.run import ID, Run
-from edge_sdk.delivery.store import Store, StoreDamaged
+from edge_sdk.delivery.storage.store import Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.wire.codec.bodies import Fault
 from edge_sdk.wire.codec.codec import unpack

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.atomic import write_text
-from edge_sdk.contract.limits import MOST_LABELLED
+from edge_sdk.contract.children.limits import MOST_LABELLED
 from edge_sdk.contract.run import ID
 from edge_sdk.errors import UsageError
 

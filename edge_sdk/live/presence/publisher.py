@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from logging import Logger
 from math import inf
 
-from edge_sdk.delivery.checksums import checksum
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.failpoints import reach
-from edge_sdk.delivery.outbox import OutboxMessage
+from edge_sdk.delivery.messages.outbox import OutboxMessage
+from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.session import Session
+from edge_sdk.delivery.storage.checksums import checksum
+from edge_sdk.delivery.storage.failpoints import reach
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Ack, Acks, Chunk, ChunkReports, Frame, Message, Offer, pack_frame
 from edge_sdk.wire.link import Link

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from edge_sdk.algebra import prox
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.kernels import Inputs
+from edge_sdk.contract.environment.kernels import Inputs
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedslr_consensus

@@ -10,7 +10,7 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.kernels import Inputs
+from edge_sdk.contract.environment.kernels import Inputs
 from edge_sdk.contract.method import UP, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedal.distillation import Floats, Logits, Stack

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.kernels import Inputs, Rows
+from edge_sdk.contract.environment.kernels import Inputs, Rows
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal import distillation
 from edge_sdk.methods.fedal.distillation import Floats

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.discrete import LARGEST_VARIANCE, draw_gaussian
+from edge_sdk.algebra.secure_aggregation.discrete import LARGEST_VARIANCE, draw_gaussian
 from edge_sdk.contract.method import UP, Method, Role, Step
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedal.aggregator import AggregatorState

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_sdk.contract.kernels import Inputs
+from edge_sdk.contract.environment.kernels import Inputs
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.kernels import Floats
+from edge_sdk.contract.environment.kernels import Floats
 from edge_sdk.contract.method import UP, Scorer, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.hsgd.equations import ROUND, device_steps, draw_minibatch, measure_columns

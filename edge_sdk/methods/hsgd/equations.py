@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Tensor
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.choice import pick
-from edge_sdk.contract.kernels import Rows
+from edge_sdk.contract.children.choice import pick
+from edge_sdk.contract.environment.kernels import Rows
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd.compression import Floats
 from edge_sdk.methods.hsgd.settings import Env, Plan, require

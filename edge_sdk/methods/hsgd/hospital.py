@@ -18,7 +18,7 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.kernels import Rows
+from edge_sdk.contract.environment.kernels import Rows
 from edge_sdk.contract.method import ME, UP, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.hsgd import compression

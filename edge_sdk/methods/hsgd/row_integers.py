@@ -22,8 +22,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra import rounding
 from edge_sdk.algebra.arrays import ANY, Tensor
+from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.errors import PeerError
 

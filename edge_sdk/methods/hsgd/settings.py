@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_sdk.algebra.rounding import FEWEST, MOST
+from edge_sdk.algebra.secure_aggregation.rounding import FEWEST, MOST
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.kernels import WHOLE, Rows, Split
+from edge_sdk.contract.environment.kernels import WHOLE, Rows, Split
 from edge_sdk.contract.method import NodeEnv, barriers
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.search import OneOf, Range, SearchSpace

@@ -21,8 +21,8 @@ from edge_sdk.algebra.ensemble import Ensemble, Floats, log_probabilities, poole
 from edge_sdk.algebra.forest import Forest, grow, log_votes
 from edge_sdk.algebra.optim import SGD, Adam
 from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.contract.samples import Labelled
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Candidate, Settling
 from edge_sdk.methods.shared.training import parts

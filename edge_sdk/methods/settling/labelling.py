@@ -25,8 +25,8 @@ import numpy.typing as npt
 from edge_sdk.algebra.ensemble import Floats, log_probabilities, pooled, voted
 from edge_sdk.algebra.forest import Forest, log_votes
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.environment.samples import SelfLabels
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.contract.samples import SelfLabels
 from edge_sdk.methods.settling.equations import Counts, ensemble, forest, validation, votes_of
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
 

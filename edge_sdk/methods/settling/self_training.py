@@ -27,8 +27,8 @@ import numpy as np
 from edge_sdk.algebra.arrays import OrNone
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.environment.samples import SelfLabels
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
-from edge_sdk.contract.samples import SelfLabels
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.settling import labelling
 from edge_sdk.methods.settling.labelling import NO_LABELS

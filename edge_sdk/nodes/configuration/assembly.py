@@ -13,7 +13,7 @@ from edge_sdk.contract.node import Record
 from edge_sdk.contract.run import Run
 from edge_sdk.contract.search import overlaid
 from edge_sdk.data.augment import Augment
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded

@@ -1,6 +1,6 @@
 """What a settings file says about waiting: `deadline = 300`, `"auto"` or `"none"`, on either tier.
 
-"auto"   derived from the times that rounds take on this node (see contract/patience.py); the default
+"auto"   derived from the times that rounds take on this node (see contract/children/patience.py); the default
 "none"   everybody who was asked is waited for: rounds are never short, and a device that is gone holds up the run
 300      seconds
 """

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Protocol
 
-from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.errors import UsageError
 
 PREFIX = "auscult_"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.contract.device_facts import TOLD, check_told
-from edge_sdk.contract.limits import Limits, check_devices
+from edge_sdk.contract.children.device_facts import TOLD, check_told
+from edge_sdk.contract.children.limits import Limits, check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.cut import Cut
 from edge_sdk.data.samples import Stored

@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.contract.device_facts import BATTERY
+from edge_sdk.contract.children.device_facts import BATTERY
 from edge_sdk.data.samples import Label, Samples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.model.inputs import Data

@@ -18,7 +18,7 @@ import numpy as np
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.live.loop.runtime import LaneWork
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.live.membership.willingness import Willingness

@@ -1,11 +1,11 @@
-"""Reads the facts of this machine that a device tells its hospital: see edge_sdk/contract/device_facts.py."""
+"""Reads the facts of this machine that a device tells its hospital: see edge_sdk/contract/children/device_facts.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from edge_sdk.contract.device_facts import BATTERY, BOARD, VERSION, DeviceFacts, clean, in_tenths
+from edge_sdk.contract.children.device_facts import BATTERY, BOARD, VERSION, DeviceFacts, clean, in_tenths
 from edge_sdk.hardware.boards.telemetry import read_power_supplies
 from edge_sdk.hardware.probe import read_board, read_processor
 from edge_sdk.version import find_version

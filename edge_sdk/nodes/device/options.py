@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_sdk.contract.device_facts import TOLD, check_told
+from edge_sdk.contract.children.device_facts import TOLD, check_told
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.device.custom_training import TrainingCode
 from edge_sdk.nodes.device.live_samples import Recording

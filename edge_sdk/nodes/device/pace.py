@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract import round as rounds
+from edge_sdk.contract.children.willing import Reason
 from edge_sdk.contract.node import Record
-from edge_sdk.contract.willing import Reason
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.detect import detect_board
 from edge_sdk.hardware.boards.profile import BoardProfile

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.contract.children.willing import Reason
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
-from edge_sdk.contract.willing import Reason
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.patients import Patients
-from edge_sdk.delivery.counters import RestOfCounters
+from edge_sdk.delivery.roles.counters import RestOfCounters
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.fleet_report import NOTHING
 from edge_sdk.live.loop.lane import RunLane

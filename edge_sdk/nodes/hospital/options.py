@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.live.loop.fleet_report import NOTHING
 from edge_sdk.live.presence.labels import COHORT
 from edge_sdk.nodes.hospital.bundles import Kind

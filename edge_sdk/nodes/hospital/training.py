@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.data.patients import Patients
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import LaneWork
 from edge_sdk.live.membership.permission import Permission

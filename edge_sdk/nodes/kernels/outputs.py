@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.kernels import Inputs, Rows
+from edge_sdk.contract.environment.kernels import Inputs, Rows
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model.bundle import Bundle

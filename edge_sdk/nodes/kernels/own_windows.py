@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.window_features import window_features
-from edge_sdk.contract.samples import OwnWindows
+from edge_sdk.contract.environment.samples import OwnWindows
 from edge_sdk.data.augment import augment
 from edge_sdk.nodes.kernels.family import Array, DeviceParts, Fields
 

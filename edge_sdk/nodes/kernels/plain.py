@@ -8,8 +8,8 @@ from zlib import crc32
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.run import Run
-from edge_sdk.contract.samples import Labelled
 from edge_sdk.data.augment import augment, with_copies
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bound import GradFn

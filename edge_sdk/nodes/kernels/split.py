@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra import classification
+from edge_sdk.algebra.metrics import classification
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.kernels import Floats, Rows, Split
+from edge_sdk.contract.environment.kernels import Floats, Rows, Split
 from edge_sdk.contract.run import Run
 from edge_sdk.data.patients import NO_ROWS, Patients, rows_of
 from edge_sdk.errors import UsageError

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.ensemble import combined, log_probabilities, probabilities, smoothed
-from edge_sdk.algebra.label_sets import choose_thresholds
-from edge_sdk.algebra.reconstruction import QUANTILE
-from edge_sdk.algebra.regression import NINETY, SQUARED
+from edge_sdk.algebra.metrics.label_sets import choose_thresholds
+from edge_sdk.algebra.metrics.reconstruction import QUANTILE
+from edge_sdk.algebra.metrics.regression import NINETY, SQUARED
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file, write_text
 from edge_sdk.contract.run import ID

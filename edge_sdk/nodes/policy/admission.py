@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.counters import Counters, RestOfCounters
+from edge_sdk.delivery.roles.counters import Counters, RestOfCounters
 from edge_sdk.nodes.policy.allow import Allow, RunFacts, find_objections
 from edge_sdk.nodes.policy.approvals import DECIDED, SPENT, digest_of, note_asked, read_table, write_table
 from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from edge_sdk.algebra.privacy import epsilon_of
+from edge_sdk.algebra.secure_aggregation.privacy import epsilon_of
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS

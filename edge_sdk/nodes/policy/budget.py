@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from edge_sdk.contract.willing import Reason
+from edge_sdk.contract.children.willing import Reason
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.telemetry import METERED
 

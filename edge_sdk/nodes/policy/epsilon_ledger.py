@@ -1,7 +1,8 @@
 """What this node's runs have told about it so far, and the charge for each answer, made before the answer leaves.
 
 The node counts by itself: it adds the noise, so it knows what an answer costs, if its hospital adds up as many as the
-run says. What is kept is rho (algebra/privacy.py), which adds up over rounds and runs, in `runs-epsilon.json`:
+run says. What is kept is rho (algebra/secure_aggregation/privacy.py), which adds up over rounds and runs, in
+`runs-epsilon.json`:
 
     digest of a run -> {"id", "rho": all of it so far, "last": version of the question that was charged last,
                         "again": that was answered a second time without charge}

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.contract.masks import TAG
+from edge_sdk.contract.environment.masks import TAG
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.nodes.secrets.mask_keys import (

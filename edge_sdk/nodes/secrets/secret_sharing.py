@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra import shamir
-from edge_sdk.contract.sharing import TAG, Steps, Words
+from edge_sdk.algebra.secure_aggregation import shamir
+from edge_sdk.contract.environment.sharing import TAG, Steps, Words
 from edge_sdk.methods.secret.messages.masking import cut, ring_type
 from edge_sdk.nodes.secrets.mask_keys import library
 from edge_sdk.nodes.secrets.masks import zeros

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra.reconstruction import threshold_of, window_errors
+from edge_sdk.algebra.metrics.reconstruction import threshold_of, window_errors
 from edge_sdk.model.reconstruction import Reconstruction
 from edge_sdk.replay.neighbours.candidates import NETWORK
 from edge_sdk.replay.neighbours.features import Floats, features_of, kind_of_features

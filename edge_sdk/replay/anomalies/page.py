@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from edge_sdk.algebra.regression import MEAN
+from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.anomalies.tables import (
     COLUMNS,

@@ -2,10 +2,10 @@
 
 Models are named as those of classes (replay/scores.py), with "alone_pca" and "alone_distance" (neighbours.py) in place
 of linear models and trees; "mean" says of each window that it is the mean of the device's training windows. Each device
-has for each model what `algebra.reconstruction.AnomalyScores` lists, and "alarms_per_day": windows above the threshold
-among those that nobody calls abnormal, in one day of recorded windows. A result has unweighted means over devices that
-have such a figure, and under "together" the figures of all devices' windows, where scores are in units of each device's
-own threshold. A difference below 0 is better: it is of mean errors.
+has for each model what `algebra.metrics.reconstruction.AnomalyScores` lists, and "alarms_per_day": windows above the
+threshold among those that nobody calls abnormal, in one day of recorded windows. A result has unweighted means over
+devices that have such a figure, and under "together" the figures of all devices' windows, where scores are in units of
+each device's own threshold. A difference below 0 is better: it is of mean errors.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra.reconstruction import scores_of
-from edge_sdk.algebra.regression import MEAN
+from edge_sdk.algebra.metrics.reconstruction import scores_of
+from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation import reports
 from edge_sdk.model.reconstruction import Reconstruction

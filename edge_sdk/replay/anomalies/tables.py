@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edge_sdk.algebra.regression import MEAN
+from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, ALONE_PCA
 from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.neighbours.candidates import NETWORK

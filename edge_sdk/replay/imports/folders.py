@@ -16,6 +16,9 @@ from edge_sdk.data.traces.repairs import Repair
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.sources import device_name
 
+PAUSE = 60.0
+NO_DATES = f"recordings have no dates; they are in the order of their names, {PAUSE:g} s apart"
+
 
 def group_folders(source: Path, sources: Sequence[tuple[str, Path]]) -> Iterator[tuple[str, Path, list[Path]]]:
     """The files of a source by their folders: the device's name, the folder, and its files."""
@@ -24,11 +27,20 @@ def group_folders(source: Path, sources: Sequence[tuple[str, Path]]) -> Iterator
         yield "-".join(device_name(Path(part)) for part in parts) or device_name(folder), folder, [p for _, p in found]
 
 
+def in_order_of_names(parts: Sequence[tuple[Path, Trace]]) -> list[tuple[Path, Trace]]:
+    """Recordings without dates, each of which begins `PAUSE` seconds after the end of the one before."""
+    found, at = list[tuple[Path, Trace]](), 0.0
+    for file, trace in parts:
+        found.append((file, replace(trace, began=at, notes=(*trace.notes, NO_DATES))))
+        at += float(trace.time[-1]) + PAUSE
+    return found
+
+
 def join_traces(name: str, parts: Sequence[tuple[Path, Trace]]) -> Trace:
     """One device's trace of its recordings, in the order of their times.
 
     Args:
-        parts: file and trace of each recording, whose `began` is in seconds since 1970.
+        parts: file and trace of each recording, whose `began` are of one clock.
 
     Raises:
         UsageError: two of them were recorded at the same time, or have other channels.

@@ -21,7 +21,7 @@ from edge_sdk.data.traces.read import make_trace
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.windows import find_gaps, longest_step
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.imports.folders import group_folders, join_traces, one_of_each
+from edge_sdk.replay.imports.folders import group_folders, in_order_of_names, join_traces, one_of_each
 from edge_sdk.replay.imports.recording import Recorded
 from edge_sdk.replay.imports.sources import clean_name, find_sources, read_source
 from edge_sdk.replay.imports.writing import write_trace
@@ -168,14 +168,16 @@ class Imported:
         for path in files:
             try:
                 for recorded in read_source(name, path, self.said, reader):
-                    if not recorded.dated:
-                        raise UsageError(f"{path}: times are not since 1970, so recordings of a folder have no order")
                     parts.append((recorded, trace_of(recorded, name, self.said)))
             except UsageError as error:
                 self.leave_out(error)
         try:
             if parts:
-                joined = join_traces(name, [(recorded.source, trace) for recorded, trace in parts])
+                dated = [recorded.dated for recorded, _ in parts]
+                if any(dated) and not all(dated):
+                    raise UsageError(f"{parts[dated.index(False)][0].source}: no date, as other files of {place} have")
+                found = [(recorded.source, trace) for recorded, trace in parts]
+                joined = join_traces(name, found if all(dated) else in_order_of_names(found))
                 units = {key: unit for recorded, _ in parts for key, unit in (recorded.units or {}).items()}
                 repairs = Repairs(place, self.said.strict)
                 repairs.notes = [*joined.notes, *(note for recorded, _ in parts for note in recorded.repairs.notes)]

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra import label_sets
-from edge_sdk.algebra.classification import BINS
-from edge_sdk.algebra.regression import MEAN
+from edge_sdk.algebra.metrics import label_sets
+from edge_sdk.algebra.metrics.classification import BINS
+from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.methods.shared.evaluation import reports
 from edge_sdk.model.several_labels import SeveralLabels
 from edge_sdk.replay.neighbours.output_models import Rows, added

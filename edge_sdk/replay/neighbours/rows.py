@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra.classification import confusion
+from edge_sdk.algebra.metrics.classification import confusion
 from edge_sdk.replay.neighbours.candidates import KINDS, LINEAR, NETWORK, TREES
 from edge_sdk.replay.neighbours.find import BestOfKind, FoundNeighbours
 from edge_sdk.replay.neighbours.holders import Holder

@@ -8,7 +8,7 @@ from html import escape
 from math import isfinite, nan
 from typing import Any
 
-from edge_sdk.algebra.label_sets import F1
+from edge_sdk.algebra.metrics.label_sets import F1
 from edge_sdk.methods.shared.evaluation.reports import device_means, device_spreads, mean_loss
 from edge_sdk.replay.anomalies import page as anomaly_page
 from edge_sdk.replay.anomalies.scores import ANOMALIES

@@ -72,6 +72,9 @@ def add_import(kinds: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     command.add_argument("--by-folder", action="store_true", help=words)
     words = "pattern of the names of files that are wanted, such as '*_watch.csv' (all)"
     command.add_argument("--only", metavar="PATTERN", default="", help=words)
+    command.add_argument("--header", metavar="NAMES", default="", help="of the columns, where files have no header")
+    words = "rows in a second, where no column has times"
+    command.add_argument("--rows-hz", type=float, metavar="HZ", default=0.0, help=words)
     command.add_argument("--unit", help="of times that are numbers: s, ms, us or ns (by their size)")
     command.add_argument("--time-form", metavar="FORM", help="of dates, such as '%%d/%%m/%%Y %%H:%%M:%%S'")
     command.add_argument("--zone", metavar="NAME", help="of dates without an offset, such as Europe/Berlin (UTC)")
@@ -103,6 +106,8 @@ def do_import(options: argparse.Namespace) -> None:
         zone=options.zone,
         by=options.by,
         by_folder=options.by_folder,
+        header=split_words(options.header),
+        rows_hz=options.rows_hz,
         only=options.only,
         missing=split_words(options.label_missing),
         strict=options.strict,

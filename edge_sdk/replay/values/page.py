@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from edge_sdk.algebra.regression import MEAN
+from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.replay.reports import charts, rows
 from edge_sdk.replay.reports.rows import bare
 from edge_sdk.replay.reports.sections import table

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra.regression import MEAN
+from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation import reports
 from edge_sdk.model.task import Values

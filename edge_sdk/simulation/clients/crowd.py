@@ -7,7 +7,7 @@ from zlib import crc32
 
 import numpy as np
 
-from edge_sdk.contract.choice import Ordered, in_order, pick
+from edge_sdk.contract.children.choice import Ordered, in_order, pick
 from edge_sdk.simulation.clients.behaviour import ClientHabits, Ids, identify
 
 COHORT, JUDGES = 32, 33

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.classification import confusion
 from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
+from edge_sdk.algebra.metrics.classification import confusion
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import Models, sums_on_test, sums_on_validation

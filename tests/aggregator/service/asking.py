@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.tools.own_key import LibraryTool
+from edge_sdk.tools.credentials.own_key import LibraryTool
 
 CLAIM = "c" * 40
 

@@ -116,7 +116,7 @@ def served(make_service: Callable[..., Any]) -> Iterator[tuple[Any, Any]]:
     from aggregator.service.application.live_updates import ConsoleServer
     from aggregator.service.server.app import make_app
     from aggregator.service.server.command import listen
-    from edge_sdk.tools.enrol import Desk
+    from edge_sdk.tools.credentials.enrol import Desk
 
     service = make_service(listen="127.0.0.1:0")
     line = listen(service.file)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.kernels import Inputs
+from edge_sdk.contract.environment.kernels import Inputs
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedal.settings import Env

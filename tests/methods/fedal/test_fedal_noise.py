@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from edge_sdk.algebra.privacy import epsilon_of
+from edge_sdk.algebra.secure_aggregation.privacy import epsilon_of
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.contract.run import Run

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.kernels import Split
+from edge_sdk.contract.environment.kernels import Split
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.methods.hsgd.method import HSGD
 from edge_sdk.methods.hsgd.settings import Env

@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from edge_sdk.algebra import classification
+from edge_sdk.algebra.metrics import classification
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.method import DOWN, UP
 from edge_sdk.errors import PeerError, UsageError

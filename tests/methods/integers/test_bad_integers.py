@@ -6,9 +6,9 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from edge_sdk.algebra import rounding
+from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS

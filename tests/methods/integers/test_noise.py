@@ -7,8 +7,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from edge_sdk.algebra import rounding
-from edge_sdk.algebra.privacy import epsilon_of
+from edge_sdk.algebra.secure_aggregation import rounding
+from edge_sdk.algebra.secure_aggregation.privacy import epsilon_of
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError

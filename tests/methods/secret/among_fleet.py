@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from edge_sdk.contract.environment.sharing import COMMITTED, PUBLIC, SEALED, TAG
 from edge_sdk.contract.method import OUT, UP
-from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG
 from edge_sdk.methods.secret.messages.among_messages import (
     Agreement,
     Confirmed,

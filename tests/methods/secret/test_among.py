@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from edge_sdk.algebra.shamir import SHARE
+from edge_sdk.algebra.secure_aggregation.shamir import SHARE
 from edge_sdk.contract.method import Role
 from edge_sdk.contract.round import Policy
 from edge_sdk.methods.secret.messages.among_messages import (

@@ -13,7 +13,7 @@ from edge_sdk.nodes.secrets import mask_assignment
 from edge_sdk.nodes.secrets.device_secrets import device_secrets
 from edge_sdk.nodes.secrets.mask_keys import DeviceKeys, make_key
 from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets, ToldMasks
-from edge_sdk.tools.mask_check import check_masks
+from edge_sdk.tools.diagnostics.mask_check import check_masks
 from tests.methods.secret.among import PEERS, among_run
 from tests.methods.secret.among_fleet import Fleet
 from tests.methods.secret.parties import KEYS

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.shamir import SHARE
-from edge_sdk.contract.limits import Limits
+from edge_sdk.algebra.secure_aggregation.shamir import SHARE
+from edge_sdk.contract.children.limits import Limits
+from edge_sdk.contract.environment.sharing import COMMITTED, PUBLIC, SEALED
 from edge_sdk.contract.round import Policy
-from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.messages.among_messages import (
     FALSE,
@@ -53,7 +53,7 @@ class TwoSecrets(DeviceSecrets):
 
 
 def excusing(method):
-    """The method, whose hospitals refuse who has sent what is of no use, as a node does (delivery/engine.py)."""
+    """The method, whose hospitals refuse who has sent what is of no use, as a node does (delivery/roles/engine.py)."""
     role = method.hospital
 
     def receive(env, s, sender, m):

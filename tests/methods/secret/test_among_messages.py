@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from edge_sdk.algebra import shamir
-from edge_sdk.algebra.shamir import SHARE
-from edge_sdk.contract.sharing import SEALED, TAG
+from edge_sdk.algebra.secure_aggregation import shamir
+from edge_sdk.algebra.secure_aggregation.shamir import SHARE
+from edge_sdk.contract.environment.sharing import SEALED, TAG
 from edge_sdk.methods.secret.among_devices.among_opening import NotOpenedError, opened
 from edge_sdk.methods.secret.among_devices.among_states import REVEALING, AmongState
 from edge_sdk.methods.secret.messages.among_messages import (

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_sdk.algebra import rounding
-from edge_sdk.algebra.shamir import SHARE
-from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG
+from edge_sdk.algebra.secure_aggregation import rounding
+from edge_sdk.algebra.secure_aggregation.shamir import SHARE
+from edge_sdk.contract.environment.sharing import COMMITTED, PUBLIC, SEALED, TAG
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.messages.among_messages import (
     Agreement,

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.neighbours import neighbours
+from edge_sdk.algebra.secure_aggregation.neighbours import neighbours
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.among_devices.among_opening import held_by

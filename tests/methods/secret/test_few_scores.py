@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra import rounding
+from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.methods.integers.vectors.labels import label_type
 from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.secret.messages.forms import CountsKind, Flat, ScoresKind

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edge_sdk.contract.samples import Labelled, OwnWindows
+from edge_sdk.contract.environment.samples import Labelled, OwnWindows
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.messages.forms import FeatureSumsKind, Flat
 from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum, NumberedQuestion

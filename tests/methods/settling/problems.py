@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.contract.samples import Labelled
+from edge_sdk.contract.environment.samples import Labelled
 from tests.methods.problems import DEVICES, SEED, SIZES, TREE
 
 INPUTS, HIDDEN, CLASSES = 5, 4, 3

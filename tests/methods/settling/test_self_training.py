@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edge_sdk.contract.environment.samples import OwnWindows
 from edge_sdk.contract.method import UP
-from edge_sdk.contract.samples import OwnWindows
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedslr.method import FEDSLR

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.classification import BINS, MOST_CLASSES, areas, sums
+from edge_sdk.algebra.metrics.classification import BINS, MOST_CLASSES, areas, sums
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedavg import FEDAVG, Settings
 from edge_sdk.methods.shared.aggregation.gather import Sum

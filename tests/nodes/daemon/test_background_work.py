@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.delivery.counters import Counters
+from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.nodes.daemon import serve
 from edge_sdk.nodes.daemon.background_work import SideWork
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.nodes.configuration.settings import text_without_passwords

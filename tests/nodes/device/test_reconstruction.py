@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="bundles are compiled here")
 
 from edge_sdk import Device, UsageError
-from edge_sdk.algebra.reconstruction import scores_of
+from edge_sdk.algebra.metrics.reconstruction import scores_of
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
 from edge_sdk.methods import METHODS

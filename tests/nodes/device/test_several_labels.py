@@ -15,8 +15,8 @@ pytest.importorskip("torch", reason="bundles are compiled here")
 from torch import nn
 
 from edge_sdk import Device, Samples, UsageError
-from edge_sdk.algebra.classification import auc
-from edge_sdk.algebra.label_sets import macro_f1
+from edge_sdk.algebra.metrics.classification import auc
+from edge_sdk.algebra.metrics.label_sets import macro_f1
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
 from edge_sdk.methods import METHODS
@@ -26,7 +26,7 @@ from edge_sdk.methods.shared.evaluation.reports import Models, Report, judge, me
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.signal_spec import SignalSpec
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
 from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.options import LocalTraining

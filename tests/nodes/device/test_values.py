@@ -21,7 +21,7 @@ from edge_sdk.methods.shared.evaluation.reports import Models, Report, mean_erro
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.signal_spec import SignalSpec
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.spec import Spec
+from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
 from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.options import LocalTraining

@@ -13,10 +13,10 @@ from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract import round as rounds
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.calls import Calls
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.members import Members
-from edge_sdk.delivery.store import Store
+from edge_sdk.delivery.roles.calls import Calls
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.members import Members
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 
 FIRST, ALONE, ALL = {"cloud": "first-b", "ready": 1}, {"cloud": "rigorous", "ready": 1}, {"cloud": "sync"}

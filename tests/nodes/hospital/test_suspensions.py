@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.contract.limits import Limits
+from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.node import Node, with_record
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError

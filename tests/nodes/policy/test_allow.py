@@ -12,8 +12,8 @@ import pytest
 
 from edge_sdk.cli import main
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.counters import Counters
-from edge_sdk.delivery.engine import Assembly
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env

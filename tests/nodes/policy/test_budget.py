@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.contract.willing import SENTENCES, Reason
+from edge_sdk.contract.children.willing import SENTENCES, Reason
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.nodes.policy.budget import Conditions, Decision, TrainingBudget, decide, is_within

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk.algebra.privacy import epsilon_of
+from edge_sdk.algebra.secure_aggregation.privacy import epsilon_of
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import Cancelled, PeerError, UsageError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra import rounding
+from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra import rounding
+from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import ME, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.tiers.asking import addressed, model_in, read_question

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra import rounding
 from edge_sdk.algebra.arrays import ANY, OrNone, Rank, Tensor, Values
-from edge_sdk.algebra.rounding import FEWEST, FINEST, MOST, WIDEST
+from edge_sdk.algebra.secure_aggregation import rounding
+from edge_sdk.algebra.secure_aggregation.rounding import FEWEST, FINEST, MOST, WIDEST
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.methods.integers.vectors.labels import parted, put_vectors, take_label, take_vectors
 from edge_sdk.methods.shared.aggregation.guard import Measurable, Measure

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra import rounding
-from edge_sdk.algebra.discrete import draw_gaussian
+from edge_sdk.algebra.secure_aggregation import rounding
+from edge_sdk.algebra.secure_aggregation.discrete import draw_gaussian
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError, UsageError

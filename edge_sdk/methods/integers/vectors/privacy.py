@@ -22,10 +22,10 @@ from functools import cache
 from math import ceil, isfinite, sqrt
 from typing import Any
 
-from edge_sdk.algebra import rotation
-from edge_sdk.algebra.discrete import LARGEST_VARIANCE
-from edge_sdk.algebra.privacy import multiplier_of, rho_of_sum
-from edge_sdk.algebra.rounding import MOST, WIDEST, largest, width
+from edge_sdk.algebra.secure_aggregation import rotation
+from edge_sdk.algebra.secure_aggregation.discrete import LARGEST_VARIANCE
+from edge_sdk.algebra.secure_aggregation.privacy import multiplier_of, rho_of_sum
+from edge_sdk.algebra.secure_aggregation.rounding import MOST, WIDEST, largest, width
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import UsageError

@@ -18,9 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
-from edge_sdk.algebra import lowrank, rounding
+from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError

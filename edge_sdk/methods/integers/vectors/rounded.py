@@ -7,7 +7,7 @@ from math import sqrt
 
 import numpy as np
 
-from edge_sdk.algebra import rotation, rounding
+from edge_sdk.algebra.secure_aggregation import rotation, rounding
 from edge_sdk.algebra.vectors import Vector, length
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.integers.vectors.settings import Uploads

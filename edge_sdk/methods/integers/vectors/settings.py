@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edge_sdk.algebra.rounding import FEWEST, MOST
+from edge_sdk.algebra.secure_aggregation.rounding import FEWEST, MOST
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import UsageError

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from edge_sdk.algebra import rounding
-from edge_sdk.algebra.neighbours import neighbours
+from edge_sdk.algebra.secure_aggregation import rounding
+from edge_sdk.algebra.secure_aggregation.neighbours import neighbours
+from edge_sdk.contract.environment.sharing import COMMITTED, SEALED, TAG
 from edge_sdk.contract.method import OUT, NodeEnv, Send
-from edge_sdk.contract.sharing import COMMITTED, SEALED, TAG
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.among_devices.among_blame import LieError, check_told
 from edge_sdk.methods.secret.among_devices.among_opening import holders

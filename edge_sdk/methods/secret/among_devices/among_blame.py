@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from edge_sdk.algebra.neighbours import neighbours, threshold
-from edge_sdk.algebra.shamir import COMMITMENT, SHARE, commit
-from edge_sdk.contract.sharing import COMMITTED
+from edge_sdk.algebra.secure_aggregation.neighbours import neighbours, threshold
+from edge_sdk.algebra.secure_aggregation.shamir import COMMITMENT, SHARE, commit
+from edge_sdk.contract.environment.sharing import COMMITTED
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.among_devices.among_opening import NotOpenedError, held_by, holders
 from edge_sdk.methods.secret.among_devices.among_states import AmongState

@@ -29,10 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra import rounding
-from edge_sdk.algebra.neighbours import is_in_one_piece, neighbours, threshold
+from edge_sdk.algebra.secure_aggregation import rounding
+from edge_sdk.algebra.secure_aggregation.neighbours import is_in_one_piece, neighbours, threshold
+from edge_sdk.contract.environment.sharing import COMMITTED, PUBLIC, SEALED, TAG, SecretKeeper
 from edge_sdk.contract.method import OUT, UP, NodeEnv, Role, Send, Step
-from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG, SecretKeeper
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.among_devices.among_states import AmongDeviceState, device_state_around
 from edge_sdk.methods.secret.messages.among_messages import (

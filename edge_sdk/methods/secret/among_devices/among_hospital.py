@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra.neighbours import is_in_one_piece, neighbours, threshold
+from edge_sdk.algebra.secure_aggregation.neighbours import is_in_one_piece, neighbours, threshold
+from edge_sdk.contract.environment.sharing import COMMITTED, SEALED, TAG
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
-from edge_sdk.contract.sharing import COMMITTED, SEALED, TAG
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.secret.among_devices.among_answers import disputes_in, offered, told
 from edge_sdk.methods.secret.among_devices.among_blame import LieError, check_disputes, liars_in

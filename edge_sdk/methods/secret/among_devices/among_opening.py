@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from edge_sdk.algebra import shamir
-from edge_sdk.algebra.neighbours import neighbours, threshold
-from edge_sdk.algebra.shamir import SHARE
+from edge_sdk.algebra.secure_aggregation import shamir
+from edge_sdk.algebra.secure_aggregation.neighbours import neighbours, threshold
+from edge_sdk.algebra.secure_aggregation.shamir import SHARE
+from edge_sdk.contract.environment.sharing import PUBLIC
 from edge_sdk.contract.method import NodeEnv
-from edge_sdk.contract.sharing import PUBLIC
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.among_devices.among_states import AmongState
 from edge_sdk.methods.secret.messages.among_messages import FALSE, UNSHARED, from_bits, pieces

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.contract.sharing import PUBLIC
+from edge_sdk.contract.environment.sharing import PUBLIC
 from edge_sdk.methods.integers.tiers.states import Ring
 from edge_sdk.methods.integers.vectors.messages import Octets
 from edge_sdk.methods.secret.messages.among_messages import Participants, to_octets

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.arrays import Drawn
-from edge_sdk.algebra.neighbours import digest
-from edge_sdk.algebra.shamir import SHARE
+from edge_sdk.algebra.secure_aggregation.neighbours import digest
+from edge_sdk.algebra.secure_aggregation.shamir import SHARE
 from edge_sdk.algebra.vectors import Layout
+from edge_sdk.contract.environment.sharing import COMMITTED, PUBLIC, SEALED, TAG
 from edge_sdk.contract.run import ID
-from edge_sdk.contract.sharing import COMMITTED, PUBLIC, SEALED, TAG
 from edge_sdk.methods.integers.vectors.messages import Octets
 from edge_sdk.methods.secret.messages.messages import MOST_TERMS, SumForm, Words, check_width
 

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.classification import BINS, MOST_CLASSES
-from edge_sdk.algebra.rounding import Steps
+from edge_sdk.algebra.metrics.classification import BINS, MOST_CLASSES
+from edge_sdk.algebra.secure_aggregation.rounding import Steps
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.messages.messages import SumForm

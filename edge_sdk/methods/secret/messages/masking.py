@@ -17,9 +17,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra import rounding
-from edge_sdk.algebra.rounding import Ring
-from edge_sdk.contract.masks import TAG
+from edge_sdk.algebra.secure_aggregation import rounding
+from edge_sdk.algebra.secure_aggregation.rounding import Ring
+from edge_sdk.contract.environment.masks import TAG
 from edge_sdk.contract.method import UP, NodeEnv
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.secret.messages.forms import Flat, SumKind, check_count

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import ANY, Drawn, Tensor
-from edge_sdk.algebra.rounding import FEWEST, WIDEST
+from edge_sdk.algebra.secure_aggregation.rounding import FEWEST, WIDEST
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.contract.masks import TAG
+from edge_sdk.contract.environment.masks import TAG
 from edge_sdk.contract.run import ID
 from edge_sdk.methods.integers.vectors.messages import VECTORS, Octets, check_range
 
@@ -27,7 +27,7 @@ class NumberedQuestion:
 
     Attributes:
         ticket: number of the question at the aggregator. No number comes twice, also after the aggregator has lost its
-            disk or was put back from a backup (delivery/renumbering.py).
+            disk or was put back from a backup (delivery/roles/renumbering.py).
         terms: how many answers are added up at most, from which the ring's width follows.
         question: what is asked.
     """

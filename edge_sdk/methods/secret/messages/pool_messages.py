@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_sdk.algebra.arrays import Drawn
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.contract.masks import TAG
+from edge_sdk.contract.environment.masks import TAG
 from edge_sdk.methods.integers.vectors.messages import Octets
 from edge_sdk.methods.secret.messages.messages import LONGEST, MOST_TERMS, MaskedSum, SumForm
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from edge_sdk.algebra import rounding
+from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.integers.vectors.labels import Paths, label_type

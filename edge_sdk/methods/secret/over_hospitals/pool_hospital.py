@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra import rounding
+from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.messages.masking import cut, ring_type

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra import rounding
-from edge_sdk.contract.masks import TAG
+from edge_sdk.algebra.secure_aggregation import rounding
+from edge_sdk.contract.environment.masks import TAG
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.secret.messages.masking import cut

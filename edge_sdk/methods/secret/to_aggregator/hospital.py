@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.algebra import rounding
+from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.messages.forms import SumKind

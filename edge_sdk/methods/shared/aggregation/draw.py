@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from edge_sdk.contract.choice import pick
+from edge_sdk.contract.children.choice import pick
 from edge_sdk.contract.method import NodeEnv
 
 SELECTIONS = ("fixed", "bernoulli")

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from math import isfinite
 
-from edge_sdk.algebra.classification import BINS, MOST_CLASSES
-from edge_sdk.algebra.label_sets import F1
-from edge_sdk.algebra.reconstruction import QUANTILE, RECONSTRUCTION_ERROR, VARIANCE
-from edge_sdk.algebra.regression import ABSOLUTE, ERROR, MAE, SQUARED
+from edge_sdk.algebra.metrics.classification import BINS, MOST_CLASSES
+from edge_sdk.algebra.metrics.label_sets import F1
+from edge_sdk.algebra.metrics.reconstruction import QUANTILE, RECONSTRUCTION_ERROR, VARIANCE
+from edge_sdk.algebra.metrics.regression import ABSOLUTE, ERROR, MAE, SQUARED
 
 LARGEST = 2.0**32
 MODELS = ("global", "personal", "unseen", "companion", "local")
@@ -52,7 +52,7 @@ CLOSED = NAMES | {UNTOLD, *PERSONAL_FACTS} | OF_SETS | OF_WINDOWS
 MOST = 2 * (len(CLOSED) + len(MODELS) * MOST_CLASSES * 2 * BINS)
 ERRORS = re.compile(rf"({'|'.join(MODELS)})_({ABSOLUTE}|{SQUARED}|{ERROR}|{MAE}):(\d{{1,2}})")
 MOST_VALUES = 16
-"""Sums of errors of predicted values (algebra/regression.py), by their number, and how many a model has at most."""
+"""Sums of errors of predicted values (algebra/metrics/regression.py), by number, and how many a model has at most."""
 SLACK = 1e-6  # relative: sums of fractions are rounded
 
 

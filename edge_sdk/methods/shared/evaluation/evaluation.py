@@ -79,7 +79,7 @@ class Finished:
         shown: downward, the final model, for a node that was not heard in the last evaluation.
     """
 
-    ends_run: ClassVar[bool] = True  # the runtime tells it at each start: see delivery/events.py
+    ends_run: ClassVar[bool] = True  # the runtime tells it at each start: see delivery/roles/events.py
 
     round: int
     shown: Any = None

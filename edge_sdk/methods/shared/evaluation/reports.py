@@ -24,16 +24,16 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from edge_sdk.algebra import classification
 from edge_sdk.algebra.arrays import Theta
-from edge_sdk.algebra.classification import areas
 from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
-from edge_sdk.algebra.label_sets import F1, is_count
-from edge_sdk.algebra.reconstruction import RECONSTRUCTION_ERROR
-from edge_sdk.algebra.regression import ABSOLUTE, MAE
+from edge_sdk.algebra.metrics import classification
+from edge_sdk.algebra.metrics.classification import areas
+from edge_sdk.algebra.metrics.label_sets import F1, is_count
+from edge_sdk.algebra.metrics.reconstruction import RECONSTRUCTION_ERROR
+from edge_sdk.algebra.metrics.regression import ABSOLUTE, MAE
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.method import OUT, NodeEnv, Send
-from edge_sdk.contract.samples import Labelled
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.gather import Tally

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.choice import pick
+from edge_sdk.contract.children.choice import pick
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.aggregation.draw import round_half_up

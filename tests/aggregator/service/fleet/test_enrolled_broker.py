@@ -13,9 +13,9 @@ from aggregator.service.administration.certificates import Enrolling
 from aggregator.service.fleet.enrolment import APPROVE, REMOVE, SUSPEND
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.broker import find_mosquitto
-from edge_sdk.tools.access import Part, connect
-from edge_sdk.tools.own_key import LibraryTool
-from edge_sdk.tools.provision import Provisioner
+from edge_sdk.tools.credentials.own_key import LibraryTool
+from edge_sdk.tools.credentials.provision import Provisioner
+from edge_sdk.tools.diagnostics.access import Part, connect
 from edge_sdk.wire.addresses import Tls, broker_at
 from edge_sdk.wire.options import Wire
 from tests.delivery.fleet import eventually

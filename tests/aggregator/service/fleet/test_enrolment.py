@@ -23,11 +23,11 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.membership.roster import read_roster
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.settings_files import HospitalFile
-from edge_sdk.tools.certificates import load_certificate
-from edge_sdk.tools.enrol import Applicant, Desk, NotEnrolledError
-from edge_sdk.tools.own_key import LibraryTool, OpensslTool, complete_pair, find_key_tool
-from edge_sdk.tools.provision import provision
-from edge_sdk.tools.site import Site
+from edge_sdk.tools.credentials.certificates import load_certificate
+from edge_sdk.tools.credentials.enrol import Applicant, Desk, NotEnrolledError
+from edge_sdk.tools.credentials.own_key import LibraryTool, OpensslTool, complete_pair, find_key_tool
+from edge_sdk.tools.credentials.provision import provision
+from edge_sdk.tools.credentials.site import Site
 from tests.aggregator.service.asking import CLAIM, ask, request_of
 from tests.aggregator.service.fleet.test_fleet import REPORT
 from tests.wire.sites import SECRET

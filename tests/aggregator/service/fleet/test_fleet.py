@@ -10,7 +10,7 @@ import pytest
 
 from aggregator.service.fleet.monitor import SILENT
 from aggregator.service.fleet.reports import read_report
-from edge_sdk.contract.limits import MOST_DEVICES
+from edge_sdk.contract.children.limits import MOST_DEVICES
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.replay.broker import LocalBroker
 from tests.delivery.fleet import eventually

@@ -19,9 +19,9 @@ from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile
 from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, make_key, read_public
 from edge_sdk.nodes.secrets.masks import aggregator_masks, device_masks
-from edge_sdk.tools.enrol import Applicant, Desk
-from edge_sdk.tools.mask_check import check_masks
-from edge_sdk.tools.own_key import KeyTool, LibraryTool, OpensslTool
+from edge_sdk.tools.credentials.enrol import Applicant, Desk
+from edge_sdk.tools.credentials.own_key import KeyTool, LibraryTool, OpensslTool
+from edge_sdk.tools.diagnostics.mask_check import check_masks
 from tests.aggregator.service.conftest import CLASSES
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from edge_sdk.nodes.daemon.certificate_renewal import EVERY, FIRST, Renewal
-from edge_sdk.tools.certificates import load_certificate
-from edge_sdk.tools.enrol import Applicant, Desk
+from edge_sdk.tools.credentials.certificates import load_certificate
+from edge_sdk.tools.credentials.enrol import Applicant, Desk
 from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.links import TlsFiles
 from tests.delivery.fleet import eventually
@@ -26,13 +26,13 @@ def test_a_node_renews_its_certificate_by_itself(
     """It once took a timer that somebody had to set up."""
     caplog.set_level(logging.INFO)
     service, desk = served
-    monkeypatch.setattr("edge_sdk.tools.authority.DAYS", 30)
+    monkeypatch.setattr("edge_sdk.tools.credentials.authority.DAYS", 30)
     applicant, now = Applicant("watch-7", tmp_path), [0.0]
     applicant.begin(desk, service.desk.make_token("ada", "north", approved=True))
     settings = applicant.take(desk, applicant.wait(desk, 0), None)
     files = TlsFiles(Tls(tmp_path / "ca.crt", tmp_path / "watch-7.crt", tmp_path / "watch-7.key"))
     log, first = logging.getLogger("test"), files.context
-    monkeypatch.setattr("edge_sdk.tools.authority.DAYS", 825)
+    monkeypatch.setattr("edge_sdk.tools.credentials.authority.DAYS", 825)
     renewal, other = (Renewal(folder / settings.name, "watch-7", log, lambda: now[0]) for folder in (tmp_path, Path()))
 
     def look() -> bool:

@@ -17,7 +17,7 @@ from aggregator.service.fleet.monitor import SeenDevice, SeenHospital
 from aggregator.service.fleet.reports import read_report
 from aggregator.service.fleet.traffic import NewBytes, find_hops
 from aggregator.service.runs.round_table import tabulate
-from edge_sdk.contract.patience import LATEST
+from edge_sdk.contract.children.patience import LATEST
 from edge_sdk.errors import PeerError
 from tests.aggregator.service.console.test_pages import fill
 

@@ -17,7 +17,7 @@ from aggregator.service.server.backup import ROWS, back_up, restore
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import NodeDirectory
-from edge_sdk.tools.backup import back_up as back_up_node
+from edge_sdk.tools.backups.backup import back_up as back_up_node
 from tests.aggregator.service.conftest import CLASSES, PASSWORD
 from tests.aggregator.service.console.test_pages import fill
 

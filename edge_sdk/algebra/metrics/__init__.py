@@ -1,0 +1,1 @@
+"""Metrics of predictions as sums that add up over samples, devices and hospitals."""

@@ -1,0 +1,1 @@
+"""What a node knows of its children: what they tell, may claim and want, and which of them are drawn."""

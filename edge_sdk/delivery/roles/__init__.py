@@ -1,0 +1,1 @@
+"""The role of a node at work: its calls, its events, and the children that take part."""

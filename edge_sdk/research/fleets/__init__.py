@@ -1,0 +1,1 @@
+"""Devices and their data from what people have, and the model that they are to train."""

@@ -1,0 +1,130 @@
+"""The model of a call, as a file that devices train: a bundle, a name of the zoo, or a torch module, compiled here."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from edge_sdk.arguments import nearest
+from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.model.bundle import Bundle
+from edge_sdk.model.model import Model
+from edge_sdk.replay.cohorts.form import form_cohort
+from edge_sdk.research.fleets.cache import keep_folder
+from edge_sdk.research.fleets.fleet import Fleet
+
+BUNDLE = "model.bundle"
+PLAIN = (bool, int, float, str, tuple)
+COMPILED: MutableMapping[Any, tuple[str, Path]] = WeakKeyDictionary()
+"""Torch module -> its state when it was compiled, and its bundle: several runs with one module compile it once."""
+
+
+def bundle_of(model: Any, data: Fleet) -> str:
+    """What `--bundle` is to be: the path of a file, or a name of the zoo; "": the one that fits the data.
+
+    Args:
+        model: None, the path of a bundle, a `Bundle` or `Model`, a name of the zoo, or a torch module in its state of
+            now, which is the initial model of all devices.
+
+    Raises:
+        UsageError: it is none of these, or it cannot be compiled for these data.
+    """
+    if model is None:
+        return ""
+    if isinstance(model, Model):
+        model = model.bundle
+    if isinstance(model, Bundle):
+        return str(path_of(model))
+    if isinstance(model, (str, Path)):
+        return find_file(str(model))
+    if hasattr(model, "state_dict") and hasattr(model, "forward"):
+        return str(compile_torch(model, data))
+    raise UsageError(f"model is a {type(model).__name__}: expected a torch module, a bundle, or a name of the zoo")
+
+
+def path_of(bundle: Bundle) -> Path:
+    """The file of a bundle. Raises UsageError for one that has none."""
+    if bundle.path is None:
+        raise UsageError("model: this bundle was read from no file; name the file")
+    return bundle.path.resolve()
+
+
+def find_file(name: str) -> str:
+    """A bundle's path, whole; a name of the zoo as it is.
+
+    Raises:
+        UsageError: there is neither.
+    """
+    path = Path(name)
+    if path.is_file():
+        return str(path.resolve())
+    if path.suffix or len(path.parts) > 1:
+        raise UsageError(f"model = {name!r}: there is no such file")
+    plugged = load("edge_sdk.models.zoo.plugged")
+    if plugged.find_entry(name) is None:
+        known = [*plugged.ZOO, *plugged.PLUGINS]
+        raise UsageError(f"model = {name!r}: no file and no name of the zoo{nearest(name, known)}; {', '.join(known)}")
+    return name
+
+
+def compile_torch(net: Any, data: Fleet) -> Path:
+    """A torch module as a bundle in the cache, compiled for samples of this fleet.
+
+    Raises:
+        UsageError: the compiler refuses it; its reasons are in the message.
+    """
+    compiler, spec = load("edge_sdk.models.bundle.compile"), load("edge_sdk.models.ir.specification.spec")
+    cohort = form_cohort(data.data, 3, 0, data.options)
+    if "x" not in cohort.shapes:
+        raise UsageError(f"model: a sample is {', '.join(cohort.shapes)}; compile it, with `auscult bundle compile`")
+    name, shape = type(net).__name__, tuple(cohort.shapes["x"])
+    state = hash_state(net, f"{shape} {len(cohort.classes)}")
+    before = COMPILED.get(net, ("", Path()))
+    if before[0] == state and before[1].is_file():
+        return before[1]
+    refused, training = load("edge_sdk.models.ir.errors").CompileError, net.training
+    try:
+        compiled = compiler.compile_module(net.eval(), spec.Spec(name.lower(), shape, dropout=dropout_of(net)))
+    except (refused, AuscultError) as error:
+        raise UsageError(f"model: {name} cannot be trained on devices as it is: {error}") from error
+    finally:
+        net.train(training)
+    digest = hashlib.sha256(compiled.data).hexdigest()
+    path = keep_folder("modules", digest, lambda target: compiled.save(target / BUNDLE)) / BUNDLE
+    COMPILED[net] = state, path
+    return path
+
+
+def dropout_of(net: Any) -> str:
+    """What becomes of dropout: it is kept where there is some."""
+    return "keep" if any("drop" in type(part).__name__.lower() for part in net.modules()) else ""
+
+
+def hash_state(net: Any, more: str) -> str:
+    """SHA-256 of a module's tensors, and of the numbers and texts that its parts have beside them."""
+    found = hashlib.sha256(f"{more}\0{net!r}\0".encode())
+    for name, tensor in net.state_dict().items():
+        found.update(f"{name}\0{tuple(tensor.shape)}\0{tensor.dtype}\0".encode())
+        found.update(tensor.detach().cpu().numpy().tobytes())
+    for name, tensor in net.named_parameters():
+        found.update(f"{name} {tensor.requires_grad}\0".encode())
+    for name, part in net.named_modules():
+        plain = {key: value for key, value in vars(part).items() if isinstance(value, PLAIN)}
+        found.update(f"{name} {sorted(plain.items())!r}\0".encode())
+    return found.hexdigest()
+
+
+def load(name: str) -> Any:
+    """A module of the compiler.
+
+    Raises:
+        UsageError: it, or torch, is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is missing here: pip install 'auscult[replay]'") from error

@@ -1,0 +1,110 @@
+"""A node's own settings file, as far as the doctor looks at it: which tier, which brokers, which part there."""
+
+from __future__ import annotations
+
+import fcntl
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_sdk.atomic import LOCK
+from edge_sdk.errors import UsageError
+from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile, HospitalFile
+from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, DeviceKeys, HospitalKeys
+from edge_sdk.tools.diagnostics.access import Part
+from edge_sdk.wire.options import Wire
+
+
+@dataclass(frozen=True)
+class Line:
+    """One broker of a node. `suffix`: what tells its findings from those of the other broker."""
+
+    url: str
+    wire: Wire
+    part: Part
+    suffix: str = ""
+
+
+@dataclass(frozen=True)
+class NodeFile:
+    """A settings file that was read.
+
+    Attributes:
+        tier: "device", "hospital" or "aggregator".
+        summary: for people.
+        lines: the brokers to which the node goes.
+        key: what it trusts runs by or, of an aggregator, signs them with; None: nothing.
+        masks: its keys for secret sums; None: it has none.
+        secret: of an aggregator: it opens the sums of its run, which are secret.
+        devices: of an aggregator: behind all its hospitals.
+    """
+
+    path: Path
+    tier: str
+    summary: str
+    bundle: Path
+    directory: Path
+    lines: tuple[Line, ...]
+    key: Path | None = None
+    masks: DeviceKeys | HospitalKeys | AggregatorKeys | None = None
+    secret: bool = False
+    devices: int = 0
+
+
+def read_node_file(path: Path) -> NodeFile:
+    """Read the settings file of any tier.
+
+    Raises:
+        UsageError: it cannot be read, or anything in it is wrong.
+    """
+    try:
+        keys = {*tomllib.loads(path.read_text(encoding="utf-8"))}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        keys = {"hospital"}  # read_toml says what is wrong
+    if keys & {"run", "hospitals"}:
+        return of_aggregator(path, read_toml(path, AggregatorFile))
+    if "aggregator" in keys or "devices" in keys:
+        return of_hospital(path, read_toml(path, HospitalFile))
+    return of_device(path, read_toml(path, DeviceFile))
+
+
+def of_device(path: Path, file: DeviceFile) -> NodeFile:
+    line = Line(file.broker, file.wire, Part(file.name, file.hospital, False))
+    said = f"device {file.name} of hospital {file.hospital}"
+    return NodeFile(path, "device", said, file.bundle, file.directory, (line,), file.trusted_key, file.masks)
+
+
+def of_hospital(path: Path, file: HospitalFile) -> NodeFile:
+    said = f"hospital {file.name} of aggregator {file.aggregator}, with {len(file.devices)} devices"
+    if file.upstream is None or file.upstream == file.broker:
+        lines: tuple[Line, ...] = (Line(file.broker, file.wire, Part(file.name, file.aggregator, True)),)
+    else:
+        above = Part(file.name, file.aggregator, False)
+        lines = (
+            Line(file.broker, file.wire, Part(file.name, None, True)),
+            Line(file.upstream, file.upstream_wire or file.wire, above, " upstream"),
+        )
+    return NodeFile(path, "hospital", said, file.bundle, file.directory, lines, file.trusted_key, file.masks)
+
+
+def of_aggregator(path: Path, file: AggregatorFile) -> NodeFile:
+    line = Line(file.broker, file.wire, Part(file.name, None, True))
+    said = f"aggregator {file.name} of {len(file.hospitals)} hospitals, run {file.run.id}"
+    secret, devices = file.run.uploads.get("secret") is True, sum(file.hospitals.values())
+    about = (file.signing_key, file.masks, secret, devices)
+    return NodeFile(path, "aggregator", said, file.bundle, file.directory, (line,), *about)
+
+
+def is_running(directory: Path) -> bool:
+    """Does a process work in a node's directory now?"""
+    try:
+        with (directory / LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    except PermissionError:
+        raise UsageError(f"{directory} belongs to another user: check it as the user that runs the node") from None

@@ -1,0 +1,1 @@
+"""The cost of a training step on this machine, measured in processes whose memory is watched."""

@@ -1,0 +1,215 @@
+"""Dropout as part of a graph: each random function of a traced module becomes a product with its columns of `masks`.
+
+The module is traced in training mode, with norms in evaluation. What drops values is then replaced, function by
+function, in the order of execution, which is also that in which `randomness.py` found the draws. If anything random is
+left after that, the module is refused.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any
+
+import torch
+
+from edge_sdk.model.dropout import DropSite
+from edge_sdk.models.frontend.decomposition.decompose_attention import HIDDEN
+from edge_sdk.models.frontend.modules.randomness import Draw, is_random
+from edge_sdk.models.ir.errors import TrainModeExport
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+Values = tuple[Any, ...]
+"""Arguments of a call; torch declares them as whatever a program may hold."""
+DROPOUTS = {
+    aten.dropout.default: aten.mul.Tensor,
+    aten.dropout_.default: aten.mul_.Tensor,
+    aten.feature_dropout.default: aten.mul.Tensor,
+    aten.feature_dropout_.default: aten.mul_.Tensor,
+}
+"""Function -> the product that takes its place."""
+EMPTY = (aten.empty.memory_format, aten.new_empty.default, aten.empty_like.default)
+RECURRENT = (aten.gru.input, aten.lstm.input)
+
+
+def leave_out_dropout(program: torch.export.ExportedProgram) -> tuple[DropSite, ...]:
+    """Replace what drops values in evaluation, too, by what it is given, in place; no place is left."""
+    for node in [n for n in program.graph.nodes if n.target in DROPOUTS and n.args[1] and n.args[2]]:
+        node.replace_all_uses_with(node.args[0])
+        program.graph.erase_node(node)
+    program.graph_module.recompile()
+    return ()
+
+
+def use_masks(program: torch.export.ExportedProgram, draws: Sequence[Draw]) -> tuple[DropSite, ...]:
+    """Replace what is random in a program, whose last input is `masks`, in place; the places that drop values.
+
+    Raises:
+        TrainModeExport: something random cannot be replaced.
+    """
+    graph = program.graph
+    masks = [n for n in graph.nodes if n.op == "placeholder"][-1]
+    writer = MaskWriter(graph, masks, list(draws))
+    for node in list(graph.nodes):
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            writer.replace(node)
+    if writer.at != len(draws):
+        raise TrainModeExport(f"{draws[writer.at].describe()} cannot be kept; compile with --dropout off")
+    graph.eliminate_dead_code()
+    graph.lint()
+    program.graph_module.recompile()
+    return tuple(writer.sites)
+
+
+@dataclass
+class MaskWriter:
+    """One walk over a traced graph.
+
+    Attributes:
+        masks: the input that the masks come from. draws: what is to be replaced. at: number of the next one.
+        start: first column of the next one. sites: the places that were replaced.
+    """
+
+    graph: torch.fx.Graph
+    masks: Node
+    draws: list[Draw]
+    at: int = 0
+    start: int = 0
+    sites: list[DropSite] = field(default_factory=list)
+
+    def replace(self, node: Node) -> None:
+        """Replace one call, if it is random."""
+        args: Values = node.args
+        target: Any = node.target
+        self.before = node
+        if target in DROPOUTS:
+            share, train = args[1:3]
+            made = self.call(DROPOUTS[target], args[0], self.take()) if train and share else args[0]
+            self.swap(node, made)
+        elif target is aten.bernoulli_.float:
+            self.swap_draw(node)
+        elif target is aten.scaled_dot_product_attention.default and is_random(target, args, node.kwargs):
+            self.swap(node, self.write_attention(node))
+        elif target in RECURRENT:
+            self.swap_recurrent(node)
+        elif is_random(target, args, node.kwargs):
+            where = self.draws[self.at].describe() if self.at < len(self.draws) else "the module"
+            raise TrainModeExport(f"{where}: {target._opname} cannot be kept; compile with --dropout off")
+
+    def call(self, target: Any, *args: Any, value: Any = None) -> Node:
+        """Insert a call before the one that is replaced; it knows its value's shape, and the module that it is for.
+
+        Args:
+            value: what the call returns, for functions that cannot be asked without numbers.
+        """
+        with self.graph.inserting_before(self.before):
+            node = self.graph.call_function(target, args)
+        node.meta = {k: v for k, v in self.before.meta.items() if k in ("nn_module_stack", "stack_trace")}
+        if value is None:
+            value = target(*torch.fx.node.map_arg(args, lambda n: n.meta["val"]))
+        node.meta["val"] = value
+        return node
+
+    def take(self, kept: float | None = None, rest: float = 1.0) -> Node:
+        """The next mask, in the shape in which the module draws it.
+
+        Args:
+            kept: value of an entry that is kept; None: 1 / probability, as dropout scales what it keeps.
+        """
+        if self.at == len(self.draws):
+            raise TrainModeExport("the traced module drops values that it did not drop before; use --dropout off")
+        draw = self.draws[self.at]
+        end = self.start + draw.columns
+        value = 1 / draw.probability if kept is None else kept
+        self.sites.append(DropSite(draw.where, draw.columns, draw.probability, value, rest))
+        part = self.call(aten.slice.Tensor, self.masks, 1, self.start, end)
+        fixed = [d for d in draw.shape if d is not None]
+        axis = draw.shape.index(None)
+        made = self.call(aten.reshape.default, part, [-1, *fixed])
+        self.at, self.start = self.at + 1, end
+        order = [*range(1, axis + 1), 0, *range(axis + 1, len(draw.shape))]
+        return self.call(aten.permute.default, made, order) if axis else made
+
+    def swap(self, node: Node, other: Any) -> None:
+        """Put `other` in the place of a call."""
+        node.replace_all_uses_with(other)
+        self.graph.erase_node(node)
+
+    def swap_draw(self, node: Node) -> None:
+        """Put a mask in the place of zeros and ones that are drawn into an empty tensor, as stochastic depth does.
+
+        Where these are divided by their probability, the value at rest is that probability.
+        """
+        args: Values = node.args
+        source, probability = args[0], float(args[1] if len(args) > 1 else 0.5)
+        if source.target not in EMPTY or not 0 < probability < 1:
+            raise TrainModeExport(f"{self.draws[self.at].describe()} cannot be kept; compile with --dropout off")
+        divided = any(
+            u.target in (aten.div_.Tensor, aten.div.Tensor) and u.args[1] == probability
+            for u in (*node.users, *source.users)
+        )
+        mask = self.call(aten.clone.default, self.take(1.0, probability if divided else 1.0))
+        node.replace_all_uses_with(mask)
+        source.replace_all_uses_with(mask, lambda user: user is not node)
+        self.graph.erase_node(node)
+
+    def write_attention(self, node: Node) -> Node:
+        """softmax(q k' scale + mask) with dropout, times v."""
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        q, k, v = given["query"], given["key"], given["value"]
+        bias, scale = given.get("attn_mask"), given.get("scale")
+        if given.get("enable_gqa") or given.get("is_causal"):
+            raise TrainModeExport(
+                f"{self.draws[self.at].describe()}: dropout in causal or grouped attention cannot be kept; compile "
+                "with --dropout off"
+            )
+        width = sqrt(q.meta["val"].shape[-1]) if scale is None else 1 / scale
+        scores = self.call(aten.matmul.default, q, self.call(aten.transpose.int, k, -2, -1))
+        scores = self.call(aten.div.Tensor, scores, width)
+        empty = None
+        if bias is not None:
+            bias, empty = self.settle_bias(bias, scores)
+            scores = self.call(aten.add.Tensor, scores, bias)
+        shares = self.call(aten.softmax.int, scores, -1)
+        made = self.call(aten.matmul.default, self.call(aten.mul.Tensor, shares, self.take()), v)
+        return self.call(aten.masked_fill.Scalar, made, empty, 0.0) if empty is not None else made
+
+    def settle_bias(self, bias: Node, like: Node) -> tuple[Node, Node]:
+        """`settle_empty_rows` as calls."""
+        if bias.meta["val"].dtype == torch.bool:
+            hidden = self.call(aten.logical_not.default, bias)
+            zeros = self.call(aten.mul.Scalar, self.call(aten.to.dtype, bias, like.meta["val"].dtype), 0.0)
+            bias = self.call(aten.masked_fill.Scalar, zeros, hidden, HIDDEN)
+        empty = self.call(aten.eq.Scalar, self.call(aten.amax.default, bias, [-1], True), HIDDEN)
+        return self.call(aten.masked_fill.Scalar, bias, empty, 0.0), empty
+
+    def swap_recurrent(self, node: Node) -> None:
+        """Write a recurrent layer with dropout as one call per layer, with a product between two."""
+        args: Values = node.args
+        x, hx, weights, biases, layers, dropout, train, both, batch_first = args
+        if not (dropout and train and layers > 1):
+            node.args = (*node.args[:5], 0.0, False, *node.args[7:])
+            return
+        states = hx if isinstance(hx, (list, tuple)) else [hx]
+        count, ways = len(weights) // layers, 1 + int(both)
+        x, last = self.call(aten.transpose.int, x, 0, 1) if batch_first else x, []
+        out, *ends = node.meta["val"]
+        values = (out.transpose(0, 1) if batch_first else out, *(e[:ways] for e in ends))
+        for i in range(layers):
+            here = [self.call(aten.slice.Tensor, s, 0, i * ways, (i + 1) * ways) for s in states]
+            state = here if isinstance(hx, (list, tuple)) else here[0]
+            own = weights[i * count : (i + 1) * count]
+            made = self.call(node.target, x, state, own, biases, 1, 0.0, False, both, False, value=values)
+            x, *after = (self.call(operator.getitem, made, k) for k in range(1 + len(ends)))
+            last.append(after)
+            x = self.call(aten.mul.Tensor, x, self.take()) if i < layers - 1 else x
+        outputs = [self.call(aten.transpose.int, x, 0, 1) if batch_first else x]
+        outputs += [self.call(aten.cat.default, list(states), 0) for states in zip(*last, strict=True)]
+        for user in list(node.users):
+            place: Any = user.args[1]
+            self.swap(user, outputs[place])
+        self.graph.erase_node(node)

@@ -1,0 +1,1 @@
+"""Single torch calls of a module, each taken out and compared by itself."""

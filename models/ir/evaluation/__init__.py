@@ -1,0 +1,1 @@
+"""Graphs evaluated in float64, independently of onnxruntime, with the meaning of each operator."""

@@ -1,0 +1,1 @@
+"""Operators of the library auscult-native, each in the place of several standard ones."""

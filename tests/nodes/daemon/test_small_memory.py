@@ -1,0 +1,41 @@
+"""The heap of a device's process: one for all threads, so that each does not keep what it once needed."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAPS = """
+import ctypes, sys, threading
+from edge_sdk.nodes.daemon.serve import keep_memory_small
+
+assert keep_memory_small()
+together = threading.Barrier(4)
+
+def allocate():
+    together.wait()
+    kept.append(bytearray(60_000))
+    together.wait()
+
+kept = []
+threads = [threading.Thread(target=allocate) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+library = ctypes.CDLL(None)
+library.fopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(library.fopen(sys.argv[1].encode(), b"w"))
+library.malloc_info(0, file)
+library.fclose(file)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps its memory as it does")
+def test_threads_of_a_device_share_one_heap(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", HEAPS, str(tmp_path / "heaps.xml")], check=True)
+    assert (tmp_path / "heaps.xml").read_text().count("<heap nr=") == 1
