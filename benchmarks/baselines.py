@@ -34,7 +34,7 @@ from benchmarks.protocol import TUNING, Point, Results, by_device, cost_to, grid
 from edge_sdk.data.augment import Augment
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.model.model import Model
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.planning.bundles import compile_network
 
 PATIENTS = (1, 2, 4, 5, 7, 8, 10)
 AUGMENT = Augment(rotation=0.25, scale=0.15, noise=0.1)

@@ -27,7 +27,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from edge_sdk.replay.broker import find_free_port, find_mosquitto
+from edge_sdk.replay.nodes.broker import find_free_port, find_mosquitto
 from edge_sdk.tools.credentials.broker_files import hand_over, write_configuration
 from edge_sdk.tools.credentials.provision import Provisioner
 from edge_sdk.tools.credentials.site import Site

@@ -45,7 +45,7 @@ from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.model.model import Model
 from edge_sdk.replay import datasets
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.planning.bundles import compile_network
 
 BATCH = {"watch": 0, "wrist": 32, "mnist": 32}
 DEVICES, IMAGES, DIGITS, TESTS = 20, 60, 3, 100  # MNIST: devices, images of each, its digits, test images of each

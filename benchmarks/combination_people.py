@@ -18,7 +18,7 @@ from edge_sdk.data.traces import cut_windows, load_folder
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.configuration.settings import read_toml
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.planning.bundles import compile_network
 
 WRIST = Path(__file__).parents[1] / "models" / "shipped" / "wrist.bundle"
 PRIVATE, COMPANIONS = "m1", ("f3", "m6")

@@ -29,10 +29,10 @@ from pathlib import Path
 
 import paho.mqtt.client as mqtt
 
-from edge_sdk.replay.broker import Mosquitto
-from edge_sdk.replay.bundles import find_shipped_bundle
-from edge_sdk.replay.processes import NodeProcesses
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.nodes.broker import Mosquitto
+from edge_sdk.replay.nodes.processes import NodeProcesses
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
+from edge_sdk.replay.planning.toml_files import write_toml
 from edge_sdk.wire.frames import Birth, Hello, pack_frame, unpack_frame
 from edge_sdk.wire.topics import BIRTHS, downward, parse_topic, upward
 

@@ -32,8 +32,8 @@ from benchmarks.light_devices import name_of
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation.reports import Progress
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.replay.broker import Mosquitto
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.nodes.broker import Mosquitto
+from edge_sdk.replay.planning.bundles import compile_network
 
 HERE = Path(__file__).parent
 SAMPLES = 50

@@ -57,7 +57,7 @@ from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.training.local import batches, descend
 from edge_sdk.model.model import Model
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.planning.bundles import compile_network
 from edge_sdk.wire.codec.codec import Codec
 
 TAKING_PART = 3  # devices of each hospital, in a round

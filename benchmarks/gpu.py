@@ -50,7 +50,7 @@ from aggregator.singular import FastSvt
 from benchmarks import thresholding
 from edge_sdk.methods.fedal import discriminator as numpy_twin
 from edge_sdk.model.model import Model
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.planning.bundles import compile_network
 
 ROOT = Path(__file__).parents[1]
 GPU = torch.cuda.is_available()
@@ -217,7 +217,7 @@ def simulate_here(model: str, cohort: int, rounds: int, calls: str) -> None:
     import simulate
     import simulate_data
 
-    from edge_sdk.replay.plan import Replay
+    from edge_sdk.replay.planning.plan import Replay
     from edge_sdk.replay.tuning.worker import find_kernels
     from edge_sdk.simulation.processes.ranks import find_ranks
     from edge_sdk.simulation.runs.job import Course

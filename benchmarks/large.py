@@ -28,7 +28,7 @@ from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
 from edge_sdk.live.loop.runtime import Assembly, LaneWork, Runtime, Transport, TreePlace
-from edge_sdk.replay.broker import Mosquitto
+from edge_sdk.replay.nodes.broker import Mosquitto
 from edge_sdk.wire.codec.codec import Codec
 
 MEGABYTE = 1 << 20

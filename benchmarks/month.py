@@ -18,7 +18,7 @@ from typing import Any
 from edge_sdk.hardware.boards.emulation import parse_boards
 from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.replay.days import Days, days_lines, play_days
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.traces.nights import write_nights
 from edge_sdk.replay.traces.synth import write_traces
 

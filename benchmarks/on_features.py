@@ -36,7 +36,7 @@ from benchmarks.settling_runs import Job
 from edge_sdk.contract.run import Run
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration import window_runs
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.planning.bundles import compile_network
 
 Settings = Mapping[str, Any]
 LOCAL = {**window_runs.TRAINING}

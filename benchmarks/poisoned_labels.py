@@ -42,7 +42,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.methods.robust.settings import NONE, RULES
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration import window_runs
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.planning.bundles import compile_network
 
 CLASSES, SECONDS, LARGER = 7, 2.0, 100.0
 OF_SAMPLES = ("label flip", "one class", "windows")

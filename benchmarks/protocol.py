@@ -4,7 +4,7 @@
   looked at once, with what was chosen.
 * The same number of trials for every method: `tune`.
 * The same number of gradients per device, counted where they are computed and not where they are planned: `Gradients`.
-* Several seeds; intervals are 95 % bootstrap intervals (edge_sdk/replay/statistics.py).
+* Several seeds; intervals are 95 % bootstrap intervals (edge_sdk/replay/metrics/statistics.py).
 * Bytes are of encoded messages: `Quiet`.
 """
 
@@ -27,7 +27,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from edge_sdk.contract.loopback import ROOT, Loopback
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.statistics import compare, spread
+from edge_sdk.replay.metrics.statistics import compare, spread
 from edge_sdk.wire.codec.codec import Codec
 
 TUNING = 1000

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.tuning.memory import play, prepare
 from edge_sdk.replay.tuning.worker import find_kernels
 

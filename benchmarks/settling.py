@@ -47,7 +47,7 @@ from edge_sdk.data.traces import load_folder
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration import window_runs
 from edge_sdk.nodes.configuration.settings import assigned
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.planning.bundles import compile_network
 
 CHOOSE = "choose"
 TUNED, NEW = (1, 2, 4, 5, 7, 8, 10), (3, 6, 9)

@@ -180,7 +180,7 @@ def play(args: argparse.Namespace) -> None:
     """One rank of `auscult simulate`, with the clients of the race; rank 0 prints its rate."""
     sys.path.insert(0, str(HERE))
     work = importlib.import_module(importlib.import_module("simulate_data").WORKS[args.model])
-    from edge_sdk.replay.plan import Replay
+    from edge_sdk.replay.planning.plan import Replay
     from edge_sdk.replay.tuning.worker import find_kernels
     from edge_sdk.simulation.processes.ranks import find_ranks
     from edge_sdk.simulation.runs.job import Course
@@ -213,8 +213,8 @@ def prepare_race(work: Any, args: argparse.Namespace, job: Any) -> Any:
     """The simulation of the race, ready to begin: a `Prepared`."""
     from edge_sdk.contract.run import Run
     from edge_sdk.model.bundle import read_bundle
-    from edge_sdk.replay.bundles import compile_network
     from edge_sdk.replay.cohorts.cohort import Cohort
+    from edge_sdk.replay.planning.bundles import compile_network
     from edge_sdk.simulation.clients.numbered import make_tree
     from edge_sdk.simulation.runs.plan import Prepared
 
@@ -232,7 +232,7 @@ def prepare_race(work: Any, args: argparse.Namespace, job: Any) -> Any:
 
 def make_clients(work: Any, network: Path, tree: Any) -> Any:
     """The clients of the race, a `Population`: each has some rows of the pool."""
-    from edge_sdk.replay.node_files import NodeFiles
+    from edge_sdk.replay.nodes.node_files import NodeFiles
     from edge_sdk.simulation.clients.numbered import number_of
     from edge_sdk.simulation.clients.population import MOST_KEPT, ClientData
 

@@ -19,8 +19,8 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
-from edge_sdk.model.native import find_library
-from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.sessions.native import find_library
+from edge_sdk.model.sessions.onnx_session import OnnxSession
 from edge_sdk.models.bundle import compile as compiler
 from edge_sdk.models.derive import targets
 from edge_sdk.models.gate.references.blocks import find_block

@@ -38,8 +38,8 @@ import numpy as np
 from step import Worker
 
 from edge_sdk.model.forms import native_part
-from edge_sdk.model.kernels import takes_products
-from edge_sdk.model.native import find_library
+from edge_sdk.model.sessions.kernels import takes_products
+from edge_sdk.model.sessions.native import find_library
 
 ZOO_BATCH, FOREIGN_BATCH = 32, 8
 MOST = {"portable": 1.3, "blocked": 1.0, "native": 1.0}
@@ -52,9 +52,9 @@ import json
 from edge_sdk.algebra.optim import SGD
 from edge_sdk.algebra.vectors import Layout, Slot
 from edge_sdk.model.forms import native_part
-from edge_sdk.model.kernels import KernelChoice, takes_products
-from edge_sdk.model.native import find_library
-from edge_sdk.model.tensor_session import open_session
+from edge_sdk.model.sessions.kernels import KernelChoice, takes_products
+from edge_sdk.model.sessions.native import find_library
+from edge_sdk.model.sessions.tensor_session import open_session
 from edge_sdk.model.theta_tensors import read_tensors
 folder, kind, most = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 given = dict(np.load(folder / "feeds.npz"))

@@ -30,7 +30,7 @@ from benchmarks import wire
 from edge_sdk.contract.method import Role, unchanged
 from edge_sdk.contract.run import Run
 from edge_sdk.live.loop.runtime import LaneWork, Runtime, Transport, TreePlace
-from edge_sdk.replay.broker import Mosquitto
+from edge_sdk.replay.nodes.broker import Mosquitto
 from edge_sdk.wire.options import Wire
 
 WARM_UP = 50  # rounds

@@ -19,7 +19,7 @@ from benchmarks.wire import CHILD, PARENT, assembly
 from edge_sdk.contract.run import Run
 from edge_sdk.hardware.bad_link import Proxy
 from edge_sdk.live.loop.runtime import LaneWork, Runtime, Transport, TreePlace
-from edge_sdk.replay.broker import Mosquitto
+from edge_sdk.replay.nodes.broker import Mosquitto
 from edge_sdk.wire.link import Backoff
 
 

@@ -41,7 +41,7 @@ from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
 from edge_sdk.live.loop.runtime import Assembly, LaneWork, Runtime, Transport, TreePlace
-from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto
+from edge_sdk.replay.nodes.broker import EmbeddedBroker, Mosquitto
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.codec.codec import Codec
 from edge_sdk.wire.options import Wire

@@ -14,8 +14,8 @@ from torch import nn
 from edge_sdk.arguments import Parser
 from edge_sdk.data.augment import AMOUNTS
 from edge_sdk.errors import UsageError
-from edge_sdk.model.signal_spec import SignalSpec
-from edge_sdk.model.task import CLASS
+from edge_sdk.model.tasks.signal_spec import SignalSpec
+from edge_sdk.model.tasks.task import CLASS
 from edge_sdk.models.bundle.compile import Compiled, compile_module
 from edge_sdk.models.bundle.split import SplitNet, SplitSpec, compile_split
 from edge_sdk.models.frontend.tracing.explain import explain_forward

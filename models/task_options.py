@@ -6,8 +6,17 @@ import argparse
 from collections.abc import Callable, Mapping
 
 from edge_sdk.errors import UsageError
-from edge_sdk.model.reconstruction import USUAL_QUANTILE
-from edge_sdk.model.task import CLASS, LABELS, RECONSTRUCTION, VALUE, OutputTask, Reconstruction, SeveralLabels, Values
+from edge_sdk.model.tasks.reconstruction import USUAL_QUANTILE
+from edge_sdk.model.tasks.task import (
+    CLASS,
+    LABELS,
+    RECONSTRUCTION,
+    VALUE,
+    OutputTask,
+    Reconstruction,
+    SeveralLabels,
+    Values,
+)
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.specification.losses import LOSSES
 from edge_sdk.models.ir.specification.spec import OF_TASK

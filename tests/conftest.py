@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from edge_sdk.live.loop.log_guard import LogGuard
-from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
+from edge_sdk.replay.nodes.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
 from tests.exports import quicken_exports
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes start, and need not compile all modules anew

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.data.samples import Samples
-from edge_sdk.model.several_labels import SeveralLabels, join_set
+from edge_sdk.model.tasks.several_labels import SeveralLabels, join_set
 from tests.layers import compile_layers
 
 FINDINGS = SeveralLabels(("af", "pvc", "noise"))

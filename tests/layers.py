@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.model.task import OutputTask
+from edge_sdk.model.tasks.task import OutputTask
 
 
 def compile_layers(path: Path, name: str, loss: str, task: OutputTask, hidden: int = 0) -> Path:

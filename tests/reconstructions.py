@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.data.samples import Samples
-from edge_sdk.model.reconstruction import Reconstruction
-from edge_sdk.model.signal_spec import SignalSpec
+from edge_sdk.model.tasks.reconstruction import Reconstruction
+from edge_sdk.model.tasks.signal_spec import SignalSpec
 
 SHAPE = (1, 12)
 WAVES = Reconstruction(0.9)

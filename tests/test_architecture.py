@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 DEVICE_BUDGET = {"numpy", "onnxruntime", "paho", "msgpack"}
 ONLY_IN = {
     "paho": {"edge_sdk.wire.mqtt", "edge_sdk.wire.client"},
-    "onnxruntime": {"edge_sdk.model.onnx_session"},
+    "onnxruntime": {"edge_sdk.model.sessions.onnx_session"},
     "sqlite3": {
         "edge_sdk.delivery.storage.database",
         "edge_sdk.delivery.storage.snapshot",
@@ -25,8 +25,8 @@ ONLY_IN = {
     },
 }
 WORKSTATION = {
-    "amqtt": "edge_sdk.replay.broker",
-    "tomli_w": "edge_sdk.replay.toml_files",
+    "amqtt": "edge_sdk.replay.nodes.broker",
+    "tomli_w": "edge_sdk.replay.planning.toml_files",
     "optuna": "edge_sdk.replay.tuning.study",
     "sklearn": "edge_sdk.replay.neighbours.fitted",
     "tensorboard": "edge_sdk.replay.reports.tensorboard",

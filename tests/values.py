@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.model.task import Values
+from edge_sdk.model.tasks.task import Values
 from tests.layers import compile_layers
 
 RATE = Values(("bpm",), (), (40.0,), (180.0,))

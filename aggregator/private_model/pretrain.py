@@ -27,8 +27,8 @@ from edge_sdk.data.traces import cut_windows, load_traces, split
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import parse_assignment
 from edge_sdk.replay import datasets
-from edge_sdk.replay.bundles import INPUTS
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.planning.bundles import INPUTS
+from edge_sdk.replay.planning.toml_files import write_toml
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections import deque
 import numpy as np
 
 import edge_sdk as auscult
-from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
 
 wrist = find_shipped_bundle("wrist.bundle") or "wrist.bundle"  # a network for the accelerometer of a wrist, 32 Hz
 recording = f"{auscult.Fleet.synthetic(devices=1, minutes=6).data}/synth-01.csv"  # in place of a sensor

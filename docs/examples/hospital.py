@@ -16,8 +16,8 @@ from pathlib import Path
 
 import edge_sdk as auscult
 from edge_sdk.data.traces import load_folder
-from edge_sdk.replay.broker import Mosquitto
-from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.replay.nodes.broker import Mosquitto
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
 
 CLINIC = Path("clinic")
 

@@ -13,8 +13,8 @@ from edge_sdk.model import inputs
 from edge_sdk.model.dropout import step_masks
 from edge_sdk.model.front import BoundSamples, Fronted
 from edge_sdk.model.inputs import Array, Floats
-from edge_sdk.model.onnx_session import OnnxSession
-from edge_sdk.model.task import ModelTask
+from edge_sdk.model.sessions.onnx_session import OnnxSession
+from edge_sdk.model.tasks.task import ModelTask
 from edge_sdk.model.whole_batches import check_chosen
 
 GradFn = Callable[..., tuple[float, Vector]]

@@ -40,8 +40,8 @@ from edge_sdk.model.manifest import (
     is_count,
 )
 from edge_sdk.model.manifest import BundleError as BundleError
-from edge_sdk.model.signal_spec import SignalSpec, read_class_names, read_signal
-from edge_sdk.model.task import Task, read_task
+from edge_sdk.model.tasks.signal_spec import SignalSpec, read_class_names, read_signal
+from edge_sdk.model.tasks.task import Task, read_task
 
 MAGIC = b"AUSCULT\0"
 VERSION = 1

@@ -23,12 +23,12 @@ from edge_sdk.model.dropout import MASKS, step_masks
 from edge_sdk.model.front import KEPT_LIMIT, BoundSamples, compute_front, uses_front
 from edge_sdk.model.front_values import FRONT, read_front, sample_bytes
 from edge_sdk.model.inputs import Array, Data, Floats, check_floats
-from edge_sdk.model.kernels import KernelChoice, choose
-from edge_sdk.model.native_session import open_form
-from edge_sdk.model.onnx_session import OnnxSession, check_version
-from edge_sdk.model.self_test import check_answers, check_layout
-from edge_sdk.model.task import Task
-from edge_sdk.model.tensor_session import open_session
+from edge_sdk.model.sessions.kernels import KernelChoice, choose
+from edge_sdk.model.sessions.native_session import open_form
+from edge_sdk.model.sessions.onnx_session import OnnxSession, check_version
+from edge_sdk.model.sessions.self_test import check_answers, check_layout
+from edge_sdk.model.sessions.tensor_session import open_session
+from edge_sdk.model.tasks.task import Task
 from edge_sdk.model.theta_tensors import ThetaTensors
 from edge_sdk.model.whole_batches import check_step
 
@@ -61,7 +61,7 @@ class Model:
         BundleError: the bundle is not right, needs another onnxruntime, or fails its self-test here.
 
     >>> import numpy as np
-    >>> from edge_sdk.replay.bundles import find_shipped_bundle
+    >>> from edge_sdk.replay.planning.bundles import find_shipped_bundle
     >>> model = Model(find_shipped_bundle("wrist.bundle"))
     >>> model.predict(model.theta0, np.zeros((2, *model.input_shape), np.float32)).shape
     (2, 14)

@@ -17,7 +17,7 @@ from edge_sdk.model.model import Model
 class SplitModel(Model):
     """A model of several towers, whose parties hold the parameters in groups.
 
-    >>> from edge_sdk.replay.bundles import find_shipped_bundle
+    >>> from edge_sdk.replay.planning.bundles import find_shipped_bundle
     >>> SplitModel(find_shipped_bundle("split-breast-cancer.bundle")).layout.size
     562
     """

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edge_sdk.replay.job import replay as replay
-    from edge_sdk.replay.plan import Replay as Replay
+    from edge_sdk.replay.planning.plan import Replay as Replay
 
 __all__ = ["Replay", "replay"]
-HOMES = {"Replay": "edge_sdk.replay.plan", "replay": "edge_sdk.replay.job"}
+HOMES = {"Replay": "edge_sdk.replay.planning.plan", "replay": "edge_sdk.replay.job"}
 
 
 def __getattr__(name: str) -> Any:

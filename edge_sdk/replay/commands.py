@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.options import (
+from edge_sdk.replay.planning.options import (
     add_board_options,
     add_run_options,
     add_value_options,
@@ -20,7 +20,7 @@ from edge_sdk.replay.options import (
 )
 
 if TYPE_CHECKING:
-    from edge_sdk.replay.plan import Replay
+    from edge_sdk.replay.planning.plan import Replay
 
 
 # Replay ---------------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def do_replay(options: argparse.Namespace) -> None:
     try:
         run_replay(options, job)
     except KeyboardInterrupt:
-        from edge_sdk.replay.resume import was_begun
+        from edge_sdk.replay.planning.resume import was_begun
 
         if was_begun(job.out):
             print(f"to go on, give the same command with --resume --out {job.out}", file=sys.stderr)
@@ -181,8 +181,8 @@ def read_job(options: argparse.Namespace) -> Replay:
     from edge_sdk.hardware.boards.emulation import parse_boards
     from edge_sdk.nodes.configuration.private_table import Private
     from edge_sdk.nodes.configuration.settings import read_toml
-    from edge_sdk.replay.emulated import read_link
-    from edge_sdk.replay.plan import Replay
+    from edge_sdk.replay.nodes.emulated import read_link
+    from edge_sdk.replay.planning.plan import Replay
 
     completed = complete_settings(options, options.method)
     return Replay(

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.metrics.scores import ALONE, IN_USE, LOCAL, POOLED, REFERENCES, members
+from edge_sdk.replay.metrics.statistics import compare, title_in
 from edge_sdk.replay.over_seeds import device_means, paired, summarise_seeds
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.simulated import comparison_lines
 from edge_sdk.replay.reports.tables import TITLES, columns_of, difference_columns, spread_columns
 from edge_sdk.replay.reports.verdict import OURS, titles_of, verdict
-from edge_sdk.replay.scores import ALONE, IN_USE, LOCAL, POOLED, REFERENCES, members
-from edge_sdk.replay.statistics import compare, title_in
 
 SHARED = (*REFERENCES, POOLED)
 """Models that do not depend on the method, so that differences between runs say nothing of the methods."""

@@ -30,12 +30,12 @@ from edge_sdk.nodes.hospital.hospital import Hospital
 from edge_sdk.nodes.hospital.options import HospitalPolicy
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.budget import TrainingBudget
-from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.replay.node_files import OPEN_SCORES, NodeFiles, copy_bundles, device_table, prepare_files
-from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.nodes.node_files import OPEN_SCORES, NodeFiles, copy_bundles, device_table, prepare_files
+from edge_sdk.replay.planning.bundles import choose_bundles
+from edge_sdk.replay.planning.plan import Replay, data_options, is_split, plan_run
+from edge_sdk.replay.planning.toml_files import write_toml
 from edge_sdk.replay.virtual import DAY, VirtualDevice, VirtualFleet, VirtualLink
 
 NOBODY = "mqtt://127.0.0.1:1"  # no node is connected

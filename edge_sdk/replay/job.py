@@ -17,28 +17,28 @@ from typing import Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.task import LABELS, RECONSTRUCTION, VALUE, OneClass, Task, Values
+from edge_sdk.model.tasks.task import LABELS, RECONSTRUCTION, VALUE, OneClass, Task, Values
 from edge_sdk.nodes.configuration.assembly import family_of, method_of, with_bundle
 from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.replay.anomalies.asked import reconstruction_of_bundles
 from edge_sdk.replay.anomalies.scores import with_reconstruction_errors
-from edge_sdk.replay.broker import EmbeddedBroker
-from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.replay.emulated import EmulatedFleet
-from edge_sdk.replay.forking import can_fork
 from edge_sdk.replay.labels.asked import labels_of_bundles
 from edge_sdk.replay.labels.scores import with_macro_f1
 from edge_sdk.replay.network_choice import with_chosen_network
-from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files, start_newcomers, start_nodes
-from edge_sdk.replay.plan import Replay, data_options, is_split, plan_run
-from edge_sdk.replay.processes import NodeProcesses
-from edge_sdk.replay.recommended import recommended
+from edge_sdk.replay.nodes.broker import EmbeddedBroker
+from edge_sdk.replay.nodes.emulated import EmulatedFleet
+from edge_sdk.replay.nodes.forking import can_fork
+from edge_sdk.replay.nodes.node_files import NodeFiles, copy_bundles, prepare_files, start_newcomers, start_nodes
+from edge_sdk.replay.nodes.processes import NodeProcesses
+from edge_sdk.replay.nodes.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
+from edge_sdk.replay.planning.bundles import choose_bundles
+from edge_sdk.replay.planning.plan import Replay, data_options, is_split, plan_run
+from edge_sdk.replay.planning.recommended import recommended
+from edge_sdk.replay.planning.resume import note_job, read_finished
 from edge_sdk.replay.result import collect_result
-from edge_sdk.replay.resume import note_job, read_finished
 from edge_sdk.replay.values.scores import with_errors
-from edge_sdk.replay.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
 
 SHOWN = {
     VALUE: "mean absolute errors in these units",

@@ -22,10 +22,10 @@ import numpy as np
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.nodes.configuration.window_runs import NETWORKS
 from edge_sdk.nodes.daemon.counter_files import write_json
-from edge_sdk.replay.bundles import compile_network, find_compiler, size_options
 from edge_sdk.replay.cohorts.cohort import Cohort
-from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.processes import ProcessError
+from edge_sdk.replay.nodes.processes import ProcessError
+from edge_sdk.replay.planning.bundles import compile_network, find_compiler, size_options
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.tuning.process import TrialProcess
 
 Say = Callable[[str], None]

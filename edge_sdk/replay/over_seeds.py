@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edge_sdk.replay.neighbours.told import merge_neighbours
-from edge_sdk.replay.scores import (
+from edge_sdk.replay.metrics.scores import (
     ALONE,
     FLEET,
     GROUPS,
@@ -17,7 +16,8 @@ from edge_sdk.replay.scores import (
     mean_metrics,
     members,
 )
-from edge_sdk.replay.statistics import ACCURACY, score_in, score_of, spread
+from edge_sdk.replay.metrics.statistics import ACCURACY, score_in, score_of, spread
+from edge_sdk.replay.neighbours.told import merge_neighbours
 
 Result = Mapping[str, Any]
 

@@ -14,22 +14,22 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.task import OneClass, OutputTask, Reconstruction, SeveralLabels, Values
+from edge_sdk.model.tasks.task import OneClass, OutputTask, Reconstruction, SeveralLabels, Values
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.nodes.kernels.labels import kept
 from edge_sdk.replay.anomalies.neighbours import look_for_detectors
 from edge_sdk.replay.anomalies.scores import ANOMALIES, score_anomalies, summarise_anomalies
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.labels.scores import score_labels, summarise_labels
+from edge_sdk.replay.metrics.scores import NAMES, score_devices, summarise
 from edge_sdk.replay.neighbours.look import NeighbourSource, look_round, read_parts, read_samples_of
 from edge_sdk.replay.neighbours.output_models import Parts, Rows, look_for_output_models
 from edge_sdk.replay.neighbours.rows import add_rows
-from edge_sdk.replay.node_files import NodeFiles
-from edge_sdk.replay.plan import Replay, is_split
-from edge_sdk.replay.resume import read_data_hash
-from edge_sdk.replay.scores import NAMES, score_devices, summarise
+from edge_sdk.replay.nodes.node_files import NodeFiles
+from edge_sdk.replay.nodes.watch import Line, Say
+from edge_sdk.replay.planning.plan import Replay, is_split
+from edge_sdk.replay.planning.resume import read_data_hash
 from edge_sdk.replay.values.scores import score_values, summarise_values
-from edge_sdk.replay.watch import Line, Say
 from edge_sdk.version import find_version
 from edge_sdk.wire.addresses import conceal
 

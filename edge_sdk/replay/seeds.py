@@ -11,10 +11,10 @@ from typing import Any
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.replay.job import replay
+from edge_sdk.replay.nodes.watch import Line, Say
 from edge_sdk.replay.over_seeds import summarise_seeds
-from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.resume import NOTE
-from edge_sdk.replay.watch import Line, Say
+from edge_sdk.replay.planning.plan import Replay
+from edge_sdk.replay.planning.resume import NOTE
 
 Result = Mapping[str, Any]
 

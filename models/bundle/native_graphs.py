@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from edge_sdk.model.kernels import takes_products
-from edge_sdk.model.native import describe_library, find_library
+from edge_sdk.model.sessions.kernels import takes_products
+from edge_sdk.model.sessions.native import describe_library, find_library
 from edge_sdk.models.derive.native import native_form
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.derive.tensors import TensorGraph

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from edge_sdk.model.signal_spec import SignalSpec
-from edge_sdk.model.task import CLASS, RECONSTRUCTION
+from edge_sdk.model.tasks.signal_spec import SignalSpec
+from edge_sdk.model.tasks.task import CLASS, RECONSTRUCTION
 from edge_sdk.models.zoo import autoencoders, dense, features, sequence, vision, wearable
 
 

@@ -12,7 +12,7 @@ from benchmarks.fleet import Fleet
 from benchmarks.holders import Holder, Part
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.model.model import Model
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.planning.bundles import compile_network
 
 SETTLING = Settling(batch=0, steps=(0, 3), local_steps=(3, 6), rate=0.01)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.replay.broker import find_mosquitto
+from edge_sdk.replay.nodes.broker import find_mosquitto
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")

@@ -23,7 +23,7 @@ from random import Random
 import msgpack
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.broker import LocalBroker, Mosquitto
+from edge_sdk.replay.nodes.broker import LocalBroker, Mosquitto
 from tests.delivery import roles
 from tests.delivery.fleet import Fleet, eventually
 from tests.delivery.live import Live, Net

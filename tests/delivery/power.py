@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from edge_sdk.replay.broker import LocalBroker, Mosquitto
+from edge_sdk.replay.nodes.broker import LocalBroker, Mosquitto
 from tests.delivery.fleet import Fleet, eventually
 from tests.faults.machine import missing
 

@@ -19,7 +19,7 @@ from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.roles.engine import EncodedMessage
 from edge_sdk.delivery.storage.store import Store
 from edge_sdk.live.loop.runtime import Runtime
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import QUICK, Live

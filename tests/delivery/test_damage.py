@@ -13,7 +13,7 @@ from edge_sdk.delivery.storage.checksums import StoreDamaged
 from edge_sdk.delivery.storage.outbox_table import OutboxRow
 from edge_sdk.delivery.storage.store import Job, Store
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing

@@ -24,7 +24,7 @@ from edge_sdk.delivery.storage.store import DiskError, Store
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.live.presence.directory import NodeDirectory
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire.frames import Chunk, Message
 from tests.delivery import roles
 from tests.delivery.fleet import eventually

@@ -16,7 +16,7 @@ from edge_sdk.delivery.storage.database import ADDED
 from edge_sdk.delivery.storage.log_check import FRAME, HEADER, has_lost_commits
 from edge_sdk.delivery.storage.outbox_table import OutboxRow
 from edge_sdk.delivery.storage.store import Job, Store
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery import flips
 
 PAGE = 4096

@@ -12,7 +12,7 @@ from edge_sdk.contract.node import Record
 from edge_sdk.delivery.storage.store import Store
 from edge_sdk.methods.shared.evaluation.reports import Progress, Report
 from edge_sdk.nodes.configuration.assembly import method_of, record_codec, settings_of
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery.fleet import Fleet, eventually
 from tests.delivery.live import playing
 from tests.delivery.method_nodes import nodes_of, run_of

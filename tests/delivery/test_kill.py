@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
+from edge_sdk.replay.nodes.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from tests.conftest import missing
 from tests.delivery.fleet import Fleet, eventually
 from tests.wire.matrix import cells, play

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from edge_sdk.delivery.storage.store import Store
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery import power
 from tests.faults.machine import Machine, missing, survivor
 

@@ -11,7 +11,7 @@ import pytest
 
 from edge_sdk.delivery.storage.snapshot import copy_store
 from edge_sdk.delivery.storage.store import Store
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.tools.backups.backup import back_up
 from edge_sdk.tools.backups.restore import restore
 from tests.delivery.fleet import Fleet, eventually

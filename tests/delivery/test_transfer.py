@@ -15,7 +15,7 @@ from edge_sdk.delivery.messages.outgoing_transfers import STALL, OutgoingTransfe
 from edge_sdk.delivery.storage.checksums import checksum, checksums, make_digest
 from edge_sdk.delivery.storage.files import Files
 from edge_sdk.hardware.bad_link import Proxy
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire.frames import Chunk, ChunkReport, Offer
 from edge_sdk.wire.topics import ALL
 from tests.delivery.fleet import Fleet, eventually

@@ -16,7 +16,7 @@ from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.engine import Assembly, Outcome, Task, perform
 from edge_sdk.delivery.storage.store import Job
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire.codec.codec import Codec
 from edge_sdk.wire.codec.coders import LARGEST_INT
 from tests.delivery import roles

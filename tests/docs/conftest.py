@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.replay.bundles import find_cache
+from edge_sdk.replay.planning.bundles import find_cache
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto, find_mosquitto
+from edge_sdk.replay.nodes.broker import EmbeddedBroker, Mosquitto, find_mosquitto
 from tests.docs.pages import (
     KINDS,
     PAGES,

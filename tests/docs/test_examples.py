@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.replay.broker import find_mosquitto
+from edge_sdk.replay.nodes.broker import find_mosquitto
 
 pytest.importorskip("torch", reason="networks are compiled")
 pytest.importorskip("cloudpickle", reason="a method of one's own goes to a process of its own")

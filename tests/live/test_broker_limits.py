@@ -15,7 +15,7 @@ import pytest
 
 from edge_sdk.contract.run import Run
 from edge_sdk.live.loop.fleet_report import COUNTS, describe_node
-from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto
+from edge_sdk.replay.nodes.broker import EmbeddedBroker, Mosquitto
 from edge_sdk.wire import topics
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.known_broker import (

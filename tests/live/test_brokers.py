@@ -10,7 +10,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edge_sdk.hardware.bad_link import Proxy
-from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
+from edge_sdk.replay.nodes.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.mqtt import Connection
 from tests.conftest import missing

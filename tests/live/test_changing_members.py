@@ -20,7 +20,7 @@ from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.live.membership.roster import Roster
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Birth, pack_frame
 from tests.delivery import roles

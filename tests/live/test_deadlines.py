@@ -15,7 +15,7 @@ from edge_sdk.contract.round import Policy
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.deadlines import Deadline, deadline_above, parse_deadline
 from edge_sdk.nodes.daemon.prometheus import exposition
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing

@@ -10,7 +10,7 @@ import pytest
 from edge_sdk.live.membership import rate_limit
 from edge_sdk.live.membership.rate_limit import Frequency
 from edge_sdk.live.presence.presence import Child
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import SMALLEST_CHUNK, Birth, pack_frame
 from tests.delivery.fleet import eventually

@@ -14,7 +14,7 @@ from edge_sdk.data.store.sample_store import SampleStore
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.membership.willingness import Willingness
 from edge_sdk.live.presence.labels import DEVICE_STEP, LabelSum
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire.frames import Birth, pack_frame, unpack_frame
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing

@@ -11,7 +11,7 @@ import pytest
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import Cancelled, UsageError
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Live, Net, playing

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.hardware.bad_link import ProxiedConnection, Proxy
-from edge_sdk.replay.broker import Mosquitto
+from edge_sdk.replay.nodes.broker import Mosquitto
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.known_broker import LEAST_PACKET
 from edge_sdk.wire.link import Backoff

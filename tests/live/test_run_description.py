@@ -16,7 +16,7 @@ from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.presence.directory import LARGEST_RUN, decode_run, encode_run, is_same_training
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
 

@@ -10,7 +10,7 @@ import pytest
 from edge_sdk.contract.round import LEAP, Policy
 from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import Cancelled, UsageError
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.frames import Message, pack_frame

@@ -12,7 +12,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import LaneWork, Runtime
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing

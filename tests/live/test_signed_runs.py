@@ -14,7 +14,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.live.presence.directory import decode_run, encode_run, is_same_training
 from edge_sdk.nodes.policy.trust import Trust, draw_number
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire.signatures import SignatureError, Signer, make_private_key, sign_run
 from tests.delivery import roles
 from tests.delivery.fleet import eventually

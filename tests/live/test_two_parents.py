@@ -11,7 +11,7 @@ import pytest
 
 from edge_sdk.contract.run import Run
 from edge_sdk.live.loop.runtime import Runtime
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery import roles
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing

@@ -18,7 +18,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.live.membership.willingness import Willingness
 from edge_sdk.methods.shared.aggregation import draw
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire.frames import APPENDED, Birth, pack_frame, unpack_frame
 from tests.delivery import roles
 from tests.delivery.fleet import eventually

@@ -15,7 +15,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo.features import FeatureNetwork
-from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
 from edge_sdk.tools.bundle_commands import describe, format_cost, verify
 from edge_sdk.tools.profiling.step_cost import measure
 from tests.model.bundle_files import repacked

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import edge_sdk.model.onnx_session
+import edge_sdk.model.sessions.onnx_session
 from edge_sdk.errors import Cancelled, UsageError
 from edge_sdk.model.bundle import BundleError, parse, read_bundle
 from edge_sdk.model.model import Model
@@ -172,6 +172,6 @@ def test_golden_vectors_that_fail_here_are_refused():
     ("installed", "words"), [("1.21.0", "known to fail"), ("1.9.1", "too old for this bundle; install 1.20.0")]
 )
 def test_versions_of_onnxruntime_are_checked_before_it_is_imported(monkeypatch, installed, words):
-    monkeypatch.setattr(edge_sdk.model.onnx_session, "version", lambda _: installed)
+    monkeypatch.setattr(edge_sdk.model.sessions.onnx_session, "version", lambda _: installed)
     with pytest.raises(BundleError, match=words):
         Model(BUNDLE)

@@ -10,8 +10,8 @@ import pytest
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
-from edge_sdk.model.reconstruction import Reconstruction
-from edge_sdk.model.task import read_task
+from edge_sdk.model.tasks.reconstruction import Reconstruction
+from edge_sdk.model.tasks.task import read_task
 from tests.reconstructions import NAMES, SHAPE, WAVES, best_theta, compile_waves, draw, samples
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from edge_sdk.data.samples import Samples, read_labels, write_labels
 from edge_sdk.errors import UsageError
-from edge_sdk.model.several_labels import SeveralLabels, names_in
-from edge_sdk.model.task import read_task
+from edge_sdk.model.tasks.several_labels import SeveralLabels, names_in
+from edge_sdk.model.tasks.task import read_task
 from tests.label_sets import FINDINGS
 
 

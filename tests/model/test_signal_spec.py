@@ -10,7 +10,7 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError, parse, read_bundle
-from edge_sdk.model.signal_spec import SignalSpec, read_signal, write_signal
+from edge_sdk.model.tasks.signal_spec import SignalSpec, read_signal, write_signal
 from edge_sdk.tools.bundle_commands import describe
 from tests.model.bundle_files import repacked
 

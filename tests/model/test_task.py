@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.errors import UsageError
-from edge_sdk.model.task import OneClass, Values, read_task
+from edge_sdk.model.tasks.task import OneClass, Values, read_task
 from tests.values import BOTH, RATE
 
 

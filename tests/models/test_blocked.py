@@ -9,12 +9,12 @@ import torch
 from onnx import helper
 from torch import nn
 
-import edge_sdk.model.self_test
+import edge_sdk.model.sessions.self_test
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.model import Model
-from edge_sdk.model.onnx_session import OnnxSession
-from edge_sdk.model.self_test import check_layout
+from edge_sdk.model.sessions.onnx_session import OnnxSession
+from edge_sdk.model.sessions.self_test import check_layout
 from edge_sdk.models.bundle import graphs
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive.targets import Target
@@ -87,7 +87,7 @@ def test_outputs_and_gradients_are_those_of_the_portable_graphs(make, shape):
 
 
 def test_another_layout_falls_back_and_says_so(bundle, monkeypatch, caplog):
-    monkeypatch.setattr(edge_sdk.model.self_test, "BLOCKS", ())
+    monkeypatch.setattr(edge_sdk.model.sessions.self_test, "BLOCKS", ())
     with caplog.at_level(logging.WARNING):
         model = Model(bundle)
     assert model.kernels == "portable" and "m: portable kernels are used" in caplog.text

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 
 from edge_sdk.model.bundle import BundleError, check_graph, parse
 from edge_sdk.model.forms import NATIVE, NATIVE_DOMAIN, native_part
-from edge_sdk.model.kernels import KernelChoice
 from edge_sdk.model.model import Model
+from edge_sdk.model.sessions.kernels import KernelChoice
 from edge_sdk.model.theta_tensors import TENSORS, tensor_part
 from edge_sdk.models.bundle import native_graphs
 from edge_sdk.models.cli import main

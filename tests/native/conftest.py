@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.algebra import optim
-from edge_sdk.model import kernels, native
-from edge_sdk.model.native_optimiser import open_steps
+from edge_sdk.model.sessions import kernels, native
+from edge_sdk.model.sessions.native_optimiser import open_steps
 from tests.native.libraries import SETS, installed, of_set
 
 

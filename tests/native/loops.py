@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.sessions.onnx_session import OnnxSession
 from edge_sdk.models.ir.evaluation.reference_loops import LOOPS, sigmoid
 
 INPUTS = {name: loop.inputs for name, loop in LOOPS.items()}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.sessions.onnx_session import OnnxSession
 
 HALF_ULP = 2.0**-24
 

@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("torch", reason="the model is compiled with it")
 
-import edge_sdk.model.self_test
-from edge_sdk.model.kernels import KernelChoice
+import edge_sdk.model.sessions.self_test
 from edge_sdk.model.model import Model
+from edge_sdk.model.sessions.kernels import KernelChoice
 from tests.models.test_blocked import bundle_of, net
 
 
@@ -31,7 +31,7 @@ def test_both_are_used(best, bundle, kind):
 
 @pytest.mark.parametrize("kind", ["auto", "native"])
 def test_portable_graphs_with_native_products_where_the_layout_is_another(best, bundle, kind, monkeypatch):
-    monkeypatch.setattr(edge_sdk.model.self_test, "BLOCKS", ())
+    monkeypatch.setattr(edge_sdk.model.sessions.self_test, "BLOCKS", ())
     model = Model(bundle, kernels=kind)
     assert model.choice == KernelChoice(best) and model.fallback
 

@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto
 
 from edge_sdk.errors import UsageError
-from edge_sdk.model import native
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.kernels import KernelChoice, choose, list_choices
 from edge_sdk.model.model import Model
+from edge_sdk.model.sessions import native
+from edge_sdk.model.sessions.kernels import KernelChoice, choose, list_choices
 from tests.native.libraries import compile_library
 from tests.native.products import make_graph
 
@@ -36,8 +36,8 @@ RIGHT = """
 def use(library: object, patch: pytest.MonkeyPatch) -> None:
     """Lets a file be found in place of the installed library."""
     for name in ("find_library", "find_measured_library"):
-        patch.setattr(f"edge_sdk.model.kernels.{name}", lambda: str(library))
-    patch.setattr("edge_sdk.model.kernels.has_fast_products", lambda: True)
+        patch.setattr(f"edge_sdk.model.sessions.kernels.{name}", lambda: str(library))
+    patch.setattr("edge_sdk.model.sessions.kernels.has_fast_products", lambda: True)
 
 
 # -- where it is right -------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_products_that_were_slower_are_taken_only_by_name(best: str, monkeypatch
     monkeypatch.setattr(native, "FAST_PRODUCTS", frozenset({"another"}))
     assert Model(WRIST).choice == KernelChoice()
     assert Model(WRIST, kernels="native").choice == KernelChoice(best)
-    monkeypatch.setattr("edge_sdk.model.kernels.find_measured_library", lambda: "lib")
+    monkeypatch.setattr("edge_sdk.model.sessions.kernels.find_measured_library", lambda: "lib")
     assert list_choices(Named("predict", native=True), "auto")[0] == KernelChoice("lib", native=True, products=False)
 
 
@@ -91,9 +91,9 @@ def test_native_graphs_keep_onnxruntimes_products_where_the_librarys_are_wrong(m
         raise BundleError("wrong products")
 
     use("lib", monkeypatch)
-    monkeypatch.setattr("edge_sdk.model.kernels.check_library", refuse)
-    monkeypatch.setattr("edge_sdk.model.kernels.check_operators", lambda library, products: None)
-    monkeypatch.setattr("edge_sdk.model.kernels.use_native_steps", lambda library: None)
+    monkeypatch.setattr("edge_sdk.model.sessions.kernels.check_library", refuse)
+    monkeypatch.setattr("edge_sdk.model.sessions.kernels.check_operators", lambda library, products: None)
+    monkeypatch.setattr("edge_sdk.model.sessions.kernels.use_native_steps", lambda library: None)
     model: Any = Named("predict", native=True)
     choose(model, "auto", check=True)
     assert model.choice == KernelChoice("lib", native=True, products=False) and model.fallback == "wrong products"
@@ -102,7 +102,7 @@ def test_native_graphs_keep_onnxruntimes_products_where_the_librarys_are_wrong(m
 def test_auto_leaves_out_small_models(best: str, monkeypatch: pytest.MonkeyPatch):
     count = Model(WRIST).theta0.size
     for enough, kind in ((count, "native"), (count + 1, "portable")):
-        monkeypatch.setattr("edge_sdk.model.kernels.ENOUGH", enough)
+        monkeypatch.setattr("edge_sdk.model.sessions.kernels.ENOUGH", enough)
         assert Model(WRIST).kernels == kind
     assert Model(WRIST, kernels="native").choice == KernelChoice(best)
 
@@ -264,7 +264,7 @@ def test_the_order_in_which_kernels_are_tried(kind: str, blocked: bool, wanted: 
 def test_native_graphs_come_first_whatever_the_size(kind: str, blocked: bool, enough: int, monkeypatch):
     """And products alone after them, of themselves only for large models."""
     use("lib", monkeypatch)
-    monkeypatch.setattr("edge_sdk.model.kernels.ENOUGH", enough)
+    monkeypatch.setattr("edge_sdk.model.sessions.kernels.ENOUGH", enough)
     model: Any = Named("predict", *["probe+blocked"] * blocked, native=True)
     graphs = [True, False] if blocked else [False]
     ways = [True, False] if enough == 10 else [False]

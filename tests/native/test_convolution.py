@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 pytest.importorskip("torch", reason="the reference needs it")
 
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.sessions.onnx_session import OnnxSession
 from edge_sdk.models.ir.evaluation.reference import Evaluator
 from tests.native.products import HALF_ULP
 from tests.native.test_bounds import Guarded

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.sessions.onnx_session import OnnxSession
 from tests.native.programs import open_program, run_program
 from tests.native.test_bounds import Guarded
 

@@ -14,9 +14,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.native import write_probe
-from edge_sdk.model.onnx_session import OnnxSession
-from edge_sdk.model.operator_probe import check_operators
+from edge_sdk.model.sessions.native import write_probe
+from edge_sdk.model.sessions.onnx_session import OnnxSession
+from edge_sdk.model.sessions.operator_probe import check_operators
 from tests.native.libraries import find_compiler
 from tests.native.products import check_close, make_graph, multiply, run_product
 

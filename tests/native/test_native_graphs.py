@@ -11,14 +11,14 @@ import pytest
 
 pytest.importorskip("torch", reason="the models are compiled with it")
 
-import edge_sdk.model.self_test
-from edge_sdk.model import operator_probe
+import edge_sdk.model.sessions.self_test
 from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.forms import NATIVE, has_native, native_part
-from edge_sdk.model.kernels import KernelChoice
 from edge_sdk.model.model import Model
-from edge_sdk.model.operator_probe import OPERATORS, PROGRAM, check_operators
 from edge_sdk.model.predictor import make_predictor
+from edge_sdk.model.sessions import operator_probe
+from edge_sdk.model.sessions.kernels import KernelChoice
+from edge_sdk.model.sessions.operator_probe import OPERATORS, PROGRAM, check_operators
 from edge_sdk.models.bundle import native_graphs
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import CompileError, ParityError
@@ -92,13 +92,13 @@ def test_other_networks(best, name):
 
 @pytest.mark.parametrize("kind", ["auto", "native"])
 def test_small_models_have_them_with_onnxruntimes_products(best, portable, kind, monkeypatch):
-    monkeypatch.setattr("edge_sdk.model.kernels.ENOUGH", 1 << 30)
+    monkeypatch.setattr("edge_sdk.model.sessions.kernels.ENOUGH", 1 << 30)
     choice = KernelChoice(best, native=True, products=False)
     check_alike(portable, choice)
     model = Model(portable, kernels=kind)
     assert model.choice == choice
     assert model.choice.describe().endswith(" on native portable graphs, with onnxruntime's products")
-    monkeypatch.setattr("edge_sdk.model.native.MEASURED", frozenset())
+    monkeypatch.setattr("edge_sdk.model.sessions.native.MEASURED", frozenset())
     assert Model(portable).choice == KernelChoice()
 
 
@@ -254,7 +254,7 @@ def test_an_older_library_gives_its_products(tmp_path, portable, monkeypatch, ca
     for model in models:
         assert model.choice == KernelChoice(str(old))
         assert "auscult-native has no operators for native graphs; install the version" in model.fallback
-    monkeypatch.setattr("edge_sdk.model.kernels.ENOUGH", 1 << 30)
+    monkeypatch.setattr("edge_sdk.model.sessions.kernels.ENOUGH", 1 << 30)
     small = Model(portable)
     assert small.choice == KernelChoice() and "has no operators" in small.fallback
 
@@ -270,7 +270,7 @@ def test_a_program_that_the_library_does_not_know(best, portable):
 
 
 def test_portable_forms_where_the_layout_is_another(best, bundle, monkeypatch):
-    monkeypatch.setattr(edge_sdk.model.self_test, "BLOCKS", ())
+    monkeypatch.setattr(edge_sdk.model.sessions.self_test, "BLOCKS", ())
     assert Model(bundle).choice == KernelChoice(best, native=True)
 
 

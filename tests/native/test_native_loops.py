@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the models are compiled with it")
 from torch import nn  # noqa: E402
 
-from edge_sdk.model.onnx_session import OnnxSession  # noqa: E402
+from edge_sdk.model.sessions.onnx_session import OnnxSession  # noqa: E402
 from edge_sdk.models.bundle.compile import read_vectors  # noqa: E402
 from edge_sdk.models.derive import targets  # noqa: E402
 from edge_sdk.models.derive.targets import Target  # noqa: E402

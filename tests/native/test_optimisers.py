@@ -10,8 +10,8 @@ import pytest
 
 from edge_sdk.algebra import optim
 from edge_sdk.errors import UsageError
-from edge_sdk.model import native_optimiser
-from edge_sdk.model.native_optimiser import NativeSteps, open_steps, use_native_steps
+from edge_sdk.model.sessions import native_optimiser
+from edge_sdk.model.sessions.native_optimiser import NativeSteps, open_steps, use_native_steps
 from tests.native.libraries import compile_old_library
 from tests.native.test_bounds import Guarded
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.sessions.onnx_session import OnnxSession
 from tests.native.products import check_close, make_graph, multiply, open_product, run_product
 
 SMALL = st.sampled_from([0, 1, 2, 3, 4, 5, 7, 8, 12, 13, 14, 15, 16, 17, 27, 28, 29, 31, 32, 33, 47, 48, 49])

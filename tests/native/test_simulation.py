@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from edge_sdk.model.bundle import parse
-from edge_sdk.model.kernels import KernelChoice
 from edge_sdk.model.model import Model
-from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.sessions.kernels import KernelChoice
+from edge_sdk.model.sessions.onnx_session import OnnxSession
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import tensors
 from edge_sdk.models.ir.specification.spec import Spec
-from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
+from edge_sdk.replay.planning.bundles import compile_network, find_shipped_bundle
 from tests.models.native_forms import bundle_of, with_tensors
 from tests.simulation import test_epochs, test_job
 

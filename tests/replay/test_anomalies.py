@@ -19,8 +19,8 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.anomalies import compared, tables
 from edge_sdk.replay.anomalies.neighbours import look_for_detectors
 from edge_sdk.replay.anomalies.scores import score_anomalies, summarise_anomalies, with_reconstruction_errors
-from edge_sdk.replay.bundles import network_of, size_options
 from edge_sdk.replay.cohorts.form import form_cohort
+from edge_sdk.replay.planning.bundles import network_of, size_options
 from edge_sdk.replay.traces.falls import RATE, write_fall_traces
 from edge_sdk.replay.values.asked import check_asked
 from tests.layers import check_refused, check_same_bytes, save_bundle

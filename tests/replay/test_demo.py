@@ -10,7 +10,7 @@ import pytest
 from edge_sdk.arguments import Parser
 from edge_sdk.cli import main
 from edge_sdk.replay.commands import add_replay, choose_data, read_job
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.traces import demo
 from edge_sdk.replay.traces.smartwatch import PACKAGE
 

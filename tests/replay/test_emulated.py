@@ -12,10 +12,10 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.emulation import parse_boards
-from edge_sdk.replay.emulated import EmulatedFleet, read_link
 from edge_sdk.replay.job import replay
-from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.processes import NodeProcesses, ProcessError
+from edge_sdk.replay.nodes.emulated import EmulatedFleet, read_link
+from edge_sdk.replay.nodes.processes import NodeProcesses, ProcessError
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.reports.boards import board_lines, boards_section
 from edge_sdk.replay.traces.synth import write_traces
 

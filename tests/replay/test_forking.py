@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.replay.forking import ForkServer, can_fork
-from edge_sdk.replay.processes import NodeProcesses, ProcessError, environment
+from edge_sdk.replay.nodes.forking import ForkServer, can_fork
+from edge_sdk.replay.nodes.processes import NodeProcesses, ProcessError, environment
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="processes are not forked on this system")
 

@@ -10,7 +10,7 @@ import pytest
 from edge_sdk.data.samples import Samples, store_samples
 from edge_sdk.data.traces.form import Stated
 from edge_sdk.errors import UsageError
-from edge_sdk.model.several_labels import SeveralLabels
+from edge_sdk.model.tasks.several_labels import SeveralLabels
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.imports.columns import read_columns_file
 from edge_sdk.replay.labels.asked import asked_labels

@@ -15,14 +15,14 @@ from edge_sdk.data.samples import cut_samples
 from edge_sdk.data.traces import read_trace
 from edge_sdk.data.unlabelled import cut_unlabelled
 from edge_sdk.errors import UsageError
-from edge_sdk.model.several_labels import SeveralLabels
+from edge_sdk.model.tasks.several_labels import SeveralLabels
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.comparison import FinishedRun, check_alike
 from edge_sdk.replay.labels.asked import asked_labels
 from edge_sdk.replay.labels.scores import metrics_of, score_labels, summarise_labels, with_macro_f1
 from edge_sdk.replay.labels.tables import label_table
+from edge_sdk.replay.metrics.statistics import score_in, shares_in
 from edge_sdk.replay.neighbours.output_models import look_for_output_models
-from edge_sdk.replay.statistics import score_in, shares_in
 from edge_sdk.replay.traces.rhythms import RATE, write_rhythm_traces
 from tests.label_sets import FINDINGS, draw, write_cells
 from tests.layers import check_refused, check_same_bytes, write_with_bundle

@@ -15,6 +15,7 @@ pytest.importorskip("sklearn", reason="trees and linear models are scikit-learn'
 
 from edge_sdk.data.augment import Augment
 from edge_sdk.data.traces import cut_windows, load_folder, split
+from edge_sdk.replay.metrics.scores import ALONE, describe_pairs, score_devices, summarise
 from edge_sdk.replay.neighbours import find, fitted
 from edge_sdk.replay.neighbours.candidates import LINEAR, NETWORK, TREES, list_candidates
 from edge_sdk.replay.neighbours.features import features_of, kind_of_features
@@ -24,7 +25,6 @@ from edge_sdk.replay.neighbours.look import NeighbourSource, look_round
 from edge_sdk.replay.neighbours.rows import choose_alone, describe_neighbours, find_own_network, rows_of
 from edge_sdk.replay.neighbours.told import merge_neighbours
 from edge_sdk.replay.reports.verdict import titles_of, verdict
-from edge_sdk.replay.scores import ALONE, describe_pairs, score_devices, summarise
 from edge_sdk.replay.traces.synth import write_traces
 
 CLASSES = 12

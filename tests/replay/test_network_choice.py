@@ -14,8 +14,8 @@ from edge_sdk.nodes.configuration.window_runs import NETWORKS
 from edge_sdk.replay import job as whole
 from edge_sdk.replay import network_choice
 from edge_sdk.replay.cohorts.cohort import Cohort
-from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.processes import ProcessError
+from edge_sdk.replay.nodes.processes import ProcessError
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.traces.synth import write_traces
 
 COHORT = Cohort("windows", {"h": ("a", "b", "c")}, ("walk", "sit"), {"x": (3, 64)}, False, True, lambda *_: {})

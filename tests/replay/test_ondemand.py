@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay import bundles as ondemand
+from edge_sdk.replay.planning import bundles as ondemand
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 SIZES = ["--input", "30", "--classes", "2"]

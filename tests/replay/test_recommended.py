@@ -7,9 +7,9 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration import window_runs
-from edge_sdk.replay import recommended
 from edge_sdk.replay.cohorts.cohort import Cohort
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning import recommended
+from edge_sdk.replay.planning.plan import Replay
 
 WINDOWS = Cohort("windows", {"h": ("a", "b")}, ("walk", "sit"), {"x": (6, 64)}, False, True, lambda path, wanted: {})
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from edge_sdk.nodes.daemon.device_service import ALONE, ProgressNote
-from edge_sdk.replay import watch
-from edge_sdk.replay.processes import NodeProcesses, ProcessError
+from edge_sdk.replay.nodes import watch
+from edge_sdk.replay.nodes.processes import NodeProcesses, ProcessError
 
 
 @dataclass

@@ -10,9 +10,9 @@ import pytest
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.data_hash import hash_data
-from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.resume import NOTE, note_job, read_data_hash, read_finished
+from edge_sdk.replay.planning.data_hash import hash_data
+from edge_sdk.replay.planning.plan import Replay
+from edge_sdk.replay.planning.resume import NOTE, note_job, read_data_hash, read_finished
 
 BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 RUN = Run(id="r", method="fedavg", rounds=3, seed=2, settings={"eta_l": 0.5}, classes=("a", "b"))

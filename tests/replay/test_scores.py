@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edge_sdk.methods.settling.method import Choice
+from edge_sdk.replay.metrics.scores import choose_for_fleet, find_trial, score_devices, summarise
 from edge_sdk.replay.reports.choices import choice_lines, describe_choice
 from edge_sdk.replay.result import find_areas, find_choice
-from edge_sdk.replay.scores import choose_for_fleet, find_trial, score_devices, summarise
 
 CLASSES = ("a", "b")
 

@@ -13,13 +13,13 @@ from edge_sdk.errors import UsageError
 from edge_sdk.replay import seeds
 from edge_sdk.replay.cohorts.cohort import count_nodes
 from edge_sdk.replay.comparison import FinishedRun, compare_runs, comparison_table, read_run, read_runs
-from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.processes import ProcessError
+from edge_sdk.replay.nodes.processes import ProcessError
+from edge_sdk.replay.planning.plan import Replay
+from edge_sdk.replay.planning.resume import was_begun
 from edge_sdk.replay.reports import seeds_page
 from edge_sdk.replay.reports.compare_page import differences_table, gains
 from edge_sdk.replay.reports.sections import name_settings
 from edge_sdk.replay.reports.tables import confusion_tables, statistics_table
-from edge_sdk.replay.resume import was_begun
 
 
 def result(seed: int, local: list[float], personal: list[float], method: str = "fedslr") -> dict:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.statistics import (
+from edge_sdk.replay.metrics.statistics import (
     bootstrap,
     compare,
     difference_interval,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.planning.toml_files import write_toml
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

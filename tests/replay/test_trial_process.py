@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the aggregator's kernels need torch")
 
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.tuning.process import TrialProcess
 
 ENDLESS = 1_000_000

@@ -19,7 +19,7 @@ from edge_sdk.contract.search import OneOf, Range
 from edge_sdk.data.samples import SplitSamples
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.presets import SettingsTable, complete
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.tuning import memory
 from edge_sdk.replay.tuning.memory import TuningFleet, make_envs, play, prepare
 from edge_sdk.replay.tuning.study import Study, start_values

@@ -11,7 +11,7 @@ import pytest
 from edge_sdk.contract.run import Run
 from edge_sdk.data.traces import read_trace
 from edge_sdk.errors import UsageError
-from edge_sdk.model.task import Values
+from edge_sdk.model.tasks.task import Values
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.neighbours.output_models import look_for_output_models
 from edge_sdk.replay.traces.heart import RATE as HZ

@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.simulation.processes.ranks import OneRank
 from edge_sdk.simulation.runs.job import simulate
 from edge_sdk.simulation.runs.plan import Simulation

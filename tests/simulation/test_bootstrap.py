@@ -17,8 +17,8 @@ from edge_sdk.data.cut import Cut
 from edge_sdk.data.samples import samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
-from edge_sdk.replay.bundles import find_shipped_bundle
 from edge_sdk.replay.cohorts.form import form_cohort
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
 from edge_sdk.replay.reports import simulated, terminal
 from edge_sdk.simulation.clients import bootstrap
 from edge_sdk.simulation.clients.bootstrap import BootstrappedClients, choose_devices, find_blocks, resample

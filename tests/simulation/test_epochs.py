@@ -16,7 +16,7 @@ from edge_sdk import cli
 from edge_sdk.methods.shared.training.local import batches, descend
 from edge_sdk.model.model import Model
 from edge_sdk.models.derive.epoch import find_parts
-from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
+from edge_sdk.replay.planning.bundles import compile_network, find_shipped_bundle
 from edge_sdk.simulation.training.epochs import EpochGradient, EpochGraphs, TrainingCalls
 from tests.simulation.jobs import job_of, play
 from tests.simulation.test_job import model_of, without_times

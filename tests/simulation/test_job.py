@@ -17,9 +17,9 @@ pytest.importorskip("torch", reason="the model of these data is compiled with it
 
 from edge_sdk import cli
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.replay.bundles import compile_network
-from edge_sdk.replay.node_files import CLOUD
-from edge_sdk.replay.scores import NAMES
+from edge_sdk.replay.metrics.scores import NAMES
+from edge_sdk.replay.nodes.node_files import CLOUD
+from edge_sdk.replay.planning.bundles import compile_network
 from edge_sdk.replay.tuning.memory import make_envs
 from edge_sdk.replay.tuning.memory import play as play_in_memory
 from edge_sdk.replay.tuning.memory import prepare as prepare_in_memory

@@ -12,8 +12,8 @@ from edge_sdk.data.cut import Cut
 from edge_sdk.data.traces import load_folder
 from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.nodes.kernels.labels import wants_unlabelled
-from edge_sdk.replay.bundles import compile_network
-from edge_sdk.replay.scores import NAMES
+from edge_sdk.replay.metrics.scores import NAMES
+from edge_sdk.replay.planning.bundles import compile_network
 from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.replay.tuning import memory
 from edge_sdk.simulation.clients import bootstrap, population

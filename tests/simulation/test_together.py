@@ -18,7 +18,7 @@ from edge_sdk.methods.shared.training.local import batches, descend
 from edge_sdk.model.bundle import LOSSES
 from edge_sdk.model.inputs import compute_losses
 from edge_sdk.model.model import Model
-from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
+from edge_sdk.replay.planning.bundles import compile_network, find_shipped_bundle
 from edge_sdk.simulation.training.batched_clients import (
     COMPARED,
     MOST,

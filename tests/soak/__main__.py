@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from edge_sdk.replay.broker import Mosquitto
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.nodes.broker import Mosquitto
+from edge_sdk.replay.planning.bundles import compile_network
 from tests.faults.machine import missing
 from tests.soak.bad_peer import BadPeer, topics_of
 from tests.soak.faults import Faults

@@ -19,7 +19,7 @@ from edge_sdk.atomic import LOCK
 from edge_sdk.data.samples import label_samples, store_samples
 from edge_sdk.nodes.daemon.serve import WITH_PARENT
 from edge_sdk.replay.datasets import prepare
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.planning.toml_files import write_toml
 from tests.faults.machine import Machine
 
 CLASSES = ("malignant", "benign")

@@ -19,7 +19,7 @@ import pytest
 from edge_sdk.contract.run import Run
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.hospital.hospital import Hospital
-from edge_sdk.replay.broker import Mosquitto
+from edge_sdk.replay.nodes.broker import Mosquitto
 from tests.delivery.fleet import eventually
 from tests.docs.pages import blocks
 from tests.model.bundle_files import repacked

@@ -36,7 +36,7 @@ class House:
     def __init__(
         self, directory: Path, url: str, bundles: dict[str, Path], devices: tuple[str, ...], **hospital: Any
     ) -> None:
-        from edge_sdk.replay.toml_files import write_toml
+        from edge_sdk.replay.planning.toml_files import write_toml
 
         self.directory, self.url, self.bundles = directory, url, bundles
         self.running: dict[str, subprocess.Popen[bytes]] = {}

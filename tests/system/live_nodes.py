@@ -16,7 +16,7 @@ from typing import Any
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation.reports import Progress, Report
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.planning.toml_files import write_toml
 
 Tree = Mapping[str, tuple[str, ...]]
 Deaths = Mapping[str, list[str]]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.replay.broker import find_mosquitto
+from edge_sdk.replay.nodes.broker import find_mosquitto
 from tests.docs.pages import blocks
 from tests.hardware.provision.edge import Installed, install
 from tests.model.bundle_files import repacked

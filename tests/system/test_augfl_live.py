@@ -26,7 +26,7 @@ from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo.dense import MLP
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.configuration.settings import read_toml
-from edge_sdk.replay.broker import EmbeddedBroker
+from edge_sdk.replay.nodes.broker import EmbeddedBroker
 from tests.system import refusals
 
 LAMBDA = 0.731058

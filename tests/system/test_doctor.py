@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.replay.broker import EmbeddedBroker, Mosquitto, find_mosquitto
+from edge_sdk.replay.nodes.broker import EmbeddedBroker, Mosquitto, find_mosquitto
 from edge_sdk.tools.diagnostics.doctor import check_onnxruntime
 
 BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"

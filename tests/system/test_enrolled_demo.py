@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.replay.broker import find_mosquitto
+from edge_sdk.replay.nodes.broker import find_mosquitto
 from edge_sdk.replay.traces.synth import write_traces
 from tests.delivery.fleet import eventually
 

@@ -18,9 +18,9 @@ import pytest
 from edge_sdk.algebra.lowrank import unpack
 from edge_sdk.data.samples import label_samples, store_samples
 from edge_sdk.hardware.bad_link import Proxy
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.bundles import compile_network
 from edge_sdk.replay.datasets import prepare
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.planning.bundles import compile_network
 from tests.system.live_nodes import CLASSES, Cloud, Nodes
 
 pytest.importorskip("torch", reason="the aggregator needs torch")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.traces.synth import write_traces
 from tests.delivery.fleet import eventually
 from tests.system.test_three_terminals import ROUNDS, Terminals, written

@@ -19,7 +19,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.nodes.device.pace import PROGRESS
 from edge_sdk.nodes.hospital.hospital import Hospital
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.delivery.live import QUICK, Live
 from tests.delivery.nodes import make_runtime

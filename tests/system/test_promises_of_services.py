@@ -23,8 +23,8 @@ from edge_sdk.cli import main
 from edge_sdk.nodes.device.custom_training import Arrays
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.device.options import LocalTraining
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.planning.bundles import compile_network
 from tests.delivery.fleet import eventually
 from tests.delivery.flips import find_unsent, flip_record, flip_unsent
 from tests.faults.machine import limit_files, missing

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.traces.synth import write_traces
 from tests.system.refusals import refused
 

@@ -23,8 +23,8 @@ from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.zoo.dense import MLP
 from edge_sdk.nodes.models.kept_models import load
-from edge_sdk.replay.broker import EmbeddedBroker
-from edge_sdk.replay.processes import NodeProcesses
+from edge_sdk.replay.nodes.broker import EmbeddedBroker
+from edge_sdk.replay.nodes.processes import NodeProcesses
 
 pytestmark = pytest.mark.long
 

@@ -9,7 +9,7 @@ import pytest
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery.fleet import eventually
 
 pytest.importorskip("torch", reason="the aggregator needs torch")

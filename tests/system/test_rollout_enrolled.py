@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.nodes.models.versions import Versions
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery.fleet import eventually
 
 pytest.importorskip("torch", reason="the aggregator needs torch")

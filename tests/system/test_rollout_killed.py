@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.traces.synth import write_traces
 from tests.delivery.fleet import eventually
 
@@ -39,7 +39,7 @@ class Fleet:
 
     def __init__(self, directory: Path, url: str, evaluations: int = 0):
         from edge_sdk.data.traces import load_folder
-        from edge_sdk.replay.toml_files import write_toml
+        from edge_sdk.replay.planning.toml_files import write_toml
 
         self.directory, self.running = directory, dict[str, subprocess.Popen[bytes]]()
         write_traces(directory / "traces", devices=3, seed=4, minutes=2.0, overwrite=True)

@@ -12,7 +12,7 @@ import pytest
 
 from edge_sdk.methods.rollout.messages import VersionOffer
 from edge_sdk.nodes.models.versions import Versions
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery.fleet import eventually
 
 pytest.importorskip("torch", reason="the aggregator needs torch")

@@ -19,8 +19,8 @@ from edge_sdk.methods.settling.method import Choice
 from edge_sdk.methods.settling.self_training import LabelChoice
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.models import kept_models
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.planning.bundles import compile_network
 from edge_sdk.replay.traces.synth import write_traces
 from tests.system.live_nodes import Nodes
 from tests.system.test_replay_of_data import auscult

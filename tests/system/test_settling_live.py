@@ -17,9 +17,9 @@ from edge_sdk.data.samples import label_samples, store_samples
 from edge_sdk.methods.settling.method import Choice
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.models import kept_models
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.bundles import compile_network
 from edge_sdk.replay.datasets import prepare
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.planning.bundles import compile_network
 from tests.system.live_nodes import CLASSES, Nodes
 
 pytest.importorskip("torch", reason="the aggregator needs torch")

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.traces import load_folder
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.planning.toml_files import write_toml
 from edge_sdk.replay.traces.synth import write_traces
 from tests.wire.sites import Provisioned, make_site
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk.replay.broker import LocalBroker
-from edge_sdk.replay.bundles import compile_network
+from edge_sdk.replay.nodes.broker import LocalBroker
+from edge_sdk.replay.planning.bundles import compile_network
 from tests.delivery.fleet import eventually
 from tests.system.house import LAST_LANE, PATIENCE, PHONES, ROUNDS, WATCHES, House, Top, end, going
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.traces.synth import write_traces
 from tests.system.test_three_terminals import ROUNDS, Terminals, written
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.planning.toml_files import write_toml
 from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.tools.credentials.provision import Provisioner
 from edge_sdk.wire.known_broker import FILE

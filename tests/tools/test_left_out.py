@@ -10,7 +10,7 @@ import pytest
 
 from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.broker import find_mosquitto
+from edge_sdk.replay.nodes.broker import find_mosquitto
 from edge_sdk.tools.credentials.authority import run_openssl
 from edge_sdk.tools.credentials.provision import provision
 from edge_sdk.tools.diagnostics.access import Part, connect

@@ -119,7 +119,7 @@ def test_a_network_of_the_page_is_compiled(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_another_version_of_a_network_is_compiled_anew(install: Install, tmp_path: Path) -> None:
-    from edge_sdk.replay.bundles import hash_inputs
+    from edge_sdk.replay.planning.bundles import hash_inputs
 
     install("nets", {"network": "flat = nets:Flat"}, {"nets.py": "Flat = 1"})
     package = tmp_path / "compiler"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.replay.broker import find_free_port, find_mosquitto, wait_until_listening
+from edge_sdk.replay.nodes.broker import find_free_port, find_mosquitto, wait_until_listening
 from tests.wire.sites import Papers, make_site, outcome
 
 BINARY = find_mosquitto()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery.fleet import Fleet, eventually
 from tests.delivery.flips import flip_record
 from tests.faults.machine import limit_files

@@ -30,7 +30,7 @@ import numpy as np
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import LEAP
 from edge_sdk.delivery.storage.store import Store
-from edge_sdk.replay.broker import LocalBroker, Mosquitto
+from edge_sdk.replay.nodes.broker import LocalBroker, Mosquitto
 from tests.delivery.method_nodes import NAMES, assembly_of, run_of
 
 ROOT = Path(__file__).parents[2]

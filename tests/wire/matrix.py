@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edge_sdk.delivery.storage.failpoints import POINTS
-from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto
+from edge_sdk.replay.nodes.broker import EmbeddedBroker, LocalBroker, Mosquitto
 from tests.delivery.fleet import Fleet, eventually
 from tests.faults.machine import missing
 from tests.wire import axes

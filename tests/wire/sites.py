@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_sdk.replay.broker import Mosquitto, find_free_port
+from edge_sdk.replay.nodes.broker import Mosquitto, find_free_port
 from edge_sdk.tools.credentials.provision import Provisioner, provision
 from edge_sdk.tools.credentials.site import Site
 from edge_sdk.wire.addresses import Tls, broker_at

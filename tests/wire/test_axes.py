@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.faults.machine import missing
 from tests.wire import axes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge_sdk.replay.broker import find_mosquitto
+from edge_sdk.replay.nodes.broker import find_mosquitto
 from tests.wire import equality
 
 

@@ -8,7 +8,7 @@ from shutil import rmtree
 import pytest
 
 from edge_sdk.methods.secret.messages.among_messages import Covered
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.wire.among_node import AmongFleet
 from tests.wire.matrix import TREE

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from edge_sdk.replay.broker import EmbeddedBroker
+from edge_sdk.replay.nodes.broker import EmbeddedBroker
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.mqtt import Connection
 from edge_sdk.wire.stream import ENOUGH, READ, SMALL, Stream

@@ -15,7 +15,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.evaluation.reports import ACCURACY
 from edge_sdk.nodes.configuration.settings import from_mapping
-from edge_sdk.replay.toml_files import as_toml
+from edge_sdk.replay.planning.toml_files import as_toml
 
 log = logging.getLogger("auscult.service")
 WHOLE = re.compile("-?[0-9]{1,18}")

@@ -24,7 +24,7 @@ from edge_sdk.methods.integers.vectors.privacy import Privacy
 from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.robust.settings import RULES, Robust
 from edge_sdk.methods.settling.settings import Settling
-from edge_sdk.replay.toml_files import as_toml
+from edge_sdk.replay.planning.toml_files import as_toml
 
 SETTINGS = "settings"
 TABLES: Mapping[str, tuple[str, Any]] = {

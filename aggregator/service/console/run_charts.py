@@ -9,9 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from edge_sdk.methods.shared.evaluation.reports import ACCURACY, mean_accuracies, mean_loss, share_name
+from edge_sdk.replay.metrics.statistics import MACRO_F1
 from edge_sdk.replay.reports.charts import bars, lines
 from edge_sdk.replay.reports.page import COLOURS, accuracy_bands, accuracy_curves, per_round
-from edge_sdk.replay.statistics import MACRO_F1
 
 Hops = Mapping[str, int | None]
 HOPS = {

@@ -29,7 +29,7 @@ from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.task import OneClass
+from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.configuration.presets import RECOMMENDED
 from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.nodes.configuration.window_runs import SETTLE, changes_of, is_window_network, training_of

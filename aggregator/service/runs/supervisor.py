@@ -44,9 +44,9 @@ from aggregator.service.runs.schedules import look_at_schedules
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import AuscultError
 from edge_sdk.nodes.configuration.presets import STATED
-from edge_sdk.replay.node_files import run_table
-from edge_sdk.replay.processes import NodeProcesses
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.nodes.node_files import run_table
+from edge_sdk.replay.nodes.processes import NodeProcesses
+from edge_sdk.replay.planning.toml_files import write_toml
 
 log = logging.getLogger("auscult.service")
 EVERY = 0.25  # seconds between two looks

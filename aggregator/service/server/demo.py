@@ -21,10 +21,10 @@ from edge_sdk.data.traces import load_folder
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.fleet_report import NAMES
 from edge_sdk.nodes.configuration.presets import PLAIN
-from edge_sdk.replay.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
-from edge_sdk.replay.bundles import compile_network, find_compiler, find_shipped_bundle
-from edge_sdk.replay.processes import NodeProcesses
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.nodes.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
+from edge_sdk.replay.nodes.processes import NodeProcesses
+from edge_sdk.replay.planning.bundles import compile_network, find_compiler, find_shipped_bundle
+from edge_sdk.replay.planning.toml_files import write_toml
 from edge_sdk.replay.traces.synth import write_traces
 
 log = logging.getLogger("auscult.service")

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.traces.bare import completed
 from edge_sdk.data.traces.cells import EXACT, Block, read_blocks
 from edge_sdk.data.traces.form import TRIED, Form, Stated, find_form, split_line
 from edge_sdk.data.traces.labels import JOIN, LABEL_NAMES
 from edge_sdk.data.traces.labels import UNLABELLED as UNLABELLED
 from edge_sdk.data.traces.repairs import Repair, Repairs
 from edge_sdk.data.traces.rows import Rows, code_labels, mend
-from edge_sdk.data.traces.text import look_encoding, open_lines
+from edge_sdk.data.traces.text import completed, look_encoding, open_lines
 from edge_sdk.data.traces.times import Convert, find_dates, find_unit, find_zone, from_local, has_zone
 from edge_sdk.errors import UsageError
 

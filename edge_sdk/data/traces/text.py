@@ -8,9 +8,11 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
+from edge_sdk.data.traces.form import DELIMITERS, Stated, split_line
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
 
@@ -82,3 +84,31 @@ def count_lines(path: Path, text: IO[str], limit: int, repairs: Repairs) -> Iter
             yield line
     except (EOFError, gzip.BadGzipFile, zlib.error):
         repairs.doubt("packed by gzip and cut, the rest is missing")
+
+
+# What is missing in files without a header or without times ------------------------------------------------------
+def completed(lines: Iterator[str], said: Stated) -> Iterator[str]:
+    """The lines with a header of `said.header`, and with times by `said.rows_hz` in a first column, where these are
+    said; else as they are."""
+    if not said.header and not said.rows_hz:
+        return lines
+    first = next(lines, None)
+    if first is None:
+        return lines
+    sign = said.delimiter or max(DELIMITERS, key=lambda one: len(split_line(first, one)))
+    body = chain([first], lines)
+    if said.header:
+        body = chain([sign.join(said.header) + "\n"], body)
+    return with_times(body, said.rows_hz, sign) if said.rows_hz else body
+
+
+def with_times(lines: Iterator[str], rate_hz: float, sign: str) -> Iterator[str]:
+    """A header and rows with seconds since the first row before each; lines without anything stay as they are."""
+    yield f"time{sign}{next(lines)}"
+    n = 0
+    for line in lines:
+        if line.strip("\0\r\n "):
+            yield f"{n / rate_hz:.6f}{sign}{line}"
+            n += 1
+        else:
+            yield line

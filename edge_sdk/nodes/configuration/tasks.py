@@ -5,7 +5,7 @@ from __future__ import annotations
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.task import OneClass, OutputTask
+from edge_sdk.model.tasks.task import OneClass, OutputTask
 
 WHOLE = "plain"
 """Family of methods whose devices train one whole model on the gradient of its own loss, whatever that is."""

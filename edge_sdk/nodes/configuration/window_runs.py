@@ -15,7 +15,7 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.data.augment import AXES
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.standardising.equations import slots
-from edge_sdk.model.task import OneClass, Task
+from edge_sdk.model.tasks.task import OneClass, Task
 
 METHOD = "fedslr"
 """Method where neither it nor a setting of it is stated: drift correction alone, without low rank (docs/methods.md)."""

@@ -19,7 +19,7 @@ from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test, sums_on_validation
 from edge_sdk.methods.standardising.equations import by_itself
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.task import OneClass
+from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.configuration.settings import part_of
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters, write_json

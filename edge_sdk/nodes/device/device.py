@@ -59,7 +59,7 @@ class Device:
         UsageError: a name, the bundle, the budget or the broker's URL cannot be used.
 
     >>> import numpy as np
-    >>> from edge_sdk.replay.bundles import find_shipped_bundle
+    >>> from edge_sdk.replay.planning.bundles import find_shipped_bundle
     >>> bundle = find_shipped_bundle("wrist.bundle")
     >>> device = Device("watch-7", hospital="north", broker="mqtt://127.0.0.1", bundle=bundle, directory="watch-7")
     >>> device.predict(np.zeros((1, 3, 64), np.float32)).model

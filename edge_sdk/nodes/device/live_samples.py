@@ -28,7 +28,7 @@ from edge_sdk.data.store.frozen import Choose, FrozenSamples, copy_held_out, dro
 from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
 from edge_sdk.data.store.sample_store import SampleStore, StoreLimits
 from edge_sdk.errors import UsageError
-from edge_sdk.model.signal_spec import SignalSpec
+from edge_sdk.model.tasks.signal_spec import SignalSpec
 
 WAITING = 60.0
 """Seconds of the signal that wait at most for the thread; where it does not keep up, the oldest are lost."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.asking import choose, margins, means_of, stretches
 from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
 from edge_sdk.errors import UsageError
-from edge_sdk.model.task import OneClass
+from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.device.live_samples import LiveSamples
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models.working_model import WorkingModel

@@ -16,7 +16,7 @@ from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.standardising.equations import by_itself, placed
-from edge_sdk.model.task import OneClass, OutputTask
+from edge_sdk.model.tasks.task import OneClass, OutputTask
 from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
 from edge_sdk.nodes.kernels.labels import kept

@@ -53,7 +53,7 @@ class Hospital:
         on_event: called with what runs tell this hospital, on the network's thread; None: nobody wants to hear it. Set
             it before `run`.
 
-    >>> from edge_sdk.replay.bundles import find_shipped_bundle
+    >>> from edge_sdk.replay.planning.bundles import find_shipped_bundle
     >>> bundle = find_shipped_bundle("wrist.bundle")
     >>> given = dict(broker="mqtt://127.0.0.1", bundle=bundle, directory="north", devices=["watch-7"])
     >>> hospital = Hospital("north", aggregator="cloud", **given)

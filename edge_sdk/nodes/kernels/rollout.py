@@ -17,7 +17,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, BundleError, parse
-from edge_sdk.model.task import OneClass
+from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.kernels.family import AggregatorParts, Family, Fields, give_nothing
 from edge_sdk.nodes.kernels.split import is_split
 

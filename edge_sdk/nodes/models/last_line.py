@@ -28,7 +28,7 @@ from edge_sdk.atomic import write_text
 from edge_sdk.data.samples import Samples
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.task import OneClass
+from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.models.versions import mark_losses
 from edge_sdk.nodes.models.working_model import BEFORE, WorkingModel, initial_model, load_run, read_before
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.errors import UsageError
-from edge_sdk.model.signal_spec import SignalSpec
+from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.nodes.models.predictions import Prediction
 from edge_sdk.nodes.models.working_model import WorkingModel
 

@@ -38,7 +38,7 @@ from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.task import LABELS, RECONSTRUCTION, VALUE, OneClass, Values
+from edge_sdk.model.tasks.task import LABELS, RECONSTRUCTION, VALUE, OneClass, Values
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels

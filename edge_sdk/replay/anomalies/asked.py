@@ -14,8 +14,8 @@ from edge_sdk.data.traces.labels import is_missing
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL, label_key
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.reconstruction import RECONSTRUCTION, USUAL_QUANTILE, Reconstruction
-from edge_sdk.model.signal_spec import SignalSpec
+from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION, USUAL_QUANTILE, Reconstruction
+from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.replay.values.asked import words
 
 

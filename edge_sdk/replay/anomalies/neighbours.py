@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.metrics.reconstruction import threshold_of, window_errors
-from edge_sdk.model.reconstruction import Reconstruction
+from edge_sdk.model.tasks.reconstruction import Reconstruction
+from edge_sdk.replay.metrics.scores import ALONE, LOCAL, POOLED
 from edge_sdk.replay.neighbours.candidates import NETWORK
 from edge_sdk.replay.neighbours.features import Floats, features_of, kind_of_features
 from edge_sdk.replay.neighbours.fitted import fit_components, fit_mahalanobis, is_installed
 from edge_sdk.replay.neighbours.holders import MOST_POOLED
 from edge_sdk.replay.neighbours.output_models import Array, Parts, Rows, added
 from edge_sdk.replay.neighbours.told import COMPUTED, LEFT_OUT, MISSING, UNDEFINED
-from edge_sdk.replay.scores import ALONE, LOCAL, POOLED
 
 PCA, DISTANCE = "pca", "distance"
 ALONE_PCA, ALONE_DISTANCE = "alone_pca", "alone_distance"

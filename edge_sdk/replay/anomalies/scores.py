@@ -1,11 +1,11 @@
 """Scores of a replay's models that reconstruct windows: from sums in the devices' files to means and differences.
 
-Models are named as those of classes (replay/scores.py), with "alone_pca" and "alone_distance" (neighbours.py) in place
-of linear models and trees; "mean" says of each window that it is the mean of the device's training windows. Each device
-has for each model what `algebra.metrics.reconstruction.AnomalyScores` lists, and "alarms_per_day": windows above the
-threshold among those that nobody calls abnormal, in one day of recorded windows. A result has unweighted means over
-devices that have such a figure, and under "together" the figures of all devices' windows, where scores are in units of
-each device's own threshold. A difference below 0 is better: it is of mean errors.
+Models are named as those of classes (replay/metrics/scores.py), with "alone_pca" and "alone_distance" (neighbours.py)
+in place of linear models and trees; "mean" says of each window that it is the mean of the device's training windows.
+Each device has for each model what `algebra.metrics.reconstruction.AnomalyScores` lists, and "alarms_per_day": windows
+above the threshold among those that nobody calls abnormal, in one day of recorded windows. A result has unweighted
+means over devices that have such a figure, and under "together" the figures of all devices' windows, where scores are
+in units of each device's own threshold. A difference below 0 is better: it is of mean errors.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from edge_sdk.algebra.metrics.reconstruction import scores_of
 from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation import reports
-from edge_sdk.model.reconstruction import Reconstruction
+from edge_sdk.model.tasks.reconstruction import Reconstruction
 from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, ALONE_PCA
+from edge_sdk.replay.metrics.scores import ALONE, LOCAL, NAMES, POOLED
+from edge_sdk.replay.metrics.statistics import bootstrap
 from edge_sdk.replay.neighbours.output_models import added
-from edge_sdk.replay.scores import ALONE, LOCAL, NAMES, POOLED
-from edge_sdk.replay.statistics import bootstrap
 
 Device = Mapping[str, Any]
 Sums = Mapping[str, Mapping[str, float]]

@@ -8,11 +8,11 @@ from typing import Any
 from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, ALONE_PCA
 from edge_sdk.replay.anomalies.scores import ANOMALIES
+from edge_sdk.replay.metrics.scores import ALONE, LOCAL, POOLED
 from edge_sdk.replay.neighbours.candidates import NETWORK
 from edge_sdk.replay.neighbours.told import COMPUTED
 from edge_sdk.replay.reports.tables import TITLES
 from edge_sdk.replay.reports.verdict import FEWEST, why_not
-from edge_sdk.replay.scores import ALONE, LOCAL, POOLED
 
 Result = Mapping[str, Any]
 COLUMNS = {MEAN: "mean", LOCAL: "local", ALONE: "alone", "global": "global", "personalised": "personal"}

@@ -8,8 +8,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.model.signal_spec import SignalSpec
-from edge_sdk.model.task import OutputTask
+from edge_sdk.model.tasks.signal_spec import SignalSpec
+from edge_sdk.model.tasks.task import OutputTask
 from edge_sdk.replay.datasets.table import Floats
 
 Shape = tuple[int, ...]

@@ -17,7 +17,7 @@ from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Label, Samples, SplitSamples, read_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL
-from edge_sdk.model.task import Values
+from edge_sdk.model.tasks.task import Values
 from edge_sdk.records import list_inputs
 from edge_sdk.replay.anomalies.asked import AskedReconstruction
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, count_nodes

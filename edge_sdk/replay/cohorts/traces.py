@@ -19,8 +19,8 @@ from edge_sdk.data.traces.read import UNLABELLED
 from edge_sdk.data.traces.windows import split_channels
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL
-from edge_sdk.model.signal_spec import SignalSpec
-from edge_sdk.model.task import Values
+from edge_sdk.model.tasks.signal_spec import SignalSpec
+from edge_sdk.model.tasks.task import Values
 from edge_sdk.replay.anomalies.asked import AskedReconstruction, signal_of
 from edge_sdk.replay.cohorts.asked import asked_windows
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes

@@ -25,7 +25,7 @@ from edge_sdk.replay.imports.folders import group_folders, in_order_of_names, jo
 from edge_sdk.replay.imports.recording import Recorded
 from edge_sdk.replay.imports.sources import clean_name, find_sources, read_source
 from edge_sdk.replay.imports.writing import write_trace
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.planning.toml_files import write_toml
 from edge_sdk.replay.traces.synth import MARK, open_folder
 
 NOTES = "import.toml"

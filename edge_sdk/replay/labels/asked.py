@@ -9,7 +9,7 @@ from edge_sdk.data.traces.labels import is_missing
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import JOIN, label_key
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.several_labels import SeveralLabels, names_in, split_set
+from edge_sdk.model.tasks.several_labels import SeveralLabels, names_in, split_set
 from edge_sdk.replay.values.asked import words
 
 ALL = "all"

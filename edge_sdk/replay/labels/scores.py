@@ -21,10 +21,10 @@ from edge_sdk.algebra.metrics import label_sets
 from edge_sdk.algebra.metrics.classification import BINS
 from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.methods.shared.evaluation import reports
-from edge_sdk.model.several_labels import SeveralLabels
+from edge_sdk.model.tasks.several_labels import SeveralLabels
+from edge_sdk.replay.metrics.scores import LOCAL, MAJORITY, NAMES
+from edge_sdk.replay.metrics.statistics import MACRO_F1
 from edge_sdk.replay.neighbours.output_models import Rows, added
-from edge_sdk.replay.scores import LOCAL, MAJORITY, NAMES
-from edge_sdk.replay.statistics import MACRO_F1
 
 Device = Mapping[str, Any]
 Sums = Mapping[str, float]

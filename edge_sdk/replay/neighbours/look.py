@@ -25,7 +25,7 @@ from edge_sdk.replay.neighbours.holders import MOST_POOLED, Holder, Part, draw_d
 from edge_sdk.replay.neighbours.network import is_classifier
 from edge_sdk.replay.neighbours.rows import describe_neighbours, find_own_network, rows_of
 from edge_sdk.replay.neighbours.told import COMPUTED, LEFT_OUT, MISSING, UNDEFINED
-from edge_sdk.replay.node_files import NodeFiles
+from edge_sdk.replay.nodes.node_files import NodeFiles
 
 Parts = tuple[Part, Part, Part]
 """Training, validation and test samples."""

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.model.task import LABELS, OutputTask
+from edge_sdk.model.tasks.task import LABELS, OutputTask
+from edge_sdk.replay.metrics.scores import ALONE, ALONE_LINEAR, ALONE_TREES, LOCAL, POOLED
 from edge_sdk.replay.neighbours.candidates import LINEAR, NETWORK, TREES
 from edge_sdk.replay.neighbours.features import features_of, kind_of_features
 from edge_sdk.replay.neighbours.fitted import fit_logistic, fit_ridge, fit_value_trees, is_installed
 from edge_sdk.replay.neighbours.holders import MOST_POOLED
 from edge_sdk.replay.neighbours.told import COMPUTED, LEFT_OUT, MISSING, UNDEFINED
-from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_TREES, LOCAL, POOLED
 
 Array = npt.NDArray[Any]
 Parts = tuple[tuple[Array, Array], tuple[Array, Array], tuple[Array, Array]]

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.metrics.classification import confusion
-from edge_sdk.replay.neighbours.candidates import KINDS, LINEAR, NETWORK, TREES
-from edge_sdk.replay.neighbours.find import BestOfKind, FoundNeighbours
-from edge_sdk.replay.neighbours.holders import Holder
-from edge_sdk.replay.scores import (
+from edge_sdk.replay.metrics.scores import (
     ALONE,
     ALONE_LINEAR,
     ALONE_NETWORK,
@@ -23,6 +20,9 @@ from edge_sdk.replay.scores import (
     find_trial,
     with_models,
 )
+from edge_sdk.replay.neighbours.candidates import KINDS, LINEAR, NETWORK, TREES
+from edge_sdk.replay.neighbours.find import BestOfKind, FoundNeighbours
+from edge_sdk.replay.neighbours.holders import Holder
 
 Device = Mapping[str, Any]
 ROWS = {TREES: ALONE_TREES, LINEAR: ALONE_LINEAR, NETWORK: ALONE_NETWORK}

@@ -7,13 +7,13 @@ from html import escape
 from typing import Any
 
 from edge_sdk.replay.comparison import FinishedRun, against_of, compare_runs, unlike_lines, verdict_lines
+from edge_sdk.replay.metrics.scores import POOLED, REFERENCES, members
+from edge_sdk.replay.metrics.statistics import title_in
 from edge_sdk.replay.over_seeds import device_means, paired
 from edge_sdk.replay.reports import charts, rows, sections, seeds_page
 from edge_sdk.replay.reports.page import KINDS, wrap
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.tables import TITLES, columns_of, interval, with_spread
-from edge_sdk.replay.scores import POOLED, REFERENCES, members
-from edge_sdk.replay.statistics import title_in
 
 COLOUR_COUNT = 6
 SHARED = (*REFERENCES, POOLED)

@@ -13,13 +13,13 @@ from edge_sdk.methods.shared.evaluation.reports import device_means, device_spre
 from edge_sdk.replay.anomalies import page as anomaly_page
 from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.labels.page import labels_section
+from edge_sdk.replay.metrics.scores import ALONE, ALONE_LINEAR, ALONE_NETWORK, ALONE_TREES, MIXED, POOLED
+from edge_sdk.replay.metrics.statistics import ACCURACY, MACRO_F1, score_in, shares_in, title_in, wilson
 from edge_sdk.replay.reports import charts, rows, sections, simulated
 from edge_sdk.replay.reports.boards import boards_section
 from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.reports.tables import TITLES
 from edge_sdk.replay.reports.terminal import NEWCOMERS_NOTE, Result, format_percent, format_size, mark_newcomer
-from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_NETWORK, ALONE_TREES, MIXED, POOLED
-from edge_sdk.replay.statistics import ACCURACY, MACRO_F1, score_in, shares_in, title_in, wilson
 from edge_sdk.replay.values import page as value_page
 
 STYLE = """

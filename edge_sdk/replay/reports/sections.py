@@ -7,14 +7,14 @@ from html import escape
 from math import isfinite, nan
 from typing import Any
 
+from edge_sdk.replay.metrics.scores import ALONE, FLEET, LOCAL
+from edge_sdk.replay.metrics.statistics import ACCURACY, difference_interval, score_in, shares_in, title_in
 from edge_sdk.replay.reports import rows
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.tables import PHRASES, columns_of, interval, shown_groups, with_spread, yardsticks
 from edge_sdk.replay.reports.terminal import Result, format_percent, mark_newcomer
 from edge_sdk.replay.reports.verdict import titles_of, verdict
-from edge_sdk.replay.scores import ALONE, FLEET, LOCAL
-from edge_sdk.replay.statistics import ACCURACY, difference_interval, score_in, shares_in, title_in
 
 BETTER, WORSE = "var(--c2)", "var(--bad)"
 HARMED = 0.01

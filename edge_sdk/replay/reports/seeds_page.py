@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from edge_sdk.replay.metrics.scores import ALONE
+from edge_sdk.replay.metrics.statistics import shares_in
 from edge_sdk.replay.reports import charts, rows, sections
 from edge_sdk.replay.reports.page import COLOURS, KINDS, accuracy_curves, as_json, part_of_rounds, wrap
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.terminal import Result
-from edge_sdk.replay.scores import ALONE
-from edge_sdk.replay.statistics import shares_in
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 

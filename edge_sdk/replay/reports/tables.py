@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from edge_sdk.replay.scores import (
+from edge_sdk.replay.metrics.scores import (
     ALONE,
     ALONE_LINEAR,
     ALONE_NETWORK,
@@ -18,7 +18,7 @@ from edge_sdk.replay.scores import (
     MIXED,
     POOLED,
 )
-from edge_sdk.replay.statistics import ACCURACY, COLUMNS, score_of
+from edge_sdk.replay.metrics.statistics import ACCURACY, COLUMNS, score_of
 
 Group = Mapping[str, Any]
 

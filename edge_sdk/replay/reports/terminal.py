@@ -7,10 +7,10 @@ from typing import Any
 
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_loss
 from edge_sdk.methods.shared.evaluation.spent import PrivacySpent, to_words
+from edge_sdk.replay.metrics.scores import ALONE
+from edge_sdk.replay.metrics.statistics import ACCURACY, score_in, shares_in, title_in
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.tables import TITLES
-from edge_sdk.replay.scores import ALONE
-from edge_sdk.replay.statistics import ACCURACY, score_in, shares_in, title_in
 
 Result = Mapping[str, Any]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edge_sdk.replay.metrics.scores import ALONE, ALONE_LINEAR, ALONE_TREES, POOLED
+from edge_sdk.replay.metrics.statistics import MACRO_F1, score_of
 from edge_sdk.replay.neighbours.candidates import LINEAR, NETWORK, TREES
 from edge_sdk.replay.neighbours.features import FEATURES, PIXELS
 from edge_sdk.replay.neighbours.told import COMPUTED, LEFT_OUT, MISSING
 from edge_sdk.replay.reports.tables import TITLES, interval
-from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_TREES, POOLED
-from edge_sdk.replay.statistics import MACRO_F1, score_of
 
 OURS = {"personalised": "the personal models", "companion": "the companions", "global": "the shared models"}
 """Models by which devices predict, the first that there is, and what they are called in a sentence: in the plural."""

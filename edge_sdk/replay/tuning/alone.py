@@ -10,10 +10,10 @@ import numpy as np
 
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.nodes.kernels.labels import class_codes
+from edge_sdk.replay.metrics.scores import ALONE, POOLED, describe_pairs
 from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, look_round
 from edge_sdk.replay.neighbours.told import COMPUTED
 from edge_sdk.replay.reports.verdict import sentence, why_not
-from edge_sdk.replay.scores import ALONE, POOLED, describe_pairs
 from edge_sdk.replay.tuning.memory import TuningFleet
 from edge_sdk.replay.tuning.process import TrialProcess
 from edge_sdk.replay.tuning.tune import Found, Search

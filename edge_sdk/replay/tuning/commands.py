@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_sdk.replay.options import add_run_options, complete_settings, read_run_options
+from edge_sdk.replay.planning.options import add_run_options, complete_settings, read_run_options
 
 if TYPE_CHECKING:
     from edge_sdk.replay.tuning.study import Trial
@@ -83,7 +83,7 @@ def read_search(options: argparse.Namespace, method: str | None, several: bool) 
     from edge_sdk.contract.search import flattened
     from edge_sdk.nodes.configuration.assembly import settings_of
     from edge_sdk.nodes.configuration.settings import assigned
-    from edge_sdk.replay.plan import Replay
+    from edge_sdk.replay.planning.plan import Replay
     from edge_sdk.replay.tuning.tune import Search
 
     completed = complete_settings(options, method)

@@ -43,10 +43,10 @@ from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, Hospital
 from edge_sdk.nodes.kernels.labels import class_codes, wants_unlabelled
 from edge_sdk.nodes.kernels.split import load_model, split_model
 from edge_sdk.nodes.models.working_model import PREFERRED
-from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.form import form_cohort
-from edge_sdk.replay.node_files import CLOUD, NodeFiles, prepare_files
-from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
+from edge_sdk.replay.nodes.node_files import CLOUD, NodeFiles, prepare_files
+from edge_sdk.replay.planning.bundles import choose_bundles
+from edge_sdk.replay.planning.plan import Replay, data_options, is_split, members_of, plan_run
 from edge_sdk.replay.result import mean, natural
 
 Say = Callable[[str], None]

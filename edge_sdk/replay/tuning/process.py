@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.tuning.worker import LOOK, ONE_THREAD, as_job
 
 Say = Callable[[str], None]

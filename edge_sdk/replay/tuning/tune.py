@@ -20,8 +20,8 @@ from edge_sdk.contract.search import flattened, nested, overlaid
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
-from edge_sdk.replay.plan import Replay
-from edge_sdk.replay.toml_files import as_toml, write_toml
+from edge_sdk.replay.planning.plan import Replay
+from edge_sdk.replay.planning.toml_files import as_toml, write_toml
 from edge_sdk.replay.tuning.process import TrialProcess
 from edge_sdk.replay.tuning.study import Study, Trial, start_values
 from edge_sdk.replay.tuning.worker import as_job

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.tuning.memory import Kernels, TuningFleet, own_accuracy, play, prepare
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

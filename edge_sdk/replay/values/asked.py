@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.task import VALUE, OneClass, OutputTask, Reconstruction, Values
+from edge_sdk.model.tasks.task import VALUE, OneClass, OutputTask, Reconstruction, Values
 
 
 def words(text: str) -> tuple[str, ...]:

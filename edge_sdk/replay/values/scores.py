@@ -16,9 +16,9 @@ import numpy as np
 from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation import reports
-from edge_sdk.model.task import Values
-from edge_sdk.replay.scores import ALONE, ALONE_LINEAR, ALONE_TREES, LOCAL, NAMES, POOLED
-from edge_sdk.replay.statistics import bootstrap
+from edge_sdk.model.tasks.task import Values
+from edge_sdk.replay.metrics.scores import ALONE, ALONE_LINEAR, ALONE_TREES, LOCAL, NAMES, POOLED
+from edge_sdk.replay.metrics.statistics import bootstrap
 
 Device = Mapping[str, Any]
 Sums = Mapping[str, Mapping[str, float]]

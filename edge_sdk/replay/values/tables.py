@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edge_sdk.algebra.metrics.regression import MEAN
+from edge_sdk.replay.metrics.scores import ALONE, LOCAL
 from edge_sdk.replay.neighbours.told import COMPUTED
 from edge_sdk.replay.reports.verdict import FEWEST, kinds_in_words, titles_of, why_not
-from edge_sdk.replay.scores import ALONE, LOCAL
 
 Result = Mapping[str, Any]
 COLUMNS = {MEAN: "mean", LOCAL: "local", ALONE: "alone", "global": "global", "personalised": "personal"}

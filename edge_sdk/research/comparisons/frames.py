@@ -8,8 +8,8 @@ from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
+from edge_sdk.replay.metrics.scores import NAMES
 from edge_sdk.replay.reports.page import starting_round
-from edge_sdk.replay.scores import NAMES
 
 Row = dict[str, Any]
 

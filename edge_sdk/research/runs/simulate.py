@@ -15,7 +15,7 @@ from edge_sdk.contract.method import Method
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS, PLUGINS
 from edge_sdk.plugins import hash_plugin
-from edge_sdk.replay.data_hash import hash_data
+from edge_sdk.replay.planning.data_hash import hash_data
 from edge_sdk.research.comparisons.results import Results, read_result
 from edge_sdk.research.fleets.cache import cache_of, drop_old, hash_code, hash_own_modules
 from edge_sdk.research.fleets.fleet import Fleet

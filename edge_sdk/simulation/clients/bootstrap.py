@@ -29,7 +29,7 @@ from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.datasets.table import Rows
-from edge_sdk.replay.node_files import NodeFiles
+from edge_sdk.replay.nodes.node_files import NodeFiles
 from edge_sdk.simulation.clients.numbered import NumberedClients, Shape, Tree, number_of
 from edge_sdk.simulation.clients.population import MOST_KEPT, ClientData, Part
 

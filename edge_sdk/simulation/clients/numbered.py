@@ -11,7 +11,7 @@ import numpy as np
 from edge_sdk.data.patients import Patients
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.cohorts.cohort import Cohort
-from edge_sdk.replay.node_files import NodeFiles
+from edge_sdk.replay.nodes.node_files import NodeFiles
 from edge_sdk.simulation.clients.population import MOST_KEPT, ClientData
 
 CLIENT = "c"

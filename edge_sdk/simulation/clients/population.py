@@ -19,7 +19,7 @@ from edge_sdk.data.samples import Samples, Stored, samples_of
 from edge_sdk.data.unlabelled import unlabelled_of
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.labels import class_codes
-from edge_sdk.replay.node_files import NodeFiles
+from edge_sdk.replay.nodes.node_files import NodeFiles
 
 Part = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 """Inputs (N, ...) and class codes (N,)."""

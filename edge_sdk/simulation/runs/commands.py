@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from edge_sdk.replay.options import add_run_options, complete_settings, read_run_options
+from edge_sdk.replay.planning.options import add_run_options, complete_settings, read_run_options
 
 if TYPE_CHECKING:
     from edge_sdk.simulation.runs.plan import Simulation
@@ -145,7 +145,7 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
     from math import inf
 
     from edge_sdk.nodes.configuration.settings import assigned
-    from edge_sdk.replay.plan import Replay
+    from edge_sdk.replay.planning.plan import Replay
     from edge_sdk.simulation.clients.behaviour import behaviour_of
     from edge_sdk.simulation.runs.plan import TARGETS, Simulation, default_hospitals
 

@@ -15,8 +15,8 @@ from edge_sdk.atomic import write_text
 from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.methods.shared.evaluation.reports import Complaint, Event
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of
-from edge_sdk.replay.node_files import CLOUD
-from edge_sdk.replay.resume import note_job, read_finished
+from edge_sdk.replay.nodes.node_files import CLOUD
+from edge_sdk.replay.planning.resume import note_job, read_finished
 from edge_sdk.simulation.clients.behaviour import ClientHabits
 from edge_sdk.simulation.clients.crowd import Crowd
 from edge_sdk.simulation.network.build import NetworkPlan, make_network

@@ -24,7 +24,7 @@ from edge_sdk.nodes.configuration.assembly import (
 )
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, Family, HospitalParts
 from edge_sdk.nodes.kernels.split import load_model
-from edge_sdk.replay.node_files import CLOUD
+from edge_sdk.replay.nodes.node_files import CLOUD
 from edge_sdk.simulation.runs.plan import Prepared
 from edge_sdk.simulation.training.batched_clients import (
     CohortGradient,

@@ -16,15 +16,15 @@ from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.nodes.configuration.assembly import family_of, settings_of, with_bundle
 from edge_sdk.nodes.kernels.labels import wants_unlabelled
 from edge_sdk.nodes.kernels.split import input_shapes
-from edge_sdk.replay.bundles import choose_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.datasets import Dealing
 from edge_sdk.replay.cohorts.form import check_options, form_cohort
 from edge_sdk.replay.cohorts.ready import is_ready
 from edge_sdk.replay.network_choice import with_chosen_network
-from edge_sdk.replay.node_files import NodeFiles, copy_bundles, prepare_files
-from edge_sdk.replay.plan import Replay, data_options, is_split, members_of, plan_run
-from edge_sdk.replay.recommended import recommended
+from edge_sdk.replay.nodes.node_files import NodeFiles, copy_bundles, prepare_files
+from edge_sdk.replay.planning.bundles import choose_bundles
+from edge_sdk.replay.planning.plan import Replay, data_options, is_split, members_of, plan_run
+from edge_sdk.replay.planning.recommended import recommended
 from edge_sdk.simulation.clients.behaviour import Behaviour
 from edge_sdk.simulation.clients.bootstrap import BootstrappedClients
 from edge_sdk.simulation.clients.drawn import DrawnClients, make_pools

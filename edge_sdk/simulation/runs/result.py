@@ -16,12 +16,12 @@ from edge_sdk.atomic import replace_file
 from edge_sdk.hardware.probe import cpu_seconds
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
 from edge_sdk.nodes.configuration.assembly import augmentation_of
+from edge_sdk.replay.metrics.scores import NAMES, score_devices, summarise
 from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, Seen, look_round
 from edge_sdk.replay.neighbours.rows import add_rows
-from edge_sdk.replay.plan import is_split
+from edge_sdk.replay.planning.plan import is_split
 from edge_sdk.replay.result import describe_origin, describe_privacy, find_areas, find_choice, mean, natural
 from edge_sdk.replay.result import mean_accuracies as mean_over_devices
-from edge_sdk.replay.scores import NAMES, score_devices, summarise
 from edge_sdk.simulation.runs.plan import Prepared, Say, Simulation, describe, origin
 from edge_sdk.simulation.sums.traffic import HOPS
 from edge_sdk.simulation.training.epochs import TrainingCalls

@@ -153,7 +153,7 @@ def check_onnxruntime() -> Finding:
 
 
 def import_onnxruntime() -> str:
-    """Imports it by name, as edge_sdk/model/onnx_session.py is who works with it, and returns its version."""
+    """Imports it by name, as edge_sdk/model/sessions/onnx_session.py is who works with it, and returns its version."""
     return str(importlib.import_module("onnxruntime").__version__)
 
 

@@ -11,8 +11,8 @@ import torch
 
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.kernels import takes_products
-from edge_sdk.model.operator_probe import check_operators
+from edge_sdk.model.sessions.kernels import takes_products
+from edge_sdk.model.sessions.operator_probe import check_operators
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.derive.tensors import TensorGraph
 from edge_sdk.models.gate.graphs.check import YShape

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.onnx_session import OnnxSession
-from edge_sdk.model.self_test import check_layout
+from edge_sdk.model.sessions.onnx_session import OnnxSession
+from edge_sdk.model.sessions.self_test import check_layout
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.passes.convolutions.blocked import BLOCKS, write_probe
 

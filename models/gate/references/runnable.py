@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from edge_sdk.model.onnx_session import use_library
+from edge_sdk.model.sessions.onnx_session import use_library
 
 
 class RunnableGraph:

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from onnx.reference.op_run import OpRun
 
-from edge_sdk.model import operator_probe
 from edge_sdk.model.forms import NATIVE_DOMAIN
+from edge_sdk.model.sessions import operator_probe
 from edge_sdk.models.ir.evaluation.reference_products import to_tensor
 from edge_sdk.models.ir.evaluation.restore import restore_number
 

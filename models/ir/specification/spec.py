@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from edge_sdk.data.augment import Augment
 from edge_sdk.errors import UsageError
-from edge_sdk.model.signal_spec import SignalSpec
-from edge_sdk.model.task import LABELS, RECONSTRUCTION, VALUE, OutputTask
+from edge_sdk.model.tasks.signal_spec import SignalSpec
+from edge_sdk.model.tasks.task import LABELS, RECONSTRUCTION, VALUE, OutputTask
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers
 from edge_sdk.models.ir.specification.losses import LOSSES, refuse_positions

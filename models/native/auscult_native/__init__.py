@@ -1,6 +1,7 @@
 """Products of matrices and operators for onnxruntime, as a shared library: where it lies, and for which processor.
 
-Nothing is loaded at import. `edge_sdk.model.native` hands the library to onnxruntime and checks what it computes.
+Nothing is loaded at import. `edge_sdk.model.sessions.native` hands the library to onnxruntime and checks what it
+computes.
 """
 
 from __future__ import annotations

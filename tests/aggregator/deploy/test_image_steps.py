@@ -23,8 +23,8 @@ import pytest
 pytest.importorskip("starlette", reason="the extra `service` is not installed")
 pytest.importorskip("setuptools", minversion="77", reason="the wheel is built with setuptools")
 
-from edge_sdk.replay.broker import find_free_port
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.nodes.broker import find_free_port
+from edge_sdk.replay.planning.toml_files import write_toml
 from tests.aggregator.deploy.test_deploy import DEPLOY, ROOT
 from tests.delivery.fleet import eventually
 

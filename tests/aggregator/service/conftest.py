@@ -16,7 +16,7 @@ import pytest
 if any(importlib.util.find_spec(name) is None for name in ("starlette", "sqlalchemy", "jinja2", "argon2", "httpx2")):
     collect_ignore_glob = ["test_*.py"]  # the extra `service` is not installed
 
-from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
 from tests.aggregator.service import postgres
 
 CLASSES = tuple(f"c{i}" for i in range(11))

@@ -30,8 +30,8 @@ from aggregator.service.application.service import FleetService
 from aggregator.service.database import audit
 from aggregator.service.models import promotion
 from aggregator.service.runs.runs import Wanted, add_run, change_run, find_run, list_runs
-from edge_sdk.replay.bundles import find_shipped_bundle
-from edge_sdk.replay.processes import NodeProcesses
+from edge_sdk.replay.nodes.processes import NodeProcesses
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
 from tests.delivery.fleet import eventually
 
 CLASSES = tuple(f"c{i}" for i in range(11))

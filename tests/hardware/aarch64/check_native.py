@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from edge_sdk.model.model import Model
-from edge_sdk.model.native import compare_product, describe_library, find_library, write_probe
-from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.sessions.native import compare_product, describe_library, find_library, write_probe
+from edge_sdk.model.sessions.onnx_session import OnnxSession
 
 SIZES = (1, 3, 4, 7, 8, 9, 17, 33, 61, 257)
 

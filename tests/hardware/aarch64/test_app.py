@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.replay.broker import find_mosquitto
+from edge_sdk.replay.nodes.broker import find_mosquitto
 from tests.hardware.aarch64.machine import Aarch64
 from tests.system.app_process import play
 

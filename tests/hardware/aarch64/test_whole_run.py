@@ -22,8 +22,8 @@ import pytest
 
 from edge_sdk.hardware.boards.forecast import HEADERS
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.planning.toml_files import write_toml
 from tests.hardware.aarch64.machine import REPOSITORY, Aarch64
 
 pytest.importorskip("torch", reason="the aggregator needs torch")

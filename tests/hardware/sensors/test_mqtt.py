@@ -12,7 +12,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.sensors.mqtt_topics import LONGEST, WAITING, MqttTopics, parse, split_path
 from edge_sdk.hardware.sensors.sensor import Reading, SensorError, opened
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
 
 no_mosquitto = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed (apt install mosquitto)")
 TOPICS = {"temperature": "esp/sensor/temperature/state", "humidity": "zigbee2mqtt/bath#climate.humidity"}

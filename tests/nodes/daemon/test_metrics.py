@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.nodes.daemon.prometheus import Endpoint
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
 

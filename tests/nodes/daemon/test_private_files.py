@@ -16,7 +16,7 @@ from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.nodes.configuration.settings import text_without_passwords
 from edge_sdk.nodes.daemon import counter_files
 from edge_sdk.nodes.models import kept_models
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.options import Wire
 from tests.delivery.fleet import eventually

@@ -20,7 +20,7 @@ from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
 from edge_sdk.methods.shared.evaluation.reports import Models, Report, judge, mean_reconstruction_errors
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.signal_spec import SignalSpec
+from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
 from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.options import LocalTraining

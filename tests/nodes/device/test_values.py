@@ -19,7 +19,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
 from edge_sdk.methods.shared.evaluation.reports import Models, Report, mean_errors
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.signal_spec import SignalSpec
+from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of

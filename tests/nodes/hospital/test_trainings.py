@@ -23,7 +23,7 @@ from edge_sdk.nodes.hospital.options import DeviceList, HospitalPolicy
 from edge_sdk.nodes.policy.lanes import list_trainings
 from edge_sdk.nodes.policy.shared_trust import TAKEN_FILE
 from edge_sdk.nodes.policy.trust import Trust
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.planning.toml_files import write_toml
 from edge_sdk.wire.signatures import Signer, make_private_key, sign_run
 
 SHIPPED = Path(__file__).parents[3] / "models" / "shipped"

@@ -22,8 +22,8 @@ from edge_sdk.nodes.hospital.options import HospitalPolicy
 from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.allow import BY_HAND, Allow, RunFacts, find_objections
 from edge_sdk.nodes.policy.approvals import decide, digest_of, list_asked
-from edge_sdk.replay.broker import LocalBroker
-from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.replay.nodes.broker import LocalBroker
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
 from tests.delivery.fleet import eventually
 from tests.delivery.live import QUICK, playing
 from tests.delivery.nodes import make_runtime

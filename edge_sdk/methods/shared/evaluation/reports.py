@@ -285,7 +285,7 @@ def mean_macro_f1(sums: Mapping[str, float]) -> dict[str, float]:
 
 def mean_errors(sums: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """Mean absolute errors of each value, `mae:k`, by model: unweighted means over devices, in halves of the range that
-    the bundle names (edge_sdk/model/task.py)."""
+    the bundle names (edge_sdk/model/tasks/task.py)."""
     values = dict.fromkeys(name[name.index(f"_{MAE}:") + 1 :] for name in sums if f"_{MAE}:" in name)
     return {value: device_means(sums, f"_{value}") for value in values}
 

@@ -14,7 +14,7 @@ from aggregator.service.api.openapi import list_routes
 from aggregator.service.application.guard import ROLE
 from aggregator.service.application.schemas import DECLARED
 from aggregator.service.database.database import runs
-from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
 from tests.aggregator.service.asking import ask
 from tests.aggregator.service.console.test_pages import fill
 from tests.aggregator.service.runs.test_two_people import add_model

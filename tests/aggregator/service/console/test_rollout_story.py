@@ -18,8 +18,8 @@ from aggregator.serve import aggregator_of
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.serve import Ending
 from edge_sdk.nodes.daemon.settings_files import AggregatorFile
-from edge_sdk.replay.broker import LocalBroker
-from edge_sdk.replay.processes import NodeProcesses
+from edge_sdk.replay.nodes.broker import LocalBroker
+from edge_sdk.replay.nodes.processes import NodeProcesses
 from tests.aggregator.service.console.test_browser import FAULTS, SIZES, chromium, pytestmark, sync_api  # noqa: F401
 from tests.system.ward import NAMES, Ward, worse
 

@@ -12,7 +12,7 @@ import pytest
 from aggregator.service.administration.certificates import Enrolling
 from aggregator.service.fleet.enrolment import APPROVE, REMOVE, SUSPEND
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.broker import find_mosquitto
+from edge_sdk.replay.nodes.broker import find_mosquitto
 from edge_sdk.tools.credentials.own_key import LibraryTool
 from edge_sdk.tools.credentials.provision import Provisioner
 from edge_sdk.tools.diagnostics.access import Part, connect

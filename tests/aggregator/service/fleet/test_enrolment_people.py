@@ -15,8 +15,8 @@ from aggregator.service.fleet.enrolment import APPROVE, REMOVE
 from aggregator.service.runs.runs import RUNNING, Wanted, add_run
 from edge_sdk.cli import main
 from edge_sdk.nodes.daemon.hospital_service import HospitalService
-from edge_sdk.replay.broker import LocalBroker
-from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.replay.nodes.broker import LocalBroker
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
 from edge_sdk.tools.credentials.enrol import Applicant, Desk
 from tests.aggregator.service.asking import CLAIM, ask
 from tests.aggregator.service.conftest import CLASSES, secret_in

@@ -12,7 +12,7 @@ from aggregator.service.fleet.monitor import SILENT
 from aggregator.service.fleet.reports import read_report
 from edge_sdk.contract.children.limits import MOST_DEVICES
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.replay.broker import LocalBroker
+from edge_sdk.replay.nodes.broker import LocalBroker
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
 from tests.live.test_who_takes_part import refuse

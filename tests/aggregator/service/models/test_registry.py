@@ -16,7 +16,7 @@ from aggregator.service.runs.schedules import DailyWindow, add_schedule
 from aggregator.service.server.app import make_app
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.window_runs import changes_of, training_of
-from edge_sdk.replay.bundles import compile_network, find_shipped_bundle
+from edge_sdk.replay.planning.bundles import compile_network, find_shipped_bundle
 from tests.aggregator.service.conftest import CLASSES
 
 

@@ -16,7 +16,7 @@ from aggregator.service.database import audit
 from aggregator.service.models import promotion
 from aggregator.service.runs import runs
 from aggregator.service.runs.runs import Wanted, add_run, change_run, find_run
-from edge_sdk.replay.processes import NodeProcesses
+from edge_sdk.replay.nodes.processes import NodeProcesses
 from tests.aggregator.service.conftest import CLASSES
 from tests.delivery.fleet import eventually
 

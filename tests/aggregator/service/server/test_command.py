@@ -10,8 +10,8 @@ import pytest
 from aggregator.service.client.client import ServiceClient
 from aggregator.service.server.command import main
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.replay.bundles import find_shipped_bundle
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
+from edge_sdk.replay.planning.toml_files import write_toml
 from edge_sdk.tools.credentials.enrol import Desk
 from tests.aggregator.service.conftest import CLASSES, PASSWORD
 

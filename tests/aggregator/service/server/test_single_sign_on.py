@@ -22,7 +22,7 @@ from aggregator.service.administration.accounts import SignInError
 from aggregator.service.administration.single_sign_on import BACK, ProviderDesk, SingleSignOn
 from aggregator.service.server.app import make_app
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.broker import find_free_port, wait_until_listening
+from edge_sdk.replay.nodes.broker import find_free_port, wait_until_listening
 
 pytest.importorskip("joserfc", reason="the extra `oidc` is not installed")
 CONSOLE = "http://127.0.0.1"

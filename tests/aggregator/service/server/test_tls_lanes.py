@@ -18,8 +18,8 @@ from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.device.options import DevicePolicy
 from edge_sdk.nodes.hospital.hospital import Hospital
 from edge_sdk.nodes.hospital.options import HospitalPolicy, Upstream
-from edge_sdk.replay.broker import Mosquitto, find_mosquitto
-from edge_sdk.replay.bundles import find_shipped_bundle
+from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.planning.bundles import find_shipped_bundle
 from edge_sdk.wire.options import Wire
 from tests.aggregator.service.conftest import CLASSES
 from tests.delivery.fleet import eventually

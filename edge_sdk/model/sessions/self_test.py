@@ -16,7 +16,7 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.dropout import MASKS, DropSite, draw_masks
 from edge_sdk.model.inputs import Array, Floats
-from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.sessions.onnx_session import OnnxSession
 
 BLOCKS = (8, 16)
 """Channels in a block, in bundles of this format version."""

@@ -18,7 +18,7 @@ from edge_sdk.hardware.boards.confine import Confinement
 from edge_sdk.hardware.boards.emulation import Emulation
 from edge_sdk.hardware.boards.telemetry import read_telemetry
 from edge_sdk.nodes.configuration.settings import assigned
-from edge_sdk.replay.processes import NodeProcesses, ProcessError
+from edge_sdk.replay.nodes.processes import NodeProcesses, ProcessError
 from edge_sdk.wire.addresses import broker_at
 
 NOT_REPRODUCED = (

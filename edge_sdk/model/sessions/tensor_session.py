@@ -7,8 +7,8 @@ from typing import Any
 from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.forms import has_native, native_part
 from edge_sdk.model.inputs import Array
-from edge_sdk.model.kernels import KernelChoice
-from edge_sdk.model.onnx_session import OnnxSession
+from edge_sdk.model.sessions.kernels import KernelChoice
+from edge_sdk.model.sessions.onnx_session import OnnxSession
 from edge_sdk.model.theta_tensors import TENSORS, ThetaTensors, read_tensors, tensor_part
 
 

@@ -13,15 +13,15 @@ from typing import Protocol
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError
 from edge_sdk.model.forms import has_native_graphs
-from edge_sdk.model.native import (
+from edge_sdk.model.sessions.native import (
     check_library,
     describe_library,
     find_library,
     find_measured_library,
     has_fast_products,
 )
-from edge_sdk.model.native_optimiser import use_native_steps
-from edge_sdk.model.operator_probe import check_operators
+from edge_sdk.model.sessions.native_optimiser import use_native_steps
+from edge_sdk.model.sessions.operator_probe import check_operators
 
 KINDS = ("auto", "native", "blocked", "portable")
 ENOUGH = 2**19

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.nodes.daemon.device_service import ALONE
-from edge_sdk.replay.processes import NodeProcesses, ProcessError
+from edge_sdk.replay.nodes.processes import NodeProcesses, ProcessError
 
 Line = Mapping[str, Any]
 """One line of the aggregator's metrics."""

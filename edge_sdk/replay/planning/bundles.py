@@ -15,8 +15,8 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.signal_spec import SignalSpec
-from edge_sdk.model.task import OneClass, OutputTask, Reconstruction, Values
+from edge_sdk.model.tasks.signal_spec import SignalSpec
+from edge_sdk.model.tasks.task import OneClass, OutputTask, Reconstruction, Values
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit

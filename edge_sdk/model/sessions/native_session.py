@@ -14,10 +14,10 @@ import numpy as np
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, BundleError
 from edge_sdk.model.forms import has_native
 from edge_sdk.model.inputs import Array, Floats
-from edge_sdk.model.kernels import KernelChoice
-from edge_sdk.model.onnx_session import OnnxSession
-from edge_sdk.model.self_test import Runnable, make_feeds, measure_distance
-from edge_sdk.model.tensor_session import choose_form, open_session
+from edge_sdk.model.sessions.kernels import KernelChoice
+from edge_sdk.model.sessions.onnx_session import OnnxSession
+from edge_sdk.model.sessions.self_test import Runnable, make_feeds, measure_distance
+from edge_sdk.model.sessions.tensor_session import choose_form, open_session
 from edge_sdk.model.theta_tensors import ThetaTensors
 
 ANSWERED = ("predict", "loss_grad")

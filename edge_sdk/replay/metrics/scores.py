@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.replay.statistics import ACCURACY, compare, majority_confusion, measure, recall_by_class, score_of
+from edge_sdk.replay.metrics.statistics import ACCURACY, compare, majority_confusion, measure, recall_by_class, score_of
 
 MIXED = "mixed_in"
 NAMES = {"personal": "personalised", "local": MIXED}

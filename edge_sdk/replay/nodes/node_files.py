@@ -21,10 +21,10 @@ from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.nodes.policy.allow import CLASSES
 from edge_sdk.nodes.secrets.mask_keys import make_key
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables
-from edge_sdk.replay.emulated import EmulatedFleet
-from edge_sdk.replay.plan import Replay, is_split, members_of
-from edge_sdk.replay.processes import NodeProcesses
-from edge_sdk.replay.toml_files import write_toml
+from edge_sdk.replay.nodes.emulated import EmulatedFleet
+from edge_sdk.replay.nodes.processes import NodeProcesses
+from edge_sdk.replay.planning.plan import Replay, is_split, members_of
+from edge_sdk.replay.planning.toml_files import write_toml
 
 FOR_NEWCOMERS = 3600.0
 """Seconds for which hospitals wait for newcomers: until these have started, however busy the machine is."""

@@ -26,7 +26,7 @@ from edge_sdk.nodes.configuration.window_runs import (
     training_of,
 )
 from edge_sdk.replay.cohorts.cohort import Cohort
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning.plan import Replay
 
 
 def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:

@@ -14,8 +14,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.daemon.counter_files import write_json
-from edge_sdk.replay.data_hash import hash_data
-from edge_sdk.replay.plan import Replay
+from edge_sdk.replay.planning.data_hash import hash_data
+from edge_sdk.replay.planning.plan import Replay
 
 NOTE, RESULT = "job.json", "result.json"
 

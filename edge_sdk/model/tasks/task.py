@@ -23,17 +23,17 @@ import numpy.typing as npt
 from edge_sdk.algebra.metrics import classification, regression
 from edge_sdk.algebra.metrics.regression import MAE, Errors
 from edge_sdk.errors import UsageError
-from edge_sdk.model.reconstruction import RECONSTRUCTION as RECONSTRUCTION
-from edge_sdk.model.reconstruction import Reconstruction as Reconstruction
-from edge_sdk.model.reconstruction import read_reconstruction
-from edge_sdk.model.several_labels import LABELS as LABELS
-from edge_sdk.model.several_labels import SeveralLabels as SeveralLabels
-from edge_sdk.model.several_labels import read_several_labels
-from edge_sdk.model.signal_spec import TEXT, check_names
-from edge_sdk.model.task_protocol import Array, ByTargets, Floats, lacking
-from edge_sdk.model.task_protocol import Label as Label
-from edge_sdk.model.task_protocol import ModelTask as ModelTask
-from edge_sdk.model.task_protocol import OutputTask as OutputTask
+from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION as RECONSTRUCTION
+from edge_sdk.model.tasks.reconstruction import Reconstruction as Reconstruction
+from edge_sdk.model.tasks.reconstruction import read_reconstruction
+from edge_sdk.model.tasks.several_labels import LABELS as LABELS
+from edge_sdk.model.tasks.several_labels import SeveralLabels as SeveralLabels
+from edge_sdk.model.tasks.several_labels import read_several_labels
+from edge_sdk.model.tasks.signal_spec import TEXT, check_names
+from edge_sdk.model.tasks.task_protocol import Array, ByTargets, Floats, lacking
+from edge_sdk.model.tasks.task_protocol import Label as Label
+from edge_sdk.model.tasks.task_protocol import ModelTask as ModelTask
+from edge_sdk.model.tasks.task_protocol import OutputTask as OutputTask
 
 CLASS, VALUE = "class", "value"
 MOST_VALUES = 16

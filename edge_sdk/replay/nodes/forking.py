@@ -40,7 +40,7 @@ class ForkServer:
     def __init__(self, environment: Mapping[str, str]):
         self.asked, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "edge_sdk.replay.fork_server", str(theirs.fileno())]
+            command = [sys.executable, "-m", "edge_sdk.replay.nodes.fork_server", str(theirs.fileno())]
             self.process = subprocess.Popen(command, env=dict(environment), pass_fds=[theirs.fileno()])
         self.codes: dict[int, int] = {}
         self.started: list[int] = []

@@ -17,8 +17,8 @@ import numpy as np
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.forms import NATIVE_DOMAIN
 from edge_sdk.model.inputs import Array
-from edge_sdk.model.onnx_session import OnnxSession
 from edge_sdk.model.onnx_write import write, write_graph, write_node
+from edge_sdk.model.sessions.onnx_session import OnnxSession
 
 INPUTS, CONSTANT, RETURN = "Inputs", "Constant", "Return"
 OPERATORS: Mapping[str, Callable[..., Any]] = {

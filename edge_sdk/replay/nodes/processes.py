@@ -15,7 +15,7 @@ from pathlib import Path
 from edge_sdk.atomic import PRIVATE
 from edge_sdk.errors import AuscultError
 from edge_sdk.nodes.daemon.serve import WITH_PARENT
-from edge_sdk.replay.forking import ForkServer, NodeProcess
+from edge_sdk.replay.nodes.forking import ForkServer, NodeProcess
 
 FORKED = ("device", "hospital")
 """Commands of nodes whose modules the server of processes has loaded; the aggregator, which is one, loads torch."""

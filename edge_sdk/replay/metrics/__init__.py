@@ -1,0 +1,1 @@
+"""Scores of devices and models, from confusion matrices, and their statistics over devices."""
