@@ -302,8 +302,8 @@ class Device:
     # -- predicting
 
     def predict(self, x: Data, which: str | None = None, smooth: int = 1, abstain: float = 0.0) -> Predictions:
-        """Predicts the classes of windows, or their values with units and intervals (`Prediction.values`), by the
-        latest models that a run has made here, or the bundle's initial one.
+        """Predicts the classes of windows, their values with units and intervals (`Prediction.values`), or how unusual
+        they are (`Prediction.score`), by the latest models that a run has made here, or the bundle's initial one.
 
         Works at any time, from any thread, without network, and goes on with the models of the last run while a new one
         is under way. Outputs for which the run has no name are left out: nothing has taught them.

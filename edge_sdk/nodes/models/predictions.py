@@ -45,7 +45,7 @@ class Prediction:
 
     Attributes:
         label: the most probable class; None: its probability lies below the threshold that was asked for, or the model
-            predicts values or sets of labels.
+            predicts something else than one class.
         probability: of the most probable class.
         probabilities: float (C,), of all `classes`, in their order; of labels each by itself, not 1
             together.
