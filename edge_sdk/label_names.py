@@ -8,6 +8,8 @@ from functools import lru_cache
 
 from edge_sdk.errors import UsageError
 
+NORMAL = "normal"
+"""What windows are called that nobody calls abnormal, where anomalies are looked for."""
 JOIN, NONE = "+", "none"
 """What stands between the labels of a set, wherever they come from; what the empty set is called, which is not the same
 as no label at all."""

@@ -15,6 +15,7 @@ from edge_sdk.arguments import Parser
 from edge_sdk.data.augment import AMOUNTS
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.signal_spec import SignalSpec
+from edge_sdk.model.tasks.task import CLASS
 from edge_sdk.models.bundle.compile import Compiled, compile_module
 from edge_sdk.models.bundle.split import SplitNet, SplitSpec, compile_split
 from edge_sdk.models.frontend.tracing.explain import explain_forward
@@ -256,8 +257,10 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     """The module and its settings."""
     shape, below = read_inputs(args)
     groups = read_pairs("--groups", args.groups) or None
+    entry = find_entry(args.module)
+    args.task = args.task or (CLASS if entry is None else entry.task)
     task = read_task_options(args)
-    if (entry := find_entry(args.module)) is not None:
+    if entry is not None:
         name = args.module
         if isinstance(shape, dict):
             raise CompileError(f"--input {' '.join(args.input)}: {name} has one input, e.g. --input 3,64")
@@ -273,7 +276,7 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     norm = args.norm or (entry.norm if entry else "frozen")
     most = entry.max_batch if args.max_batch is None and entry else args.max_batch
     names, signal = read_words(args.class_names), read_signal_options(args, shape)
-    if entry and task is None and (shape, classes) == (entry.input, entry.classes):
+    if entry and (task is None or args.task == entry.task) and (shape, classes) == (entry.input, entry.classes):
         names, signal = names or entry.class_names, signal or entry.signal
     return net.eval(), Spec(
         name, shape, classes, args.loss or usual_loss(args.task), below, norm, groups, features=args.features,
@@ -304,6 +307,7 @@ def read_count(option: str, text: str) -> int:
 
 def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     """The split model and its settings."""
+    args.task = args.task or CLASS
     if read_task_options(args) is not None:
         raise CompileError(f"--task {args.task}: a split model predicts one class")
     for option in ("native", "blocked"):

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
 
 from edge_sdk.errors import UsageError
-from edge_sdk.model.tasks.task import CLASS, LABELS, VALUE, OutputTask, SeveralLabels, Values
+from edge_sdk.model.tasks.reconstruction import USUAL_QUANTILE
+from edge_sdk.model.tasks.task import (
+    CLASS,
+    LABELS,
+    RECONSTRUCTION,
+    VALUE,
+    OutputTask,
+    Reconstruction,
+    SeveralLabels,
+    Values,
+)
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.specification.losses import LOSSES
 from edge_sdk.models.ir.specification.spec import OF_TASK
@@ -13,10 +24,13 @@ from edge_sdk.models.ir.specification.spec import OF_TASK
 
 def add_task_options(p: argparse.ArgumentParser) -> None:
     """Options that say what the outputs are, and by which loss they are trained."""
-    words = "what it predicts: one class (default), values (numbers), or labels (a set of names, also none)"
-    p.add_argument("--task", choices=[CLASS, *OF_TASK], default=CLASS, help=words)
-    words = "(cross_entropy; of values mean_squared_error, of labels binary_cross_entropy)"
+    words = "what it predicts: one class (default), values (numbers), labels (a set of names, also none), or a "
+    words += "reconstruction of the window itself, whose error is an anomaly score"
+    p.add_argument("--task", choices=[CLASS, *OF_TASK], help=words)
+    words = "(cross_entropy; of values and reconstructions mean_squared_error, of labels binary_cross_entropy)"
     p.add_argument("--loss", choices=sorted(LOSSES), help=words)
+    words = f"of the errors on a device's own validation windows, above which a window is an alarm ({USUAL_QUANTILE})"
+    p.add_argument("--quantile", type=float, metavar="SHARE", help=words)
     p.add_argument(
         "--unit", metavar="UNIT,...", help="of the values, one for each output, such as bpm; none where it has none"
     )
@@ -45,13 +59,22 @@ def read_task_options(args: argparse.Namespace) -> OutputTask | None:
     if args.task == CLASS:
         if args.unit is not None or args.names or args.range:
             raise CompileError(f"--unit, --names and --range are of values or labels: say --task {VALUE} or {LABELS}")
+        if args.quantile is not None:
+            raise CompileError(f"--quantile is of errors of reconstructions: say --task {RECONSTRUCTION}")
         return None
     if args.classes or args.class_names:
         raise CompileError(f"--task {args.task}: it has no classes; leave --classes and --class-names out")
     try:
-        return read_labels(args) if args.task == LABELS else read_values(args)
+        return READ[args.task](args)
     except UsageError as error:
         raise CompileError(str(error)) from error
+
+
+def read_reconstruction(args: argparse.Namespace) -> Reconstruction:
+    """The reconstruction whose threshold --quantile says."""
+    if args.unit is not None or args.names or args.range:
+        raise CompileError(f"--unit, --names and --range: leave them out with --task {RECONSTRUCTION}")
+    return Reconstruction(USUAL_QUANTILE if args.quantile is None else args.quantile)
 
 
 def read_labels(args: argparse.Namespace) -> SeveralLabels:
@@ -70,6 +93,13 @@ def read_values(args: argparse.Namespace) -> Values:
     names, units = read_words(args.names), tuple((args.unit or "").split(","))
     count = max(len(names), len(units), len(ranges))
     return Values(units * count if len(units) == 1 else units, names, low, high)
+
+
+READ: Mapping[str, Callable[[argparse.Namespace], OutputTask]] = {
+    VALUE: read_values,
+    LABELS: read_labels,
+    RECONSTRUCTION: read_reconstruction,
+}
 
 
 def read_range(text: str) -> tuple[float, float]:

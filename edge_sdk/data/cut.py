@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edge_sdk.data.live.resample import is_same_rate
 from edge_sdk.data.traces import Trace, Windows, cut_windows, read_trace, resample_trace
+from edge_sdk.data.traces.abnormal import cut_all_windows
 from edge_sdk.data.traces.labels import JOIN, check_separator
 from edge_sdk.errors import UsageError
 
@@ -34,6 +35,9 @@ class Cut:
         separator: what stands between the labels of a set in the label column, "+" where none is stated.
         target: columns of numbers that are to be predicted, in place of labels: their means over each window. They are
             among `channels`, where these are named, and no input.
+        abnormal: of a model that reconstructs windows, the labels of what is abnormal, or no names: every window
+            counts, labelled or not, and those with a moment of these are only judged by. None: it predicts something
+            else.
     """
 
     trace: Path
@@ -52,9 +56,12 @@ class Cut:
     strict: bool = False
     separator: str = JOIN
     target: tuple[str, ...] = ()
+    abnormal: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_separator(self.separator)
+        if self.abnormal is not None and (self.target or self.labelled or self.asked):
+            raise UsageError("abnormal: every window counts; leave out target, labelled and asked")
         if self.window < 1 or self.stride < 1:
             raise UsageError(f"window = {self.window}, stride = {self.stride}: at least 1 sample each")
         if not 0 < self.held_out < 1:
@@ -80,7 +87,7 @@ def cut_trace(data: Cut) -> tuple[Trace, Windows]:
     """A trace and all its windows."""
     trace = read_trace(
         data.trace,
-        label=None if data.target else data.label,
+        label=None if data.target or data.abnormal == () else data.label,
         channels=data.channels or None,
         strict=data.strict,
         missing=data.label_missing,
@@ -92,4 +99,6 @@ def cut_trace(data: Cut) -> tuple[Trace, Windows]:
             f"{data.trace}: {trace.rate_hz:.4g} Hz, not {data.rate_hz:.4g}; without strict it is resampled"
         )
     trace = resample_trace(trace, data.rate_hz) if data.rate_hz else trace
+    if data.abnormal is not None:
+        return trace, cut_all_windows(trace, data.window, data.stride, data.gap, data.abnormal)
     return trace, cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap, target=data.target)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from edge_sdk.data.cut import Cut, cut_trace
 from edge_sdk.data.npz import read_npz
 from edge_sdk.data.traces import Trace, Windows, keep_labelled, split, split_off_validation
+from edge_sdk.data.traces.abnormal import split_normal
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import check_set_name, write_set
 from edge_sdk.records import gather_arrays, join_records, list_inputs, name_arrays
@@ -190,6 +191,8 @@ def cut_windows_of(
 
 def three_parts(cuts: Windows, data: Cut) -> tuple[Windows, Windows, Windows | None]:
     """The windows to train on, those held out, and those for validation, labelled in this run or not."""
+    if data.abnormal is not None:
+        return split_normal(cuts, data.held_out, data.validation)
     train, test = split(cuts, held_out=data.held_out)
     if not data.validation:
         return train, test, None

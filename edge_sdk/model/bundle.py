@@ -105,7 +105,7 @@ class Bundle:
     @property
     def task(self) -> Task:
         """What it predicts."""
-        return read_task(self.manifest.get("task"), self.manifest["classes"], self.manifest.get("output", []))
+        return task_of(self.manifest)
 
     @property
     def signal(self) -> SignalSpec | None:
@@ -217,6 +217,14 @@ def read_part_entry(entry: Any, i: int) -> tuple[str, int, str]:
     return name, int(str(size)), digest
 
 
+def task_of(manifest: Json) -> Task:
+    """The task that a manifest names. UsageError: it is wrong."""
+    inputs = manifest["inputs"]
+    single = len(inputs) == 1 and inputs[0].get("dtype") == "float32"
+    shape = inputs[0]["shape"] if single else ()
+    return read_task(manifest.get("task"), manifest["classes"], manifest.get("output", []), shape)
+
+
 def compute_identity(manifest: Json) -> str:
     kept = {**manifest, "parts": [p for p in manifest["parts"] if p["name"] != REPORT]}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -234,7 +242,7 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
     if manifest.get("class_names") is not None:
         read_class_names(manifest["class_names"], manifest["classes"])
     if manifest.get("task") is not None:
-        read_task(manifest["task"], manifest["classes"], manifest["output"])
+        task_of(manifest)
     if manifest.get("signal") is not None:
         read_signal(manifest["signal"], manifest["inputs"])
     check_augment(manifest.get("augment", {}))

@@ -95,6 +95,9 @@ def run_replay(options: argparse.Namespace, job: Replay) -> None:
         raise UsageError("--target with --days: values are replayed in real time")
     if options.labels is not None and options.days is not None:
         raise UsageError("--labels with --days: sets of labels are replayed in real time")
+    if options.task is not None and (options.seeds != 1 or options.days is not None):
+        what = "--days" if options.days is not None else f"--seeds {options.seeds}"
+        raise UsageError(f"--task with {what}: windows are reconstructed in real time, one seed at a time (--seed)")
     if options.days is not None:
         return do_days(options, job)
     if options.tensorboard is not None:
@@ -229,14 +232,16 @@ def write_result(job: Replay, result: Mapping[str, Any]) -> None:
 
 def print_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Prints the tables."""
+    from edge_sdk.replay.anomalies import tables as anomalies
     from edge_sdk.replay.labels import tables as labels
     from edge_sdk.replay.reports import tables, terminal
     from edge_sdk.replay.reports.boards import board_lines
     from edge_sdk.replay.reports.verdict import titles_of, verdict
     from edge_sdk.replay.values import tables as values
 
-    if "values" in result:
-        print(f"\n{values.verdict(result)}\n\n{values.device_table(result)}\n\n{values.model_table(result)}\n")
+    own = next((room for key, room in (("values", values), ("anomalies", anomalies)) if key in result), None)
+    if own is not None:
+        print(f"\n{own.verdict(result)}\n\n{own.device_table(result)}\n\n{own.model_table(result)}\n")
     else:
         print(f"\n{verdict(result)}")
         print(f"\n{terminal.device_table(result)}\n")
@@ -270,11 +275,19 @@ def add_compare(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> No
 
 def do_compare(options: argparse.Namespace) -> None:
     """Reads the runs, and prints how they compare."""
+    from edge_sdk.replay.anomalies import compared
     from edge_sdk.replay.comparison import compare_runs, comparison_table, read_runs
     from edge_sdk.replay.reports.compare_page import make_compare_page
 
     group = "two_classes" if options.two_classes else "all"
     runs = read_runs(options.run)
+    results = {run.name: run.results[0] for run in runs}
+    if compared.check_comparable(results):
+        if options.report is not None or options.two_classes:
+            raise UsageError("compare: --report and --two-classes are for runs of classes or labels")
+        anomalies = compared.compare_anomalies(results)
+        print(json.dumps(anomalies) if options.json else compared.comparison_table(anomalies))
+        return
     found = compare_runs(runs, group)
     print(json.dumps(found) if options.json else comparison_table(found))
     if options.report is not None:

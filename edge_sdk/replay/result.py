@@ -14,8 +14,21 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.tasks.task import OneClass, OutputTask, SeveralLabels, Task, Values
+from edge_sdk.model.tasks.task import (
+    LABELS,
+    RECONSTRUCTION,
+    VALUE,
+    OneClass,
+    OutputTask,
+    Reconstruction,
+    SeveralLabels,
+    Task,
+    Values,
+)
 from edge_sdk.nodes.configuration.assembly import augmentation_of
+from edge_sdk.nodes.kernels.labels import kept
+from edge_sdk.replay.anomalies.neighbours import look_for_detectors
+from edge_sdk.replay.anomalies.scores import ANOMALIES, score_anomalies, summarise_anomalies, with_reconstruction_errors
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.labels.scores import score_labels, summarise_labels, with_macro_f1
 from edge_sdk.replay.metrics.scores import NAMES, score_devices, summarise
@@ -31,6 +44,12 @@ from edge_sdk.version import find_version
 from edge_sdk.wire.addresses import conceal
 
 SPENT = ("epsilon", "epsilon_model", "delta")
+SHOWN = {
+    VALUE: "mean absolute errors in these units",
+    LABELS: "macro-F1 at thresholds of 0.5",
+    RECONSTRUCTION: "mean squared errors of windows as the model takes them",
+}
+"""Task -> what a line of each round shows of models."""
 
 
 def describe_privacy(settings: Mapping[str, Any], lines: Sequence[Line]) -> dict[str, Any]:
@@ -54,15 +73,17 @@ def collect_result(
         seen = find_neighbours(job, run, files, written, say)
     else:
         wanted = task  # as the type that it has here
-        told, rows = look_for_output_models(
-            task, lambda name: read_targets(files, run, wanted, name), written, job.neighbours, job.seed, say
-        )
+        parts, rest = (lambda name: read_targets(files, run, wanted, name)), (written, job.neighbours, job.seed, say)
+        if isinstance(task, Reconstruction):
+            told, rows = look_for_detectors(task, parts, *rest)
+        else:
+            told, rows = look_for_output_models(task, parts, *rest)
         seen = {"told": told, "rows": rows}
-    devices = score_written(written, run, task, seen["rows"])
+    devices = score_written(written, run, task, seen["rows"], cohort.step)
     fleet = [d for d in devices if not d["newcomer"]]
     hospitals = {h: json.loads((job.out / h / "ledger.json").read_text()) for h in cohort.tree}
     top = json.loads((job.out / "aggregator" / "result.json").read_text())
-    copied = copy_files(job)
+    copied, unshown = copy_files(job), {"label_sums", "anomaly_sums", *([] if job.confusion else ["confusion"])}
     found = {
         "method": job.method,
         "rounds": job.rounds,
@@ -76,7 +97,7 @@ def collect_result(
         "chosen": find_choice(lines),
         "statistics": summarise(devices, job.seed),
         "neighbours": seen["told"],
-        "devices": [without(without(d, "label_sums"), "" if job.confusion else "confusion") for d in devices],
+        "devices": [{k: v for k, v in d.items() if k not in unshown} for d in devices],
         "bytes": sum_bytes(devices, hospitals),
         "seconds": round(seconds, 1),
         "memory": {"device_peak_mb": max(d["peak_memory_mb"] for d in devices)},
@@ -92,40 +113,52 @@ def collect_result(
         "broker": "embedded" if job.broker == "embedded" else conceal(url),
         "curve": list(lines),
     }
-    return found | summarise_outputs(devices, run, task, job.seed)
+    return found | summarise_outputs(devices, run, task, job.seed, cohort.step)
 
 
-def summarise_outputs(devices: Sequence[Mapping[str, Any]], run: Run, task: Task, seed: int) -> dict[str, Any]:
-    """What a result says of values or sets of labels; nothing of classes. `devices`: with their scores."""
+def summarise_outputs(
+    devices: Sequence[Mapping[str, Any]], run: Run, task: Task, seed: int, step: float = 0.0
+) -> dict[str, Any]:
+    """What a result says of values, sets of labels or reconstructed windows; nothing of classes.
+
+    Args:
+        devices: with their scores.
+        step: seconds between windows.
+    """
     if isinstance(task, Values):
         return {"values": summarise_values(devices, run, task, seed)}
+    if isinstance(task, Reconstruction):
+        return {ANOMALIES: summarise_anomalies(devices, run, task, step, seed)}
     return summarise_labels(devices, task) if isinstance(task, SeveralLabels) else {}
 
 
 def with_scores(line: Line, run: Run, task: Task) -> Line:
-    """A line of metrics with errors of values, or macro-F1 of sets of labels."""
-    return with_macro_f1(with_errors(line, run, task if isinstance(task, Values) else None), task)
+    """A line of metrics with errors of values or reconstructions, or macro-F1 of sets of labels."""
+    line = with_errors(line, run, task if isinstance(task, Values) else None)
+    return with_reconstruction_errors(with_macro_f1(line, task), task)
 
 
 def describe_scores(run: Run, task: Task) -> str:
     """What is predicted, and what the figures of a line of metrics are, for people; "" of classes: accuracies."""
     if isinstance(task, OneClass):
         return ""
-    what = "mean absolute errors in these units" if isinstance(task, Values) else "macro-F1 at thresholds of 0.5"
-    return f"{task.in_words(run.classes)}: `global` and `personal` are {what}"
+    return f"{task.in_words(run.classes)}: `global` and `personal` are {SHOWN[task.kind]}"
 
 
 def score_written(
-    written: Sequence[Mapping[str, Any]], run: Run, task: Task, rows: dict[str, Any]
+    written: Sequence[Mapping[str, Any]], run: Run, task: Task, rows: dict[str, Any], step: float = 0.0
 ) -> Sequence[Mapping[str, Any]]:
     """The devices' results with the scores of all models.
 
     Args:
         written: what the devices have written at the end.
-        rows: device -> neighbour -> its confusion matrix or, of values and sets of labels, its sums.
+        rows: device -> neighbour -> its confusion matrix or, of other tasks, its sums.
+        step: seconds between windows, of the cohort.
     """
     if isinstance(task, OneClass):
         return add_rows(score_devices(written, run.classes), rows, run.classes)
+    if isinstance(task, Reconstruction):
+        return score_devices(score_anomalies(written, rows, step), run.classes)
     if isinstance(task, SeveralLabels):
         return score_labels(written, task, rows)
     return score_devices(score_values(written, run, task, rows), run.classes)
@@ -148,14 +181,16 @@ def find_neighbours(
 
 
 def read_targets(files: NodeFiles, run: Run, task: OutputTask, name: str) -> Parts:
-    """The samples that a device's settings name, with targets as the network has them."""
+    """The samples that a device's settings name: those to train on with targets as the network has them, the others
+    with what models are judged by."""
     found = read_samples_of(files, name)
     empty = Samples(found.train.x[:0], ())
-    train, chosen, test = (
-        (part.x, task.targets(part.labels, run.classes, f"device {name}"))
-        for part in (found.train, found.validation or empty, found.held_out)
-    )
-    return train, chosen, test
+    names, whose = run.classes, f"device {name}"
+    own = kept(found.train, task.listed(found.train.labels, names))
+    chosen, test = (kept(p, task.judged_by(p.labels, names)) for p in (found.validation or empty, found.held_out))
+    wanted = own.x, task.targets(own.labels, names, whose, own.x)
+    truths = [task.truths(part.labels, names, whose, part.x) for part in (chosen, test)]
+    return wanted, (chosen.x, truths[0]), (test.x, truths[1])
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.models.zoo import dense, features, sequence, vision, wearable
+from edge_sdk.model.tasks.task import CLASS, RECONSTRUCTION
+from edge_sdk.models.zoo import autoencoders, dense, features, sequence, vision, wearable
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Entry:
         parameters: their number, as published or counted by hand.
         norm: as in Spec. max_batch: as in Spec; small where activations need more memory than a small device has.
         class_names, signal: as in Spec, for a model of this input and so many classes.
+        task: kind of the task that it is for where none is stated.
     """
 
     make: Callable[..., nn.Module]
@@ -32,6 +34,7 @@ class Entry:
     max_batch: int | None = None
     class_names: tuple[str, ...] = ()
     signal: SignalSpec | None = None
+    task: str = CLASS
 
     def build(self, input: tuple[int, ...] | None = None, classes: int | None = None, **given: Any) -> nn.Module:
         """The module; `given`: arguments of its class, in place of `options`."""
@@ -54,6 +57,8 @@ ZOO: dict[str, Entry] = {
     "wrist": Entry(wearable.Wrist, (3, 64), 14, 77_518, class_names=DAILY, signal=WRIST_SIGNAL),
     "features": Entry(features.FeatureNetwork, (3, 64), 14, 7_934, class_names=DAILY, signal=WRIST_SIGNAL),
     "features-conv": Entry(features.FeatureBranches, (3, 64), 14, 11_774, class_names=DAILY, signal=WRIST_SIGNAL),
+    "autoencoder": Entry(autoencoders.WindowAutoencoder, (3, 64), 1, 23_491, signal=WRIST_SIGNAL, task=RECONSTRUCTION),
+    "autoencoder-dense": Entry(autoencoders.DenseAutoencoder, (64,), 1, 20_816, task=RECONSTRUCTION),
     "signal": Entry(wearable.Signal, (1, 178), 5, 20_293),
     "separable": Entry(wearable.Separable, (12, 256), 5, 19_365, max_batch=16),
     "gru": Entry(sequence.Recurrent, (32, 12), 5, 4_581, {"cell": "GRU"}),

@@ -25,6 +25,7 @@ SHORTER = {
     r"--rounds \d+ --out": "--rounds 2 --no-neighbours --no-local-only --plain --out",
     r"--rounds \d+ --evaluate": "--rounds 2 --evaluate",
     r"--devices 8": "--devices 3 --minutes 2",
+    r"--devices 4 --minutes 8": "--devices 3 --minutes 3",
     r"simulate\(data\)": "simulate(data, rounds=2, neighbours=0)",
     r"seeds=[2-9]": "seeds=2",
     r', "dan", "eve", "fay"': "",
@@ -42,6 +43,7 @@ SAYS = {
     "epsilon": r"epsilon 10 +[+-]\d+\.\d points",
     "from_loggers": r"decimal commas.*\n(?s:.*)nothing that is wrong shows(?s:.*)report +run/report.html",
     "heart_rate": r"personalised +\d+\.\d\d bpm\npersonal: \d+ bpm, \d+ to \d+; the strap said \d+",
+    "unusual": r"\d+ alarms in [1-9]\d* windows by the personal model",
     "hospital": r"first +finished +fedslr +2/2 .*%(?s:.*)north: 3 of 3 devices here",
     "device_app": r"predicted \w+ 0\.\d+ by the model initial\nlabelled [1-9]\d* windows as \w+",
 }
@@ -59,7 +61,7 @@ def shortened(text: str) -> str:
     return text
 
 
-LONG = ("own_network", "from_traces", "from_loggers", "heart_rate", "hospital", "epsilon", "study")
+LONG = ("unusual", "own_network", "from_traces", "from_loggers", "heart_rate", "hospital", "epsilon", "study")
 NEEDS = {
     "hospital": (
         "no mosquitto, or no service, is installed",

@@ -31,7 +31,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.configuration.presets import RECOMMENDED
-from edge_sdk.nodes.configuration.tasks import check_task, has_outputs
+from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.nodes.configuration.window_runs import SETTLE, changes_of, is_window_network, training_of
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.wire.signatures import sign_model
@@ -78,7 +78,7 @@ class Registry:
                 raise UsageError(f"bundles: {path} tells {outputs} classes apart, classes names {len(names)}")
         else:
             outputs = task.outputs
-            if not has_outputs(task, names):
+            if not task.fits(names):
                 raise UsageError(f"bundles: {path} predicts {task.in_words()}, classes names {', '.join(names)}")
         facts = {"classes": outputs, "parameters": bundle.layout.size}
         self.add(BUNDLE, bundle.sha256, str(manifest["name"]), path, facts, who)

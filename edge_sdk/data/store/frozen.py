@@ -32,6 +32,7 @@ MOST_JUDGED = 500
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.intp]
 Normalise = Callable[[Floats], Floats]
+Choose = Callable[[SampleStore], StoredWindows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,27 +99,30 @@ class FrozenSamples:
         return int(at >= self.trained - self.chosen) + int(at >= self.trained)
 
 
-def freeze(store: SampleStore, directory: Path, run: str, normalise: Normalise) -> FrozenSamples:
+def freeze(
+    store: SampleStore, directory: Path, run: str, normalise: Normalise, chosen: Choose = SampleStore.labelled
+) -> FrozenSamples:
     """The samples of a run: those that were copied when it began, or else a copy that is made now.
 
     Args:
         normalise: windows (N, channels, window) -> as the model takes them.
+        chosen: the store's windows that a run is to have; those with a label.
     """
     path = directory / f"{run}.npy"
     if store.cipher.name != "plain":
-        return copy_windows_out(store, None, normalise)
+        return copy_windows_out(store, None, normalise, chosen)
     if path.with_suffix(".npz").exists():
         return load_frozen(path)
     drop_frozen(directory, "")
-    made = copy_windows_out(store, path, normalise)
+    made = copy_windows_out(store, path, normalise, chosen)
     save_note(path, made)
     return made
 
 
-def copy_windows_out(store: SampleStore, path: Path | None, normalise: Normalise) -> FrozenSamples:
-    """Copy all labelled windows, to a file or into memory. A window that is damaged or gone by now is left out."""
+def copy_windows_out(store: SampleStore, path: Path | None, normalise: Normalise, chosen: Choose) -> FrozenSamples:
+    """Copy the chosen windows, to a file or into memory. A window that is damaged or gone by now is left out."""
     while True:
-        stored = store.labelled()
+        stored = chosen(store)
         parts = training_parts(stored, store.shape[1])
         order = np.concatenate([*parts, np.flatnonzero(stored.held)])
         x = make_array(path, (len(order), *store.shape))
@@ -157,9 +161,9 @@ def training_parts(stored: StoredWindows, window: int) -> tuple[Rows, Rows]:
     return rows[~chosen], rows[chosen]
 
 
-def copy_held_out(store: SampleStore, normalise: Normalise) -> Samples:
-    """The latest MOST_JUDGED labelled windows that are held out, in memory and as the model takes them."""
-    stored = store.labelled()
+def copy_held_out(store: SampleStore, normalise: Normalise, chosen: Choose = SampleStore.labelled) -> Samples:
+    """The latest MOST_JUDGED chosen windows that are held out, in memory and as the model takes them."""
+    stored = chosen(store)
     held = np.flatnonzero(stored.held)[-MOST_JUDGED:]
     found = [(store.read(int(stored.ids[at])), stored.labels[at]) for at in held]
     whole = [(normalise(window[None])[0], label) for window, label in found if window is not None]

@@ -15,16 +15,15 @@ from edge_sdk.algebra.metrics.label_sets import F1
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import JOIN, NONE, check_set_name, clean_label, label_key
 from edge_sdk.model.tasks.signal_spec import check_names
+from edge_sdk.model.tasks.task_protocol import Array, ByTargets, Floats
 
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.floating]
 LABELS = "labels"
 MOST_LABELS = 64
 """Labels that one model predicts, at most: each has scores of its own."""
 
 
 @dataclass(frozen=True)
-class SeveralLabels:
+class SeveralLabels(ByTargets):
     """A set of labels for each sample: a text such as "af+pvc" or "none", or a set of names.
 
     Attributes:
@@ -66,6 +65,10 @@ class SeveralLabels:
     def histograms(self) -> int:
         return len(self.names)
 
+    @property
+    def evaluates(self) -> bool:
+        return True
+
     def named(self, names: Sequence[str] = ()) -> tuple[str, ...]:
         return self.names
 
@@ -88,8 +91,12 @@ class SeveralLabels:
     def listed(self, labels: Sequence[Any], names: Sequence[str]) -> npt.NDArray[np.bool_]:
         return np.asarray([self.read(label) is not None for label in labels], np.bool_)
 
-    def targets(self, labels: Iterable[Any], names: Sequence[str], where: str) -> Array:
+    def targets(self, labels: Iterable[Any], names: Sequence[str], where: str, x: Array | None = None) -> Array:
         """What the network is trained with, float32 (N, K) of 0 and 1."""
+        return self.codes(labels, where)
+
+    def codes(self, labels: Iterable[Any], where: str) -> npt.NDArray[np.float32]:
+        """Which labels of the task there are, float32 (N, K) of 0 and 1."""
         rows = [[float(name in found) for name in self.names] for found in self.sets(labels, where)]
         return np.array(rows, np.float32).reshape(len(rows), len(self.names))
 
@@ -111,14 +118,14 @@ class SeveralLabels:
     def counts(self, y: Array, outputs: Floats) -> dict[str, float]:
         return label_sets.count_sums(y, label_sets.sigmoid(outputs))
 
-    def shown(self, outputs: Floats) -> npt.NDArray[np.float64]:
+    def shown(self, outputs: Floats, x: Array | None = None) -> npt.NDArray[np.float64]:
         return label_sets.sigmoid(outputs)
 
     def evaluate(self, y: Array, outputs: Floats, losses: Floats) -> dict[str, float]:
         found = self.judged(y, outputs)
         return {"samples": float(len(y)), "loss": float(losses.sum()), **found, **self.of_a_device(found)}
 
-    def judged(self, y: Array, outputs: Floats) -> dict[str, float]:
+    def judged(self, y: Array, outputs: Floats, limit: float | None = None) -> dict[str, float]:
         p = label_sets.sigmoid(outputs)
         return {**label_sets.count_sums(y, p), **label_sets.histogram_sums(y, p)}
 
@@ -147,7 +154,7 @@ class SeveralLabels:
 
     def sample_losses(self, labels: Sequence[Any], rows: Floats, where: str) -> npt.NDArray[np.float64]:
         """Share of the labels that are wrong at 0.5, (N,). `rows`: probabilities (N, K)."""
-        y = self.targets(labels, self.names, where)
+        y = self.codes(labels, where)
         return np.asarray(((rows >= label_sets.USUAL) != (y > label_sets.USUAL)).mean(1))
 
     def identity(self, names: Sequence[str]) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 One class for each sample is the task of every bundle that says nothing else. A bundle for values says so in its
 manifest, with their units: its network works on (value - middle) / half of the range in which they are expected, so
 that step sizes mean the same whatever the unit, and what is shown to people is in the unit again. Sets of labels are in
-several_labels.py.
+several_labels.py, windows that
+are reconstructed in reconstruction.py.
 
 A new task is a class that has what `task_protocol.OutputTask` lists, an entry of `read_task`, and a way to show its
 predictions (nodes/models/working_model.py).
@@ -22,16 +23,18 @@ import numpy.typing as npt
 from edge_sdk.algebra.metrics import classification, regression
 from edge_sdk.algebra.metrics.regression import MAE, Errors
 from edge_sdk.errors import UsageError
+from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION as RECONSTRUCTION
+from edge_sdk.model.tasks.reconstruction import Reconstruction as Reconstruction
+from edge_sdk.model.tasks.reconstruction import read_reconstruction
 from edge_sdk.model.tasks.several_labels import LABELS as LABELS
 from edge_sdk.model.tasks.several_labels import SeveralLabels as SeveralLabels
 from edge_sdk.model.tasks.several_labels import read_several_labels
 from edge_sdk.model.tasks.signal_spec import TEXT, check_names
+from edge_sdk.model.tasks.task_protocol import Array, ByTargets, Floats, lacking
 from edge_sdk.model.tasks.task_protocol import Label as Label
 from edge_sdk.model.tasks.task_protocol import ModelTask as ModelTask
 from edge_sdk.model.tasks.task_protocol import OutputTask as OutputTask
 
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.floating]
 CLASS, VALUE = "class", "value"
 MOST_VALUES = 16
 """Values that one model predicts, at most: each has scores of its own."""
@@ -55,6 +58,25 @@ class OneClass:
     def histograms(self) -> int:
         return self.classes
 
+    @property
+    def evaluates(self) -> bool:
+        return self.classes > 0
+
+    @property
+    def needs_labels(self) -> bool:
+        return True
+
+    @property
+    def augments(self) -> bool:
+        return True
+
+    @property
+    def calibrates(self) -> bool:
+        return False
+
+    def fits(self, names: Sequence[str]) -> bool:
+        return len(names) <= self.classes
+
     def named(self, names: Sequence[str] = ()) -> tuple[str, ...]:
         return tuple(names) or tuple(map(str, range(self.classes)))
 
@@ -67,7 +89,10 @@ class OneClass:
     def listed(self, labels: Sequence[Label], names: Sequence[str]) -> npt.NDArray[np.bool_]:
         return np.asarray([label in names for label in labels], np.bool_)
 
-    def targets(self, labels: Iterable[Label], names: Sequence[str], where: str) -> Array:
+    def unlisted(self, labels: Sequence[str], names: Sequence[str]) -> str:
+        return lacking(CLASS, labels, names)
+
+    def targets(self, labels: Iterable[Label], names: Sequence[str], where: str, x: Array | None = None) -> Array:
         return class_codes(labels, tuple(names), where)
 
     def write(self, label: Label) -> str:
@@ -106,7 +131,7 @@ def class_codes(labels: Iterable[Label], classes: tuple[str, ...], where: str) -
 
 
 @dataclass(frozen=True)
-class Values:
+class Values(ByTargets):
     """One or several numbers for each sample.
 
     Attributes:
@@ -146,6 +171,10 @@ class Values:
     def histograms(self) -> int:
         return 0
 
+    @property
+    def evaluates(self) -> bool:
+        return False
+
     def identity(self, names: Sequence[str]) -> tuple[str, ...]:
         return (VALUE, *names, *self.units)
 
@@ -162,7 +191,7 @@ class Values:
     def listed(self, labels: Sequence[Label], names: Sequence[str]) -> npt.NDArray[np.bool_]:
         return np.asarray([self.read(label) is not None for label in labels], np.bool_)
 
-    def targets(self, labels: Iterable[Label], names: Sequence[str], where: str) -> Array:
+    def targets(self, labels: Iterable[Label], names: Sequence[str], where: str, x: Array | None = None) -> Array:
         """What the network is trained with, float32 (N, K)."""
         return self.scaled(self.numbers(labels, where))
 
@@ -212,10 +241,10 @@ class Values:
     def counts(self, y: Array, outputs: Floats) -> dict[str, float]:
         return regression.error_sums(y, outputs)
 
-    def shown(self, outputs: Floats) -> npt.NDArray[np.float64]:
+    def shown(self, outputs: Floats, x: Array | None = None) -> npt.NDArray[np.float64]:
         return self.in_unit(outputs)
 
-    def judged(self, y: Array, outputs: Floats) -> dict[str, float]:
+    def judged(self, y: Array, outputs: Floats, limit: float | None = None) -> dict[str, float]:
         return self.counts(y, outputs)
 
     def of_a_device(self, sums: Mapping[str, float]) -> dict[str, float]:
@@ -281,15 +310,15 @@ class Values:
 
 
 # In a manifest --------------------------------------------------------------------------------------------------
-Task = OneClass | Values | SeveralLabels
+Task = OneClass | Values | SeveralLabels | Reconstruction
 
 
-def read_task(entry: Any, classes: int, output: Sequence[int]) -> Task:
+def read_task(entry: Any, classes: int, output: Sequence[int], input: Sequence[int] = ()) -> Task:
     """The task that a manifest names.
 
     Args:
         entry: of the manifest; None: it names none.
-        output: shape of the output of one sample.
+        output: shape of the output of one sample. input: of its input; of several inputs none.
 
     Raises:
         UsageError, TypeError: it is none, or another one than the output can be.
@@ -298,6 +327,8 @@ def read_task(entry: Any, classes: int, output: Sequence[int]) -> Task:
         return OneClass(classes)
     if isinstance(entry, dict) and entry.get("kind") == LABELS:
         return read_several_labels(entry, output)
+    if isinstance(entry, dict) and entry.get("kind") == RECONSTRUCTION:
+        return read_reconstruction(entry, output, input)
     known = {"kind", "names", "units", "low", "high"}
     if not isinstance(entry, dict) or set(entry) - known or entry.get("kind") != VALUE:
         raise UsageError(f"task = {str(entry)[:80]}: expected kind = {VALUE!r}, units, and names, low, high or none")

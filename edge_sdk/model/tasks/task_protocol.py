@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.label_names import label_key
+
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.floating]
 Label = str | float | tuple[float, ...] | frozenset[str]
@@ -25,6 +27,25 @@ class ModelTask(Protocol):
     def histograms(self) -> int:
         """Outputs of whose scores evaluations tell histograms; 0: they tell none, and `evaluate` is not called."""
 
+    @property
+    def evaluates(self) -> bool:
+        """Do evaluations tell more than `counts`? Then `evaluate` is called."""
+
+    @property
+    def needs_labels(self) -> bool:
+        """Is a window without a label of no use?"""
+
+    @property
+    def augments(self) -> bool:
+        """Is what a sample is trained with the same after the sample was changed at random?"""
+
+    @property
+    def calibrates(self) -> bool:
+        """Does a device need samples to make choices on, also in a run that has no phase of choices?"""
+
+    def fits(self, names: Sequence[str]) -> bool:
+        """Are these the names of a run for this task, in their order?"""
+
     def named(self, names: Sequence[str] = ()) -> tuple[str, ...]:
         """Names of the outputs: those of the bundle or of a run, or numbers."""
 
@@ -35,10 +56,13 @@ class ModelTask(Protocol):
         """What tells apart models whose predictions cannot be compared. `names`: of the outputs."""
 
     def listed(self, labels: Sequence[Label], names: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """The samples whose labels are of use in a run with these names of outputs, as a mask (N,)."""
+        """The samples that a model may be trained on in a run with these names of outputs, by their labels: (N,)."""
 
-    def targets(self, labels: Iterable[Label], names: Sequence[str], where: str) -> Array:
-        """Labels as a model is trained with them.
+    def unlisted(self, labels: Sequence[str], names: Sequence[str]) -> str:
+        """Why samples with these labels are not `listed`, as the end of a sentence on a run."""
+
+    def targets(self, labels: Iterable[Label], names: Sequence[str], where: str, x: Array) -> Array:
+        """What a model is trained with, of labels and samples x (N, ...).
 
         Raises:
             UsageError: one is no target of this task. `where` says whose label it is.
@@ -71,14 +95,30 @@ class OutputTask(ModelTask, Protocol):
     def outputs(self) -> int:
         """Numbers that a model predicts for each sample."""
 
+    def output_of(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of a model's output for a sample of this shape."""
+
     def entry(self) -> dict[str, Any]:
         """The manifest's entry."""
 
-    def shown(self, outputs: Floats) -> npt.NDArray[np.float64]:
-        """Predictions (N, K) as people see them: probabilities, or values in their units."""
+    def shown(self, outputs: Floats, x: Array) -> npt.NDArray[np.float64]:
+        """Predictions (N, K) as people see them, of samples x: probabilities, values in their units, errors."""
 
-    def judged(self, y: Array, outputs: Floats) -> dict[str, float]:
-        """Sums over test samples of all that is told of a model when a run is over, beside their number."""
+    def judged_by(self, labels: Sequence[Label], names: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """The samples that models are judged by when a run is over, as a mask (N,)."""
+
+    def truths(self, labels: Sequence[Label], names: Sequence[str], where: str, x: Array) -> Array:
+        """What models are judged by then, of labels and samples x (N, ...)."""
+
+    def limit_of(self, y: Array, outputs: Floats) -> float | None:
+        """What a device learns from its validation samples to judge with; None: nothing. `y`: of `truths`."""
+
+    def judged(self, y: Array, outputs: Floats, limit: float | None = None) -> dict[str, float]:
+        """Sums over samples of all that is told of a model when a run is over, beside their number.
+
+        Args:
+            y: of `truths`. limit: of `limit_of`.
+        """
 
     def badness(self, sums: Mapping[str, float]) -> float:
         """By how much a model with these sums is worse than a perfect one; `sums`: as `judged`, added up."""
@@ -88,3 +128,37 @@ class OutputTask(ModelTask, Protocol):
 
     def sample_losses(self, labels: Sequence[Label], rows: Floats, where: str) -> npt.NDArray[np.float64]:
         """What is lost on each sample, (N,), from 0 up. `rows`: predictions (N, K), as people see them."""
+
+
+def lacking(kind: str, labels: Sequence[str], names: Sequence[str]) -> str:
+    """A run has no outputs of these names, in words."""
+    return f"has no {kind} {', '.join(labels)}; it has {', '.join(names)}"
+
+
+class ByTargets:
+    """A part of a task whose models are judged by what they are trained with, on samples that they could be trained on.
+
+    Attributes:
+        outputs, named, listed, targets: as of `OutputTask`.
+    """
+
+    needs_labels, augments, calibrates = True, True, False
+
+    def output_of(self: OutputTask, shape: Sequence[int]) -> tuple[int, ...]:
+        return (self.outputs,)
+
+    def fits(self: OutputTask, names: Sequence[str]) -> bool:
+        """Spellings of one name do not differ."""
+        return len(names) == self.outputs and [*map(label_key, self.named(names))] == [*map(label_key, names)]
+
+    def unlisted(self: OutputTask, labels: Sequence[str], names: Sequence[str]) -> str:
+        return lacking(self.kind, labels, names)
+
+    def judged_by(self: OutputTask, labels: Sequence[Label], names: Sequence[str]) -> npt.NDArray[np.bool_]:
+        return self.listed(labels, names)
+
+    def truths(self: OutputTask, labels: Sequence[Label], names: Sequence[str], where: str, x: Array) -> Array:
+        return self.targets(labels, names, where, x)
+
+    def limit_of(self, y: Array, outputs: Floats) -> float | None:
+        return None

@@ -22,9 +22,12 @@ class RunRefused:
     why: str
 
 
-def describe_want(listed: int, given: int, held_out: int, least: int) -> str:
+def describe_want(listed: int, given: int, held_out: int, least: int, needs_labels: bool = True) -> str:
     """The reason why a device has too little to learn from: of the samples given for that so many have a label of the
-    run, others are held out."""
+    run, others are held out. `needs_labels`: windows without one are of no use."""
+    if not needs_labels:
+        more = f", {given - listed} are abnormal" if given > listed else ""
+        return f"{listed} windows to train on, and {held_out} held out{more}; {least} are needed: go on recording"
     if given and not listed:
         return "no training sample has a label of this run"
     if given or held_out:

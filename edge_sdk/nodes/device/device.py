@@ -33,6 +33,8 @@ from edge_sdk.nodes.models.prediction_stream import PredictionStream
 from edge_sdk.nodes.models.predictions import Predictions
 from edge_sdk.wire.options import DEFAULTS, Wire
 
+LOOKS_AGAIN = 4
+"""Looks at a refused run while as many windows come as it needs, where they need no label."""
 LABELS_LOOK = 60.0  # seconds between two looks at how many windows have a label
 
 
@@ -87,6 +89,9 @@ class Device:
             training=training,
         )
         self.name, self.runtime, self.live, self.finished = name, self.part.runtime, self.part.live, self.part.finished
+        self.came = 0
+        if not self.part.own_model.task.needs_labels:
+            self.live.saved = self.note_windows
         willingness = self.runtime.willingness
         if training.recording.tells_labels:
             willingness.count, willingness.every = self.live.count_labels, min(willingness.every, LABELS_LOOK)
@@ -196,6 +201,13 @@ class Device:
             self.runtime.wake()  # its hospital may want to know
         return changed
 
+    def note_windows(self, count: int) -> None:
+        """Look at a run again that was refused, when there are some more windows than then."""
+        self.came += count
+        if self.refusal and self.came >= max(1, self.live.how.least // LOOKS_AGAIN):
+            self.came = 0
+            self.runtime.reconsider()
+
     def unlabel(self, began: float, ended: float) -> int:
         """Take back what was said of this stretch of time. Returns how many windows lose their label."""
         return self.live.open().label(None, began, ended)
@@ -290,8 +302,8 @@ class Device:
     # -- predicting
 
     def predict(self, x: Data, which: str | None = None, smooth: int = 1, abstain: float = 0.0) -> Predictions:
-        """Predicts the classes of windows, or their values with units and intervals (`Prediction.values`), by the
-        latest models that a run has made here, or the bundle's initial one.
+        """Predicts the classes of windows, their values with units and intervals (`Prediction.values`), or how unusual
+        they are (`Prediction.score`), by the latest models that a run has made here, or the bundle's initial one.
 
         Works at any time, from any thread, without network, and goes on with the models of the last run while a new one
         is under way. Outputs for which the run has no name are left out: nothing has taught them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from edge_sdk.data.live.windower import LiveWindows
@@ -18,11 +19,15 @@ class LiveDevice:
 
     Args:
         directory: of the store.
+
+    Attributes:
+        saved: called with the number of windows when some more are on the disk; None: nobody wants to hear it.
     """
 
     def __init__(self, name: str, bundle: Bundle, directory: Path, how: Recording, log: logging.Logger) -> None:
         self.name, self.bundle, self.directory, self.how, self.log = name, bundle, directory, how, log
         self.samples: LiveSamples | None = None
+        self.saved: Callable[[int], None] | None = None
         self.streams: tuple[PredictionStream, ...] = ()
         self.opening = threading.Lock()
 
@@ -44,13 +49,20 @@ class LiveDevice:
             )
         with self.opening:
             if self.samples is None:
-                self.samples = LiveSamples(self.name, signal, self.directory, self.how, self.show, self.log)
+                self.samples = LiveSamples(
+                    self.name, signal, self.directory, self.how, self.show, self.note_saved, self.log
+                )
             return self.samples
 
     def show(self, windows: LiveWindows) -> None:
         """Give new windows to those who predict."""
         for stream in self.streams:
             stream.show(windows)
+
+    def note_saved(self, count: int) -> None:
+        """Tell whoever waits for windows how many more are on the disk."""
+        if self.saved is not None:
+            self.saved(count)
 
     def add_stream(self, stream: PredictionStream) -> PredictionStream:
         with self.opening:

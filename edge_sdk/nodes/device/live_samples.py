@@ -10,7 +10,7 @@ import os
 import threading
 import time as clocks
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -23,7 +23,8 @@ from edge_sdk.data.live.resample import ChannelJoiner, Resampler, is_same_rate
 from edge_sdk.data.live.windower import LiveWindows, Windower
 from edge_sdk.data.samples import Samples
 from edge_sdk.data.store.cipher import read_key
-from edge_sdk.data.store.frozen import FrozenSamples, copy_held_out, drop_frozen, freeze
+from edge_sdk.data.store.every_window import every_window
+from edge_sdk.data.store.frozen import Choose, FrozenSamples, copy_held_out, drop_frozen, freeze
 from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
 from edge_sdk.data.store.sample_store import SampleStore, StoreLimits
 from edge_sdk.errors import UsageError
@@ -73,7 +74,8 @@ class LiveSamples:
         name: of the device.
         signal: what the bundle takes.
         directory: of the store.
-        show: called with each group of new windows, on this object's thread.
+        show: called with each group of new windows, on this object's thread. saved: with their number, when they are
+            on the disk.
     """
 
     def __init__(
@@ -83,9 +85,11 @@ class LiveSamples:
         directory: Path,
         how: Recording,
         show: Callable[[LiveWindows], None],
+        saved: Callable[[int], None],
         log: logging.Logger,
     ) -> None:
-        self.name, self.signal, self.directory, self.show, self.log = name, signal, directory, show, log
+        self.name, self.signal, self.directory, self.log = name, signal, directory, log
+        self.show, self.saved = show, saved
         self.store = SampleStore(directory, signal.shape, how.limits, read_key(how.key))
         self.source = how.sensor_hz or signal.rate_hz
         channels, rate = len(signal.channels), signal.rate_hz
@@ -190,10 +194,14 @@ class LiveSamples:
 
     # -- for a run
 
-    def freeze(self, run: str) -> FrozenSamples:
-        """The samples of a run, see data/store/frozen.py."""
+    def freeze(self, run: str, abnormal: Sequence[str] | None = None) -> FrozenSamples:
+        """The samples of a run, see data/store/frozen.py.
+
+        Args:
+            abnormal: every window is one, labelled or not, and these labels are abnormal; None: those with a label are.
+        """
         self.flush()
-        self.frozen = freeze(self.store, self.directory, run, self.signal.normalise)
+        self.frozen = freeze(self.store, self.directory, run, self.signal.normalise, chooser(abnormal))
         return self.frozen
 
     def freeze_unlabelled(self, run: str) -> FrozenSamples:
@@ -201,9 +209,9 @@ class LiveSamples:
         self.unlabelled = freeze_unlabelled(self.store, self.directory, run, self.signal.normalise)
         return self.unlabelled
 
-    def copy_held_out(self) -> Samples:
+    def copy_held_out(self, abnormal: Sequence[str] | None = None) -> Samples:
         """What is held out now, in memory: for a comparison beside a run, whose own copy stays as it is."""
-        return copy_held_out(self.store, self.signal.normalise)
+        return copy_held_out(self.store, self.signal.normalise, chooser(abnormal))
 
     def end_run(self) -> None:
         """Let go the copy of the samples that the run had."""
@@ -259,6 +267,7 @@ class LiveSamples:
         if len(windows):
             self.show(windows)
             self.store.add(windows, clocks.time())
+            self.saved(len(windows))
 
     def count_wanted(self) -> int:
         """Samples with which the next window may be whole: until then the thread need not be woken."""
@@ -269,6 +278,11 @@ class LiveSamples:
         if lost and (now := clocks.monotonic()) >= self.say_at:
             self.say_at = now + SAY_EVERY
             self.log.warning("%s: %d samples are lost: they come faster than windows are made", self.name, lost)
+
+
+def chooser(abnormal: Sequence[str] | None) -> Choose:
+    """The windows that a run is to have: those with a label, or every one, as of `LiveSamples.freeze`."""
+    return SampleStore.labelled if abnormal is None else lambda store: every_window(store, abnormal)
 
 
 def group_blocks(

@@ -229,7 +229,8 @@ class Participant:
         train = self.select_listed(given, run, "training")
         if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.how.least):
             self.live.end_run()  # the run is to have what is labelled when it can begin, not what is now
-            why = describe_want(len(train), len(given), len(held_out or ()), self.live.how.least)
+            counts = len(train), len(given), len(held_out or ())
+            why = describe_want(*counts, self.live.how.least, self.model.task.needs_labels)
             raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
         y = self.codes(train, run)
         live = self.live if self.train is None else None
@@ -255,9 +256,14 @@ class Participant:
         labelled, of which some are set apart to choose on where the run makes choices."""
         if self.train is not None:
             return self.train, self.held_out, self.validation
-        frozen = self.live.open().freeze(run.id)
-        train, chosen = frozen.apart if run.settle else (frozen.train, None)
+        frozen = self.live.open().freeze(run.id, self.abnormal(run))
+        apart = run.settle or self.model.task.calibrates
+        train, chosen = frozen.apart if apart else (frozen.train, None)
         return train, frozen.held_out, chosen
+
+    def abnormal(self, run: Run) -> tuple[str, ...] | None:
+        """Labels of what is abnormal, of a model for which every window counts; None: those with a label count."""
+        return None if self.model.task.needs_labels else run.classes[1:]
 
     def must_give_way(self) -> bool:
         """Is training to stop before its next step?
@@ -279,7 +285,7 @@ class Participant:
         return select_listed(samples, run, f"{self.name}: {part}", self.log, self.model.task)
 
     def codes(self, samples: Samples, run: Run) -> Array:
-        return self.model.task.targets(samples.labels, run.classes, f"device {self.name}")
+        return self.model.task.targets(samples.labels, run.classes, f"device {self.name}", samples.x)
 
     # -- what the run tells
 

@@ -23,12 +23,13 @@ from edge_sdk.model.model import Model
 from edge_sdk.model.tasks.task import OneClass, OutputTask
 from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
+from edge_sdk.nodes.kernels.labels import kept
 
 Sums = dict[str, float]
 Targets = npt.NDArray[Any]
 """What a network is trained with, (N, K)."""
-Part = tuple[npt.NDArray[Any], Targets]
-"""Inputs (N, ...) and targets."""
+Part = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+"""Inputs (N, ...), and what models are judged by on them: `truths` of the task."""
 Told = Callable[[int, int], None]
 """Called with the steps that are done, and how many there are."""
 LOCAL = "local"
@@ -45,9 +46,9 @@ def judge_outputs(device: Participant, run: Run) -> dict[str, dict[str, Sums]]:
     parts = dict[str, Part]()
     for part, samples in (("test", device.held_out), ("validation", device.validation)):
         if samples is not None:
-            known = device.select_listed(samples, run, part)
-            parts[part] = known.x, targets_of(device, run, known)
-    return judge_models(device.model, device.kept.models, targets_of(device, run, device.train), parts)
+            parts[part] = judged_part(device, run, samples)
+    train = device.codes(device.select_listed(device.train, run, "training"), run)
+    return judge_models(device.model, device.kept.models, train, parts)
 
 
 def judge_models(
@@ -58,18 +59,22 @@ def judge_models(
     Args:
         model: their graphs, which predict no classes.
         train: targets (N, K) of the training samples, of which that is learned.
-        parts: name -> samples to judge by; of one without any there are no sums.
+        parts: name -> samples to judge by; of one without any there are no sums. What the task learns to judge with,
+            it learns of the part "validation".
 
     Returns:
         Part -> model -> sums.
     """
-    task, found = output_task(model), dict[str, dict[str, Sums]]()
+    task, found, limits = output_task(model), dict[str, dict[str, Sums]](), dict[str, float | None]()
     mean = task.baseline(train)
-    for part, (x, y) in parts.items():
+    for part in sorted(parts, key=lambda name: name != "validation"):
+        x, y = parts[part]
         if len(y):
             outputs = {name: model.predict(theta, x) for name, theta in models.items()}
             outputs[MEAN] = np.repeat(mean, len(y), 0)
-            found[part] = {name: counted(task, y, z) for name, z in outputs.items()}
+            if part == "validation":
+                limits = {name: task.limit_of(y, z) for name, z in outputs.items()}
+            found[part] = {name: counted(task, y, z, limits.get(name)) for name, z in outputs.items()}
     return found
 
 
@@ -77,8 +82,7 @@ def judge_outputs_alone(device: Participant, run: Run, told: Told) -> dict[str, 
     """Sums of scores of a network that the device has trained alone, as `judge_training_alone` has them."""
     assert device.held_out is not None and device.validation is not None
     env = replace(device.env(run, cancellable=False), me=device.name)
-    known = (device.select_listed(part, run, "own") for part in (device.validation, device.held_out))
-    chosen, test = ((part.x, targets_of(device, run, part)) for part in known)
+    chosen, test = (judged_part(device, run, part) for part in (device.validation, device.held_out))
     return judge_training_alone(env, run, device.model, chosen, test, told)
 
 
@@ -101,10 +105,11 @@ def judge_training_alone(
         tell = partial(tell_steps, told, number, steps[-1])
         for trained in train_in_steps(env, run, optimiser, steps, tell):
             theta = placed(env.layout, trained, statistics)
-            guessed = counted(task, wanted, model.predict(theta, x))
+            outputs = model.predict(theta, x)
+            guessed = counted(task, wanted, outputs, limit := task.limit_of(wanted, outputs))
             error = task.badness(guessed)
             if best is None or error < best[0]:
-                best = error, counted(task, test[1], model.predict(theta, test[0])), guessed
+                best = error, counted(task, test[1], model.predict(theta, test[0]), limit), guessed
     assert best is not None
     return {"test": best[1], "validation": best[2]}
 
@@ -114,13 +119,15 @@ def tell_steps(told: Told, before: int, of_each: int, done: int) -> None:
     told(before * of_each + done, len(OPTIMISERS) * of_each)
 
 
-def counted(task: OutputTask, y: Any, outputs: Any) -> Sums:
-    return {"samples": float(len(y)), **task.judged(y, outputs)}
+def counted(task: OutputTask, y: Any, outputs: Any, limit: float | None) -> Sums:
+    return {"samples": float(len(y)), **task.judged(y, outputs, limit)}
 
 
-def targets_of(device: Participant, run: Run, samples: Samples) -> Any:
-    """What the network is trained with, float32 (N, K), of the samples that are of use in a run."""
-    return device.codes(device.select_listed(samples, run, "own"), run)
+def judged_part(device: Participant, run: Run, samples: Samples) -> Part:
+    """The samples that models are judged by when a run is over, and what they are judged by."""
+    task = output_task(device.model)
+    known = kept(samples, task.judged_by(samples.labels, run.classes))
+    return known.x, task.truths(known.labels, run.classes, f"device {device.name}", known.x)
 
 
 def output_task(model: Model) -> OutputTask:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from logging import Logger
 
+import numpy as np
+import numpy.typing as npt
+
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.model.tasks.task import ModelTask
@@ -16,8 +19,8 @@ def wants_unlabelled(run: Run) -> bool:
 
 
 def select_listed(samples: Samples, run: Run, what: str, log: Logger, task: ModelTask) -> Samples:
-    """The samples whose label is a class of the run, or numbers where the model predicts values. Others are left out
-    with a warning: the owner of a device may label what nobody has foreseen, and the device is of use all the same.
+    """The samples that the task trains on, as a rule those whose label is a class of the run. Others are left out with
+    a warning: the owner of a device may label what nobody has foreseen, and the device is of use all the same.
 
     Args:
         what: the samples in the warning, e.g. "watch-7: training".
@@ -28,6 +31,14 @@ def select_listed(samples: Samples, run: Run, what: str, log: Logger, task: Mode
         return samples
     pairs = list(zip(samples.labels, known.tolist(), strict=True))
     strange = sorted({str(label) for label, fits in pairs if not fits})
-    said = f"{(~known).sum()} of {len(samples)} samples are left out, as run {run.id} has no {task.kind}"
-    log.warning("%s: %s %s; it has %s", what, said, ", ".join(strange[:5]), ", ".join(run.classes))
-    return Samples(samples.x[known], tuple(label for label, fits in pairs if fits))
+    said = f"{(~known).sum()} of {len(samples)} samples are left out, as run {run.id}"
+    log.warning("%s: %s %s", what, said, task.unlisted(strange[:5], run.classes))
+    return kept(samples, known)
+
+
+def kept(samples: Samples, mask: npt.NDArray[np.bool_]) -> Samples:
+    """The samples that a mask (N,) chooses."""
+    if mask.all():
+        return samples
+    labels = tuple(label for label, fits in zip(samples.labels, mask.tolist(), strict=True) if fits)
+    return Samples(samples.x[mask], labels)

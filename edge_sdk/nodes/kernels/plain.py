@@ -169,12 +169,12 @@ def judges(model: Model, validation: Bound | None, held_out: Bound | None) -> Fi
 
 
 def judge_by(model: Model, samples: Bound | None, score: str, judge: str) -> Fields:
-    """The fields of these names, by some samples; evaluations also tell how a classifier's scores are distributed."""
+    """The fields of these names, by some samples; evaluations may also tell how a model's scores are distributed."""
     if samples is None or not len(samples[0]):
         return {}
     x, y = samples
     found: Fields = {score: model.score(x, y)}
-    if model.task.histograms:
+    if model.task.evaluates:
         outputs = model.predict_fn(x)
 
         def judged(theta: Vector) -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""What a device predicts: names of classes with their probabilities, sets of labels, or values; and by which model."""
+"""What a device predicts: names of classes with their probabilities, sets of labels, values or how unusual a window is;
+and by which model."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Prediction:
 
     Attributes:
         label: the most probable class; None: its probability lies below the threshold that was asked for, or the model
-            predicts values or sets of labels.
+            predicts something else than one class.
         probability: of the most probable class.
         probabilities: float (C,), of all `classes`, in their order; of labels each by itself, not 1
             together.
@@ -57,6 +58,10 @@ class Prediction:
         thresholds: of each label; empty: the model predicts something else.
         chosen: labels whose threshold was chosen, for the best F1 on the device's own validation samples (held-out ones
             where there are no others) at the end of the run. That of all others is 0.5.
+        score: of a model that reconstructs windows, the mean squared error of this one, with `probability` nan and no
+            `probabilities`; None: it predicts something else.
+        threshold: of the score, by the device's own validation samples (held-out ones where there are no others) at the
+            end of the run; None: no run has judged the model here.
 
     >>> import numpy as np
     >>> one = Predictions(np.array([[0.3, 0.7]]), ("sit", "walk"), "personal", "run-1")[0]
@@ -75,12 +80,19 @@ class Prediction:
     labels: frozenset[str] | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
     chosen: frozenset[str] = frozenset()
+    score: float | None = None
+    threshold: float | None = None
+
+    @property
+    def is_alarm(self) -> bool | None:
+        """Is the score above its threshold? None: there is no score, or no threshold yet."""
+        return None if self.score is None or self.threshold is None else self.score > self.threshold
 
     @property
     def value(self) -> Value:
-        """The only value, or the first. Raises UsageError if the model predicts classes or labels."""
+        """The only value, or the first. Raises UsageError if the model predicts something else."""
         if not self.values:
-            raise UsageError("this prediction is of a class or of labels, and has no value")
+            raise UsageError("this prediction is of a class, of labels or a score, and has no value")
         return self.values[0]
 
 
@@ -97,6 +109,8 @@ class Predictions(Sequence[Prediction]):
         spread: half the width of their intervals; empty: it is not known.
         thresholds: of a model that predicts sets of labels, for each; empty: it predicts something else.
         chosen: which of these were chosen, see `Prediction`.
+        scores: of a model that reconstructs windows, float64 (N, 1); None: it predicts something else.
+        threshold: of the scores, see `Prediction`.
 
     >>> import numpy as np
     >>> Predictions(np.array([[0.3, 0.7], [0.6, 0.4]]), ("sit", "walk"), "personal", "run-1", abstain=0.65).labels
@@ -113,16 +127,18 @@ class Predictions(Sequence[Prediction]):
     spread: tuple[float, ...] = ()
     thresholds: tuple[float, ...] = ()
     chosen: frozenset[str] = frozenset()
+    scores: Floats | None = None
+    threshold: float | None = None
 
     @property
     def rows(self) -> Floats:
-        """What each window's prediction is made of: probabilities (N, C), or values (N, K)."""
-        return self.probabilities if self.values is None else self.values
+        """What each window's prediction is made of: probabilities (N, C), values (N, K) or scores (N, 1)."""
+        return next((rows for rows in (self.values, self.scores) if rows is not None), self.probabilities)
 
     @property
     def labels(self) -> tuple[str | None, ...]:
         """The most probable class of each window; None where its probability lies below the threshold."""
-        if self.values is not None or self.thresholds:
+        if self.rows is not self.probabilities or self.thresholds:
             return (None,) * len(self)
         best = self.probabilities.argmax(1)
         sure = self.probabilities.max(1) >= self.abstain
@@ -159,6 +175,9 @@ class Predictions(Sequence[Prediction]):
             return Prediction(
                 None, nan, row[:0], self.classes, self.model, self.run, time, values=tuple(self.values_of(row))
             )
+        if self.scores is not None:
+            of = (self.classes, self.model, self.run, time)
+            return Prediction(None, nan, row[:0], *of, score=float(row[0]), threshold=self.threshold)
         if self.thresholds:
             own = dict(zip(self.classes, self.thresholds, strict=True))
             of = (self.classes, self.model, self.run, time)

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.ensemble import combined, log_probabilities, probabilities, smoothed
 from edge_sdk.algebra.metrics.label_sets import choose_thresholds
+from edge_sdk.algebra.metrics.reconstruction import QUANTILE
 from edge_sdk.algebra.metrics.regression import NINETY, SQUARED
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file, write_text
@@ -37,7 +38,7 @@ from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.tasks.task import LABELS, VALUE, OneClass, Values
+from edge_sdk.model.tasks.task import LABELS, RECONSTRUCTION, VALUE, OneClass, Values
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels
@@ -79,7 +80,8 @@ class WorkingModel:
             if abstain:
                 what = f"{self.model.name} predicts {self.model.task.in_words(self.classes)}"
                 raise UsageError(f"abstain = {abstain}: there is no probability of one class; {what}")
-            rows = mean_of_last(self.model.task.shown(self.outputs(name, x)), smooth)
+            x = self.model.samples(self.with_first_axis(x))
+            rows = mean_of_last(self.model.task.shown(self.outputs(name, x), x), smooth)
             return SHOW[self.model.task.kind](self, name, rows)
         if smooth == 1 and self.kept.ensemble is None and not isinstance(self.model, SplitModel):
             p = probabilities(self.outputs(name, x))
@@ -113,7 +115,8 @@ class WorkingModel:
             name: of the model, as `find_model` gives it.
         """
         output = self.predictors.get(name) or self.make_predictor(name)
-        return output(self.with_first_axis(x))[:, : len(self.classes)]
+        found = output(self.with_first_axis(x))
+        return found[:, : len(self.classes)] if isinstance(self.model.task, OneClass) else found
 
     def with_first_axis(self, x: Data) -> Data:
         """Samples (N, ...) of one that comes without its first axis; others as they are."""
@@ -172,9 +175,18 @@ def show_sets(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) 
     return Predictions(rows, names, name, working.run, thresholds=thresholds, chosen=own)
 
 
+def show_scores(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
+    """Scores (N, 1) as anomalies, with the threshold of this device where the model has been judged here."""
+    kept = working.kept.scores
+    threshold = kept.get(f"{name}_{QUANTILE}") if kept.get("devices") else None
+    found = Predictions(np.zeros((len(rows), 0)), working.classes, name, working.run)
+    return replace(found, scores=rows, threshold=threshold)
+
+
 SHOW: Mapping[str, Callable[[WorkingModel, str, npt.NDArray[np.floating]], Predictions]] = {
     VALUE: show_values,
     LABELS: show_sets,
+    RECONSTRUCTION: show_scores,
 }
 """Task -> predictions of a model of this name, of rows as people see them."""
 

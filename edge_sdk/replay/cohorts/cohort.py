@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task import OutputTask
 from edge_sdk.replay.datasets.table import Floats
 
@@ -43,6 +44,8 @@ class Cohort:
         task: what is to be predicted, where the samples are in no classes: `classes` has the names of the values or of
             the labels, and ranges of values are stated, or those of the data. None: they are in classes.
         unit: of these values, as somebody has stated it; "": nobody has.
+        signal: what windows are of, for a network that is compiled for them; None: it needs not know.
+        step: seconds from the start of a window to that of the next; 0: nobody knows.
         chooses: each device has samples to make choices on, unless the options of the data say that there are none.
         notes: what a person should know of how these devices were chosen, a sentence each.
     """
@@ -58,6 +61,8 @@ class Cohort:
     notes: tuple[str, ...] = ()
     task: OutputTask | None = None
     unit: str = ""
+    signal: SignalSpec | None = None
+    step: float = 0.0
     chooses: bool = True
 
     @property

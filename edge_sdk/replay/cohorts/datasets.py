@@ -14,14 +14,16 @@ from edge_sdk.data.cut import check_shares
 from edge_sdk.data.patients import Patients, store_patients
 from edge_sdk.data.samples import label_samples, store_samples
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import NORMAL
 from edge_sdk.replay import datasets
+from edge_sdk.replay.anomalies.asked import AskedReconstruction
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, Tables, Wanted, count_nodes
 from edge_sdk.replay.datasets import DATASETS, Table
 from edge_sdk.replay.datasets.table import Floats, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dealing:
+class Dealing(AskedReconstruction):
     """The way in which a data set is dealt out, as the command line says it.
 
     Attributes:
@@ -34,6 +36,7 @@ class Dealing:
         validation: share of the samples on which choices are made, apart from both; 0: there are none.
         public: training samples that nobody gets: all devices know their inputs, and no labels. 0: none.
         reserved: the first training samples, which nobody gets either: the aggregator's own. 0: none.
+        task, abnormal, quantile: of samples that are to be reconstructed.
     """
 
     devices: int = 4
@@ -47,6 +50,7 @@ class Dealing:
     reserved: int = 0
 
     def __post_init__(self) -> None:
+        self.check_asked(others=False)
         if self.devices < 1:
             raise UsageError(f"--devices {self.devices}: at least 1 for each hospital")
         if self.samples < 0 or self.tests < 0:
@@ -95,7 +99,9 @@ def cohort_of_dataset(spec: str, hospitals: int, seed: int, how: Dealing, splits
     summary = f"{count_nodes(tree)}, {describe_shares(shares)}"
     shapes = {key: x.shape[1:] for key, x in held.items()}
     public = table.x[common] if len(common) else None
-    return Cohort(summary, tree, table.classes, shapes, True, table.truth is not None, tables, public)
+    task = how.reconstruction(table.classes)
+    classes = table.classes if how.words is None else (NORMAL, *how.words)
+    return Cohort(summary, tree, classes, shapes, True, table.truth is not None, tables, public, task=task)
 
 
 def set_apart(train: Rows, count: int, seed: int) -> tuple[Rows, Rows]:

@@ -16,8 +16,10 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Label, Samples, SplitSamples, read_samples
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import NORMAL
 from edge_sdk.model.tasks.task import Values
 from edge_sdk.records import list_inputs
+from edge_sdk.replay.anomalies.asked import AskedReconstruction
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, count_nodes
 from edge_sdk.replay.datasets.table import Floats
 from edge_sdk.replay.labels.asked import asked_labels
@@ -28,13 +30,14 @@ PUBLIC = "public.npz"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadyOptions:
+class ReadyOptions(AskedReconstruction):
     """What may be said of a folder of samples that are ready.
 
     Attributes:
         public: inputs that all devices are to know, at least; they are in a file of their own. 0: none.
         target, unit, range: of labels that are numbers, see `traces.Cutting`; `target` only names them.
         labels: of which each sample has a set, as there.
+        task, abnormal, quantile: of samples that are to be reconstructed.
     """
 
     public: int = 0
@@ -42,6 +45,9 @@ class ReadyOptions:
     unit: str = ""
     range: tuple[str, ...] = ()
     labels: str = ""
+
+    def __post_init__(self) -> None:
+        self.check_asked(others=bool(self.target or self.labels))
 
 
 def is_ready(folder: Path) -> bool:
@@ -67,8 +73,10 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
     public = read_inputs_of_all(folder, how.public)
     tree = {f"hospital-{h + 1}": tuple(names[h::hospitals]) for h in range(min(hospitals, len(names)))}
     labels = [label for samples in found.values() for part in parts_of(samples) for label in part.labels]
-    task = asked_labels(how.labels, map(str, labels)) or values_of(folder, labels, how)
-    classes = tuple(sorted(map(str, {*labels}))) if task is None else task.named()
+    texts = [*map(str, labels)]
+    task = how.reconstruction(texts) or asked_labels(how.labels, texts) or values_of(folder, labels, how)
+    run_names = () if how.words is None else (NORMAL, *how.words)
+    classes = tuple(sorted({*texts})) if task is None else task.named(run_names)
     kinds = f"{len(classes)} classes" if task is None else task.in_words()
     return Cohort(
         summary=f"{count_nodes(tree)}, {kinds}, samples that are ready",

@@ -13,11 +13,15 @@ import numpy as np
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.cut import Cut, check_shares
 from edge_sdk.data.samples import labelled_part
-from edge_sdk.data.traces import Trace, TraceFolder, cut_windows, load_traces, split
+from edge_sdk.data.traces import Trace, TraceFolder, Windows, cut_windows, load_traces, split
+from edge_sdk.data.traces.abnormal import cut_all_windows, split_normal
 from edge_sdk.data.traces.read import UNLABELLED
 from edge_sdk.data.traces.windows import split_channels
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import NORMAL
+from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task import Values
+from edge_sdk.replay.anomalies.asked import AskedReconstruction, signal_of
 from edge_sdk.replay.cohorts.asked import asked_windows
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes
 from edge_sdk.replay.datasets.table import Floats
@@ -27,13 +31,13 @@ from edge_sdk.replay.values.asked import asked_values, words
 
 OF_THE_COHORT = (
     *("public", "reserved", "ask", "ask_random", "rate", "channels", "label_missing"),
-    *("target", "unit", "range", "labels"),
+    *("target", "unit", "range", "labels", "task", "abnormal", "quantile"),
 )
 """Fields of `Cutting` that no device's table has, or not in this form."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cutting:
+class Cutting(AskedReconstruction):
     """The way in which traces become samples, as the command line says it.
 
     Attributes:
@@ -51,6 +55,7 @@ class Cutting:
             none: what the traces have.
         labels: names, with commas between them, of which each sample has a set; "all": those in the label column; "":
             each sample has one class. separator: between the labels of a set.
+        task, abnormal, quantile: of windows that are to be reconstructed.
     """
 
     label: str = "activity"
@@ -76,6 +81,7 @@ class Cutting:
 
     def __post_init__(self) -> None:
         check_shares(self.validation, self.held_out)
+        self.check_asked(others=bool(self.target or self.labels or self.labelled or self.ask or self.ask_random))
         if self.public < 0:
             raise UsageError(f"--public {self.public}: how many, or 0 for none")
         if self.ask < 0 or self.ask_random < 0 or (self.ask and self.ask_random):
@@ -107,13 +113,16 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
     tree = {f"hospital-{h + 1}": tuple(sorted(names)[h::hospitals]) for h in range(min(hospitals, len(names)))}
     first = traces[0]
     lent = [f"{t.name} lends its windows as public inputs, and is no device" for t in every if t.name not in names]
-    asked = asked_labels(how.labels, labels_in(traces), how.separator)
+    there = labels_in(traces)
+    asked = how.reconstruction(there) or asked_labels(how.labels, there, how.separator)
     target, task = words(how.target), asked or values_of(traces, how)
     kinds = f"{len(first.classes)} classes" if task is None else task.in_words()
     return Cohort(
         summary=f"{count_nodes(tree)}, {kinds}, {first.rate_hz:.0f} Hz",
         tree=tree,
-        classes=first.classes if task is None else task.named(target),
+        classes=first.classes
+        if task is None
+        else task.named((NORMAL, *how.words) if how.words is not None else target),
         shapes={"x": (len(first.channels) - len(target), how.window)},
         reshape=False,
         generated=(folder / MARK).is_file(),  # the generator leaves that file beside its traces
@@ -122,7 +131,23 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
         notes=(*read.notes, *skipped, *lent),
         task=task,
         unit=how.unit,
+        signal=signal_of_traces(traces, how) if how.task else None,
+        step=how.stride / first.rate_hz,
     )
+
+
+def signal_of_traces(traces: Sequence[Trace], how: Cutting) -> SignalSpec:
+    """What windows of these traces are of, standardised over those that devices train on."""
+    first, rate = traces[0], round(traces[0].rate_hz, 6)
+    return signal_of(first.channels, rate, how.stride, [parts_of(trace, how)[0] for trace in traces])
+
+
+def parts_of(trace: Trace, how: Cutting) -> tuple[Windows, Windows]:
+    """Windows of a trace to learn from or choose by, and those held out."""
+    if how.words is None:
+        return split(cut_windows(trace, how.window, how.stride, how.gap, words(how.target)), held_out=how.held_out)
+    cuts = cut_all_windows(trace, how.window, how.stride, how.gap, how.words)
+    return split_normal(cuts, how.held_out, how.validation)[:2]
 
 
 def labels_in(traces: Sequence[Trace]) -> list[str]:
@@ -142,7 +167,7 @@ def read_traces(folder: Path, how: Cutting) -> TraceFolder:
     """The traces of a folder, as these options want them."""
     return load_traces(
         folder,
-        label=None if how.target else how.label,
+        label=None if how.target or how.words == () else how.label,
         channels=(*words(how.channels), *words(how.target)) if how.channels else None,
         strict=how.strict,
         missing=words(how.label_missing),
@@ -158,7 +183,14 @@ def likeness(trace: Trace, how: Cutting) -> dict[str, Any]:
         "rate_hz": round(trace.rate_hz, 6),
         "classes": trace.classes,
         "label_missing": words(how.label_missing),
-    } | ({"target": words(how.target)} if how.target else {})
+    } | likeness_of_task(how)
+
+
+def likeness_of_task(how: Cutting) -> dict[str, Any]:
+    """What is to be predicted, as a device's [data] table says it."""
+    if how.words is not None:
+        return {"abnormal": how.words}
+    return {"target": words(how.target)} if how.target else {}
 
 
 def skip_useless(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, ...], list[str]]:
@@ -174,15 +206,14 @@ def skip_useless(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, 
             inputs = trace.values[:, split_channels(trace, words(how.target))[0]]
             if (inputs == inputs[0]).all():
                 raise UsageError(f"{trace.name}: all channels are constant: a sensor that is stuck teaches nothing")
-            cuts = cut_windows(trace, how.window, how.stride, how.gap, words(how.target))
-            labelled_part(split(cuts, held_out=how.held_out)[0], round(how.labelled * trace.rate_hz))
+            labelled_part(parts_of(trace, how)[0], round(how.labelled * trace.rate_hz))
             useful.append(trace)
         except UsageError as error:
             if how.strict:
                 raise
             reasons.append(f"warning: skipped {error}")
     if not useful:
-        bare = not how.target and all((trace.codes == UNLABELLED).all() for trace in traces)
+        bare = not how.target and not how.task and all((trace.codes == UNLABELLED).all() for trace in traces)
         more = "; a column of numbers is predicted with --target NAME" if bare else ""
         raise UsageError(reasons[0].removeprefix("warning: skipped ") + more)
     return tuple(useful), reasons

@@ -128,3 +128,21 @@ def fit_logistic(x: Floats, y: Floats, c: float) -> Scores:
         return np.stack(found, 1)
 
     return scores
+
+
+# Windows themselves ---------------------------------------------------------------------------------------------
+def fit_components(x: Floats, components: int, seed: int) -> Scores:
+    """The first principal components of rows x (N, D), at most so many: rows -> what these say of them."""
+    from sklearn.decomposition import PCA
+
+    fitted = PCA(min(components, *x.shape), random_state=seed).fit(x)
+    return lambda rows: np.asarray(fitted.inverse_transform(fitted.transform(rows)))
+
+
+def fit_mahalanobis(x: Floats) -> Scores:
+    """The squared Mahalanobis distance (N,) of rows from rows x, standardised, with a covariance by Ledoit and Wolf."""
+    from sklearn.covariance import LedoitWolf
+
+    mean, scale = x.mean(0), x.std(0) + 1e-6
+    fitted = LedoitWolf().fit((x - mean) / scale)
+    return lambda rows: np.asarray(fitted.mahalanobis((rows - mean) / scale))

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.tasks.task import OneClass, Values
+from edge_sdk.model.tasks.signal_spec import SignalSpec
+from edge_sdk.model.tasks.task import OneClass, OutputTask, Reconstruction, Values
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
@@ -54,7 +55,9 @@ def choose_bundle(
         return choose_for_traces(cohort, seed, say, exactly)
     if "x" not in cohort.shapes:
         return find_shipped_bundle(f"split-{name}.bundle") or compile_network(SPLIT_NETWORKS[name], [], seed, say)
-    return compile_network(NETWORKS.get(name, "mlp"), size_options(find_input_shape(data, cohort), cohort), seed, say)
+    shape = find_input_shape(data, cohort)
+    network = NETWORKS.get(name, "mlp") if cohort.task is None else network_of(cohort.task, len(shape))
+    return compile_network(network, size_options(shape, cohort), seed, say)
 
 
 def find_input_shape(data: str, cohort: Cohort) -> Sequence[int]:
@@ -82,7 +85,7 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
         UsageError: the samples are neither.
     """
     if len(cohort.shapes.get("x", ())) == 1:
-        return compile_network("mlp", size_options(cohort.shapes["x"], cohort), seed, say)
+        return compile_network(network_of(cohort.task, 1), size_options(cohort.shapes["x"], cohort), seed, say)
     if len(cohort.shapes.get("x", ())) != CHANNELS_AND_TIME:
         raise UsageError(
             f"one sample is {describe_shapes(cohort.shapes)}: compile a model for it and name its file, --bundle FILE "
@@ -93,7 +96,15 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
         with contextlib.suppress(UsageError):
             check_fit(shipped, cohort, exactly)
             return shipped
-    return compile_network("wrist", size_options(cohort.shapes["x"], cohort), seed, say)
+    network = network_of(cohort.task, CHANNELS_AND_TIME)
+    return compile_network(network, size_options(cohort.shapes["x"], cohort), seed, say)
+
+
+def network_of(task: OutputTask | None, axes: int) -> str:
+    """The network of the zoo that is compiled for samples with so many axes. `task`: None: they are in classes."""
+    if isinstance(task, Reconstruction):
+        return "autoencoder" if axes == CHANNELS_AND_TIME else "autoencoder-dense"
+    return "wrist" if axes == CHANNELS_AND_TIME else "mlp"
 
 
 def size_options(shape: Sequence[int], cohort: Cohort) -> list[str]:
@@ -101,11 +112,23 @@ def size_options(shape: Sequence[int], cohort: Cohort) -> list[str]:
     given, task = ["--input", ",".join(map(str, shape))], cohort.task
     if task is None:
         return [*given, "--classes", str(len(cohort.classes))]
-    given += ["--task", task.kind, f"--names={','.join(task.named())}"]
+    given += ["--task", task.kind]
+    if isinstance(task, Reconstruction):
+        return [*given, "--quantile", repr(task.quantile), *signal_options(cohort.signal)]
+    given += [f"--names={','.join(task.named())}"]
     if isinstance(task, Values):
         given += [f"--unit={','.join(task.units)}"]
         given += [f"--range={low:.12g},{high:.12g}" for low, high in zip(task.low, task.high, strict=True)]
     return given
+
+
+def signal_options(signal: SignalSpec | None) -> list[str]:
+    """Options of the compiler for a signal; None: nothing is known of one."""
+    if signal is None:
+        return []
+    lists = {"channels": signal.channels, "mean": signal.mean, "scale": signal.scale}
+    named = [f"--{name}={','.join(map(str, values))}" for name, values in lists.items()]
+    return ["--rate", f"{signal.rate_hz:.12g}", "--stride", str(signal.stride), *named]
 
 
 def choose_bundles(
@@ -135,10 +158,9 @@ def check_fit(path: Path, cohort: Cohort, exactly: bool = False) -> None:
     """
     bundle = read_bundle(path)
     check_asked(bundle, cohort.task, cohort.unit)
-    found, known = input_shapes(bundle), int(bundle.manifest["classes"])
-    if not isinstance(bundle.task, OneClass):
-        known = bundle.task.outputs
-    enough = known == len(cohort.classes) if exactly else known >= len(cohort.classes)
+    found, task = input_shapes(bundle), bundle.task
+    known = task.classes if isinstance(task, OneClass) else task.outputs
+    enough = task.fits(cohort.classes) and not (exactly and known > len(cohort.classes))
     if not shapes_fit(cohort.shapes, found, cohort.reshape) or not enough:
         wanted = f"{describe_shapes(cohort.shapes)} and {len(cohort.classes)}"
         what = "classes" if cohort.task is None else "outputs"

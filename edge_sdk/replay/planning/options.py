@@ -15,7 +15,7 @@ TRACE_OPTIONS = (
     *("held_out", "validation", "labelled", "ask", "ask_random", "label", "window", "stride", "gap"),
     *("rate", "channels", "label_missing", "strict"),
 )
-VALUE_OPTIONS = ("target", "unit", "range", "labels", "separator")
+VALUE_OPTIONS = ("target", "unit", "range", "labels", "separator", "task", "abnormal", "quantile")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public", *VALUE_OPTIONS)
 
 
@@ -63,7 +63,7 @@ def add_run_options(command: argparse.ArgumentParser, *, needs_data: bool = True
 
 
 def add_value_options(command: argparse.ArgumentParser, *names: str) -> None:
-    """Adds the options of data that are to be predicted as numbers or sets of labels, in place of classes.
+    """Adds the options of data of which something else than one class is to be predicted.
 
     Args:
         names: of the option of columns; none: --predict and --target.
@@ -77,6 +77,15 @@ def add_value_options(command: argparse.ArgumentParser, *names: str) -> None:
     words = "labels of which each window has a set (af+pvc, or none), with commas between them, or `all` in the traces "
     group.add_argument("--labels", metavar="NAMES", help=words + "(those of a bundle that predicts labels)")
     group.add_argument("--separator", metavar="SIGN", help="between the labels of a set in the label column (+)")
+    group = command.add_argument_group("windows themselves, whose error is an anomaly score; no labels are needed")
+    words = "every window is reconstructed, labelled or not (default where a bundle is for that)"
+    group.add_argument("--task", choices=["reconstruction"], help=words)
+    words = (
+        "labels of what is abnormal, with commas between them: no model is trained on windows that have a moment of "
+    )
+    group.add_argument("--abnormal", metavar="NAMES", help=words + "these, and all are judged by them (none)")
+    words = "of the errors on a device's own validation windows, above which a window is an alarm (0.99)"
+    group.add_argument("--quantile", type=float, metavar="SHARE", help=words)
 
 
 def add_board_options(command: argparse.ArgumentParser) -> None:

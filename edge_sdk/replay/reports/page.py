@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from math import isfinite, nan
 from typing import Any
 
 from edge_sdk.algebra.metrics.label_sets import F1
 from edge_sdk.methods.shared.evaluation.reports import device_means, device_spreads, mean_loss
+from edge_sdk.replay.anomalies import page as anomaly_page
+from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.labels.page import labels_section
 from edge_sdk.replay.metrics.scores import ALONE, ALONE_LINEAR, ALONE_NETWORK, ALONE_TREES, MIXED, POOLED
 from edge_sdk.replay.metrics.statistics import ACCURACY, MACRO_F1, score_in, shares_in, title_in, wilson
@@ -72,9 +74,9 @@ def make_page(result: Result) -> str:
     sizes = {"device": len(result["devices"]), "hospital": result["hospitals"], "round": result["rounds"]}
     counts = ", ".join(count_of(size, noun) for noun, size in sizes.items())
     title = escape(f"{result['method']}: {counts}")
-    values = "values" in result
+    verdict_of, devices_of = sections_of(result)
     parts = [
-        value_page.verdict_section(result) if values else sections.verdict_section(result),
+        verdict_of(result),
         f"<h1>{title}</h1><p class='lead'>{escape(circumstances(result))}</p>",
         generated_note(result),
         tiles(result),
@@ -82,7 +84,7 @@ def make_page(result: Result) -> str:
         labels_section(result),
         curves(result),
         simulated.section(result),
-        value_page.errors_section(result) if values else devices_section(result),
+        devices_of(result),
         sections.differences_section(result),
         boards_section(result),
         sections.recall_section(result, KINDS),
@@ -91,6 +93,15 @@ def make_page(result: Result) -> str:
         as_json(result),
     ]
     return wrap(title, parts)
+
+
+def sections_of(result: Result) -> tuple[Callable[[Result], str], Callable[[Result], str]]:
+    """The sections on who wins and on devices, by what the models predict."""
+    if "values" in result:
+        return value_page.verdict_section, value_page.errors_section
+    if ANOMALIES in result:
+        return anomaly_page.verdict_section, anomaly_page.anomalies_section
+    return sections.verdict_section, devices_section
 
 
 def capital(text: str) -> str:
@@ -145,7 +156,7 @@ def tiles(result: Result) -> str:
 
 def curves(result: Result) -> str:
     """The charts of accuracy, loss and traffic, side by side."""
-    accuracy = {} if "values" in result else score_curves(result)
+    accuracy = {} if {"values", ANOMALIES} & {*result} else score_curves(result)
     charted = accuracy | {
         "Training loss": charts.lines({"loss": per_round(result, mean_loss)}, "round", "loss"),
         "Parameters that travel down": charts.lines({"sent": per_round(result, sent)}, "round", "parameters"),

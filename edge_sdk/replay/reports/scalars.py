@@ -58,3 +58,7 @@ def final_scalars(result: Result) -> Iterator[tuple[str, float]]:
         for name, errors in of_values.items():
             for metric, value in errors.items():
                 yield f"test, {name}/{metric}/{model}", float(value)
+    for model, figures in result.get("anomalies", {}).get("models", {}).items():
+        for metric, value in figures.items():
+            if value is not None:
+                yield f"test, window/{metric}/{model}", float(value)

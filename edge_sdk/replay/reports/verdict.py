@@ -35,7 +35,8 @@ def titles_of(result: Mapping[str, Any]) -> dict[str, str]:
 def kind_in_words(kind: str, on: str) -> str:
     """A kind of model, and what it looks at: "trees on features"."""
     looks = {FEATURES: " on features", PIXELS: " on pixels"}.get(on, "")
-    return {TREES: f"trees{looks}", LINEAR: f"linear model{looks}", NETWORK: "network"}[kind]
+    words = {TREES: f"trees{looks}", LINEAR: f"linear model{looks}", NETWORK: "network"}
+    return words.get(kind, kind)
 
 
 def kinds_in_words(chosen: str | Sequence[str], on: str) -> str:

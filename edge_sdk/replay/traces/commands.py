@@ -32,8 +32,13 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     synth = kinds.add_parser("synth", help=words, description=words, parents=parents)
     synth.add_argument("directory", type=Path)
     words = "activities: acceleration with what was done (default); heart-rate: pulse and acceleration, with beats per "
-    words += "minute; rhythms: electrocardiograms with findings, several at once"
-    synth.add_argument("--kind", choices=("activities", "heart-rate", "rhythms"), default="activities", help=words)
+    words += (
+        "minute; rhythms: electrocardiograms with findings, several at once; falls: acceleration in which only rare "
+    )
+    words += "falls and tremors are labelled"
+    synth.add_argument(
+        "--kind", choices=("activities", "heart-rate", "rhythms", "falls"), default="activities", help=words
+    )
     synth.add_argument("--devices", type=int, default=12)
     synth.add_argument("--seed", type=int, default=7)
     synth.add_argument("--minutes", type=float, default=13.0, help="for each person, in the mean")
@@ -159,11 +164,13 @@ def split_words(text: str) -> tuple[str, ...]:
 
 def do_synth(options: argparse.Namespace) -> None:
     """Generates traces, and prints one line for each."""
+    from edge_sdk.replay.traces.falls import write_fall_traces
     from edge_sdk.replay.traces.heart import write_heart_traces
     from edge_sdk.replay.traces.rhythms import write_rhythm_traces
     from edge_sdk.replay.traces.synth import write_traces
 
-    write = {"heart-rate": write_heart_traces, "rhythms": write_rhythm_traces}.get(options.kind, write_traces)
+    others = {"heart-rate": write_heart_traces, "rhythms": write_rhythm_traces, "falls": write_fall_traces}
+    write = others.get(options.kind, write_traces)
     made = write(
         options.directory,
         devices=options.devices,

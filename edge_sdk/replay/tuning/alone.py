@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.model.tasks.task import OneClass, SeveralLabels, Values
+from edge_sdk.model.tasks.task import SeveralLabels, Values
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.metrics.scores import ALONE, POOLED, describe_pairs
@@ -36,7 +36,7 @@ def look_on_validation(fleet: TuningFleet, most: int, seed: int, say: Callable[[
         "told", and in "rows" row -> device -> accuracy on validation; of values and sets of labels their score, and in
         "unit" what 1 of it is for people: a number and its unit.
     """
-    if not isinstance(fleet.task, OneClass):
+    if isinstance(fleet.task, (Values, SeveralLabels)):
         return look_for_outputs(fleet, fleet.task, most, seed, say)
 
     def parts(name: str) -> Parts:

@@ -38,7 +38,7 @@ from edge_sdk.nodes.configuration.assembly import (
     settings_of,
     with_bundle,
 )
-from edge_sdk.nodes.configuration.tasks import check_task
+from edge_sdk.nodes.configuration.tasks import check_in_memory, check_task
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
 from edge_sdk.nodes.kernels.labels import wants_unlabelled
@@ -118,6 +118,7 @@ def prepare(job: Replay, kernels: Kernels, say: Say) -> TuningFleet:
     run = plan_run(job, cohort)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, bool(family_of(run).own_bundles))
     bundle = read_bundle(bundles[0])
+    check_in_memory(bundle)
     check_task(run, bundle, method_of(run).kernels)
     files, tree = prepare_files(job, run, cohort, bundles), members_of(job, cohort)
     samples = {name: without_test(files.tables[name], files.bundles[name]) for some in tree.values() for name in some}
@@ -252,8 +253,8 @@ def device_env(fleet: TuningFleet, run: Run, name: str) -> NodeEnv:
         whose=whose,
         model=model,
         x=train.x,
-        y=fleet.task.targets(train.labels, run.classes, whose),
-        validation=(validation.x, fleet.task.targets(validation.labels, run.classes, whose)),
+        y=fleet.task.targets(train.labels, run.classes, whose, train.x),
+        validation=(validation.x, fleet.task.targets(validation.labels, run.classes, whose, validation.x)),
         unlabelled=None if loose is None else (loose.x, loose.recording),
         augment=augmentation_of(run),
         public=fleet.public,

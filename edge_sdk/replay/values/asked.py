@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.tasks.task import VALUE, OneClass, OutputTask, Values
+from edge_sdk.model.tasks.task import VALUE, OneClass, OutputTask, Reconstruction, Values
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -58,6 +58,13 @@ def read_range(text: str) -> tuple[float, float]:
     return low, high
 
 
+def option_of(asked: OutputTask) -> str:
+    """The option that has asked for a task."""
+    if isinstance(asked, Reconstruction):
+        return f"--task {asked.kind}"
+    return f"{'--target' if asked.kind == VALUE else '--labels'} {','.join(asked.named())}"
+
+
 def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> None:
     """Raises UsageError if a bundle predicts something else than the data are read for.
 
@@ -66,6 +73,9 @@ def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> Non
         unit: of values, as it was stated; "": it was not.
     """
     name, task = bundle.manifest["name"], bundle.task
+    if asked is None and isinstance(task, Reconstruction):
+        said = "the data are read for classes: `auscult replay --task reconstruction` takes such bundles"
+        raise UsageError(f"bundle {name} predicts {task.in_words()}, and {said}")
     if asked is None:
         if not isinstance(task, OneClass):
             raise UsageError(
@@ -73,10 +83,13 @@ def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> Non
                 "are to be predicted, --target NAME (samples that are ready need labels that are numbers) or --labels"
             )
         return
-    option = f"{'--target' if asked.kind == VALUE else '--labels'} {','.join(asked.named())}"
+    option = option_of(asked)
     if isinstance(task, OneClass) or task.kind != asked.kind:
         raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}; compile it with --task {asked.kind}")
-    if task.named(asked.named()) != asked.named() or task.outputs != asked.outputs:
+    if isinstance(asked, Reconstruction):
+        if task != asked:
+            raise UsageError(f"--quantile {asked.quantile:g}: bundle {name} predicts {task.in_words()}; compile it so")
+    elif task.named(asked.named()) != asked.named() or task.outputs != asked.outputs:
         raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}")
     if unit and isinstance(task, Values) and isinstance(asked, Values) and task.units != asked.units:
         raise UsageError(f"--unit {unit}: bundle {name} predicts {task.in_words(asked.names)}")

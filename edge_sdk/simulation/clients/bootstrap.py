@@ -124,7 +124,7 @@ def make_device(
 
     def coded(windows: Windows) -> Part:
         samples = as_samples(windows)
-        return samples.x, task.targets(samples.labels, names, f"device {windows.name}")
+        return samples.x, task.targets(samples.labels, names, f"device {windows.name}", samples.x)
 
     train, held_out, validation = parts
     data = ClientData(coded(train), coded(held_out), None if validation is None else coded(validation))

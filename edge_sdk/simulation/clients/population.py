@@ -95,7 +95,7 @@ class StoredPopulation:
         return ClientData(*parts, None if loose is None else (loose.x, loose.recording))
 
     def coded(self, samples: Samples, client: str) -> Part:
-        return samples.x, self.task.targets(samples.labels, self.run.classes, f"device {client}")
+        return samples.x, self.task.targets(samples.labels, self.run.classes, f"device {client}", samples.x)
 
     def patients(self, hospital: str) -> Patients | None:
         table = self.files.tables.get(hospital)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from edge_sdk.data.augment import Augment
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import LABELS, VALUE, OutputTask
+from edge_sdk.model.tasks.task import LABELS, RECONSTRUCTION, VALUE, OutputTask
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers
 from edge_sdk.models.ir.specification.losses import LOSSES, refuse_positions
@@ -17,7 +17,11 @@ NORMS = ("frozen", "batch", "running", "renorm")
 DROPOUT = ("", "keep", "off")
 
 
-OF_TASK = {VALUE: ("mean_squared_error", "huber"), LABELS: ("binary_cross_entropy",)}
+OF_TASK = {
+    VALUE: ("mean_squared_error", "huber"),
+    LABELS: ("binary_cross_entropy",),
+    RECONSTRUCTION: ("mean_squared_error",),
+}
 """Task -> the losses that train it, the usual one first."""
 RESERVED = frozenset({"theta", "buffers", "y", "weights", "masks", "cotangent"})
 """Names of other inputs of graphs."""
@@ -67,7 +71,7 @@ class Spec:
         lora: rank of adapters, which alone are trained; 0: none. target: words in the paths of linear layers that get
             one. also: paths of layers that are trained whole beside them.
         augment: changes of samples that devices train with where a run does not say otherwise.
-        task: what the outputs are, of a model that predicts numbers or sets of labels; None: the loss says it.
+        task: what the outputs are, of a model that predicts something else than one class; None: the loss says it.
     """
 
     name: str
@@ -122,6 +126,10 @@ class Spec:
     def check_augment(self) -> None:
         if not self.augment.changes:
             return
+        if self.task is not None and not self.task.augments:
+            raise CompileError(
+                f"augmentation with task {self.task.kind}: a changed window would be compared with itself as it was"
+            )
         if isinstance(self.input, Mapping) or self.below is not None:
             raise CompileError("augmentation is for modules with one input, of floats")
         try:
@@ -148,12 +156,8 @@ class Spec:
 
 def set_classes(spec: Spec, output: Shape) -> Spec:
     """The spec with its number of classes, checked against the module's output (0 where the loss has none)."""
-    if spec.task is not None and as_numbers(output[1:]) != (spec.task.outputs,):
-        many, kind = spec.task.outputs, spec.task.kind
-        raise CompileError(
-            f"task {kind}: {many} outputs are named (--names; of values --unit or --range), but the module returns "
-            f"{as_numbers(output[1:])} per sample; return one row of numbers, (batch, {many})"
-        )
+    if spec.task is not None:
+        check_output(spec.task, spec, as_numbers(output[1:]))
     if spec.loss != "cross_entropy":
         return replace(spec, classes=0)
     refuse_positions(output)
@@ -163,6 +167,23 @@ def set_classes(spec: Spec, output: Shape) -> Spec:
     if spec.class_names and len(spec.class_names) != made:
         raise CompileError(f"class names: {len(spec.class_names)}, but the module returns {made} per sample")
     return replace(spec, classes=made)
+
+
+def check_output(task: OutputTask, spec: Spec, output: tuple[int, ...]) -> None:
+    """Raises CompileError if a module's output for one sample is not what its task needs."""
+    if task.kind == RECONSTRUCTION:
+        if isinstance(spec.input, Mapping) or spec.below is not None:
+            raise CompileError(f"task {RECONSTRUCTION}: a module with one input, of floats, reconstructs it")
+        if output != task.output_of(spec.input):
+            raise CompileError(
+                f"task {RECONSTRUCTION}: the input is {tuple(spec.input)} per sample, but the module returns {output}; "
+                "return what has the input's shape"
+            )
+    elif output != (task.outputs,):
+        raise CompileError(
+            f"task {task.kind}: {task.outputs} outputs are named (--names; of values --unit or --range), but the "
+            f"module returns {output} per sample; return one row of numbers, (batch, {task.outputs})"
+        )
 
 
 def find_target_shape(spec: Spec, output: Shape) -> tuple[int, ...]:

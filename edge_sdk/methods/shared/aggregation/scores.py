@@ -13,6 +13,7 @@ from math import isfinite
 
 from edge_sdk.algebra.metrics.classification import BINS, MOST_CLASSES
 from edge_sdk.algebra.metrics.label_sets import F1
+from edge_sdk.algebra.metrics.reconstruction import QUANTILE, RECONSTRUCTION_ERROR, VARIANCE
 from edge_sdk.algebra.metrics.regression import ABSOLUTE, ERROR, MAE, SQUARED
 
 LARGEST = 2.0**32
@@ -31,6 +32,9 @@ shares of their personal components that are not zero. They are never masked: a 
 OF_SETS = frozenset(f"{model}_{metric}" for model in MODELS for metric in (F1, f"{F1}_squared"))
 """Sums over devices of their own macro-F1 and of its squares, of models that predict sets of labels. They are never
 masked either: a sum of masked histograms has the F1 of all samples together."""
+OF_WINDOWS = frozenset(f"{model}_{metric}" for model in MODELS for metric in (RECONSTRUCTION_ERROR, VARIANCE, QUANTILE))
+"""Of models that reconstruct windows: sums over devices of each one's mean error and of a quantile of its errors, and
+over windows of how much they vary. Secret sums have none."""
 STAGES = ("started", "trained", "settled")  # of FedAL, around which it measures what is forgotten
 
 SIGNED = {"loss", "value", *(f"{model}_loss" for model in MODELS)}
@@ -43,7 +47,9 @@ OTHERS = {
 }
 NAMES = SIGNED | OTHERS | {f"{model}_{metric}" for model in MODELS for metric in METRICS}
 HISTOGRAM = re.compile(rf"({'|'.join(MODELS)})_auc:(\d{{1,4}}):[01]:(\d{{1,4}})")
-MOST = 2 * (len(NAMES) + len(PERSONAL_FACTS) + len(OF_SETS) + len(MODELS) * MOST_CLASSES * 2 * BINS)
+CLOSED = NAMES | {UNTOLD, *PERSONAL_FACTS} | OF_SETS | OF_WINDOWS
+"""All names but those with a number at their end."""
+MOST = 2 * (len(CLOSED) + len(MODELS) * MOST_CLASSES * 2 * BINS)
 ERRORS = re.compile(rf"({'|'.join(MODELS)})_({ABSOLUTE}|{SQUARED}|{ERROR}|{MAE}):(\d{{1,2}})")
 MOST_VALUES = 16
 """Sums of errors of predicted values (algebra/metrics/regression.py), by number, and how many a model has at most."""
@@ -71,8 +77,7 @@ def check_score(name: str, value: float, scores: Mapping[str, float], count: flo
     of_values = ERRORS.fullmatch(name)
     if of_values is not None and int(of_values[3]) >= MOST_VALUES:
         raise ValueError(f"score {name!r}: there are at most {MOST_VALUES} values")
-    known = name in NAMES or name == UNTOLD or name in PERSONAL_FACTS or name in OF_SETS
-    if not known and of_values is None:
+    if name not in CLOSED and of_values is None:
         check_histogram(name)
     if not (isfinite(value) and abs(value) <= LARGEST):
         raise ValueError(f"score {name!r} = {value} is not finite or above {LARGEST:.0f}")

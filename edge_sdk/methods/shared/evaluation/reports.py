@@ -11,6 +11,7 @@ loss / (devices - untold) of a Progress   mean training loss of the devices that
                                that have too few of them to tell their scores
 global_f1 / devices            of models that predict sets of labels: unweighted mean of the devices' own macro-F1;
                                "correct" and "accuracy" are of sets that are right in every label then
+global_reconstruction_error / devices   of models that reconstruct windows: unweighted mean of the devices' own errors
 test_global_accuracy / test_devices   the same on test samples, in the last evaluation only, where devices have a
                                validation part, which all the others are then on
 """
@@ -28,6 +29,7 @@ from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
 from edge_sdk.algebra.metrics import classification
 from edge_sdk.algebra.metrics.classification import areas
 from edge_sdk.algebra.metrics.label_sets import F1, is_count
+from edge_sdk.algebra.metrics.reconstruction import RECONSTRUCTION_ERROR
 from edge_sdk.algebra.metrics.regression import ABSOLUTE, MAE
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.samples import Labelled
@@ -288,6 +290,11 @@ def mean_errors(sums: Mapping[str, float]) -> dict[str, dict[str, float]]:
     return {value: device_means(sums, f"_{value}") for value in values}
 
 
+def mean_reconstruction_errors(sums: Mapping[str, float]) -> dict[str, float]:
+    """Unweighted means of the errors of reconstructed windows over the devices that have such a model."""
+    return device_means(sums, f"_{RECONSTRUCTION_ERROR}")
+
+
 def device_means(sums: Mapping[str, float], metric: str) -> dict[str, float]:
     """Model -> its sums of a metric over the number of devices that have such a model."""
     totals = {n.removesuffix(metric): v for n, v in sums.items() if n.endswith(metric)}
@@ -317,6 +324,7 @@ def to_words(sums: Mapping[str, float]) -> list[str]:
         for value, means in mean_errors(sums).items()
         for name, mean in means.items()
     ]
+    errors += [f"{name} reconstruction error {mean:.4g}" for name, mean in mean_reconstruction_errors(sums).items()]
     if f1 := mean_macro_f1(sums):
         return [f"{name} macro-F1 {mean:.3f}" for name, mean in f1.items()] + untold
     return [f"{name} {100 * share:.1f}%" for name, share in mean_accuracies(sums).items()] + errors + untold

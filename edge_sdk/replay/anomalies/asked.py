@@ -1,0 +1,95 @@
+"""What a command line and the data say of windows that are to be reconstructed, and of what is abnormal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_sdk.data.traces import Windows
+from edge_sdk.data.traces.labels import is_missing
+from edge_sdk.errors import UsageError
+from edge_sdk.label_names import NORMAL, label_key
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION, USUAL_QUANTILE, Reconstruction
+from edge_sdk.model.tasks.signal_spec import SignalSpec
+from edge_sdk.replay.values.asked import words
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedReconstruction:
+    """What is said of a reconstruction, among the options of data.
+
+    Attributes:
+        task: "reconstruction", or "": a model predicts classes, values or sets of labels.
+        abnormal: labels of what is abnormal, with commas between them; "": none is.
+        quantile: of errors on a device's validation windows, above which a window is an alarm; None: the bundle's.
+    """
+
+    task: str = ""
+    abnormal: str = ""
+    quantile: float | None = None
+
+    def check_asked(self, others: bool) -> None:
+        """Raises UsageError if these options do not go together. `others`: something else is to be predicted, too."""
+        if self.task not in ("", RECONSTRUCTION):
+            raise UsageError(
+                f"--task {self.task}: expected {RECONSTRUCTION}, or none where labels or values are predicted"
+            )
+        if not self.task and (self.abnormal or self.quantile is not None):
+            raise UsageError(f"--abnormal and --quantile are of anomalies: say --task {RECONSTRUCTION}")
+        if self.task and others:
+            raise UsageError(
+                f"--task {self.task}: every window counts; leave --target, --labels, --labelled and --ask out"
+            )
+
+    @property
+    def words(self) -> tuple[str, ...] | None:
+        """Labels of what is abnormal; None: nothing is to be reconstructed."""
+        return words(self.abnormal) if self.task else None
+
+    def reconstruction(self, found: Iterable[str]) -> Reconstruction | None:
+        """The task; None: it is another one.
+
+        Args:
+            found: all labels in the data.
+
+        Raises:
+            UsageError: what is called abnormal is no label of the data, or a name is used twice.
+        """
+        if not self.task:
+            return None
+        there = sorted(label for label in {*found} if not is_missing(label))
+        keys, names = {label_key(label) for label in there}, self.words or ()
+        if strange := next((name for name in names if label_key(name) not in keys), None):
+            raise UsageError(f"--abnormal {strange}: no such label; the data have {', '.join(there) or 'none'}")
+        if len({label_key(name) for name in (NORMAL, *names)}) <= len(names):
+            raise UsageError(f"--abnormal {self.abnormal}: each name once, and none of them {NORMAL!r}")
+        return Reconstruction(USUAL_QUANTILE if self.quantile is None else self.quantile)
+
+
+def reconstruction_of_bundles(paths: Iterable[Path]) -> dict[str, Any]:
+    """Options of data that the first of some bundle files says; none: it is for something else."""
+    first = next((path for path in paths if path.is_file()), None)
+    task = None if first is None else read_bundle(first).task
+    return {"task": task.kind, "quantile": task.quantile} if isinstance(task, Reconstruction) else {}
+
+
+def signal_of(channels: Sequence[str], rate_hz: float, stride: int, trained: Sequence[Windows]) -> SignalSpec:
+    """The signal of a network that is compiled for some traces, standardised over their training windows.
+
+    Each trace counts alike: of each channel the mean of the traces' means, and the root of the mean of their squares
+    about it.
+
+    Args:
+        trained: training windows of each trace.
+    """
+    moments = np.array([[w.x.mean((0, 2), np.float64), np.square(w.x, dtype=np.float64).mean((0, 2))] for w in trained])
+    mean, square = moments.mean(0)
+    scale = np.sqrt(np.maximum(square - mean**2, 1e-12))
+    numbers = (tuple(float(f"{v:.6g}") for v in values) for values in (mean, scale))
+    units = ("",) * len(channels)
+    return SignalSpec(tuple(channels), units, rate_hz, trained[0].x.shape[2], stride, *numbers)
