@@ -68,7 +68,8 @@ def attacked(method: Method, attack: str, bad: frozenset[str]) -> Method:
 
     def receive(env: Any, s: Any, sender: str, m: Any) -> Any:
         after, sends = honest(env, s, sender, m)
-        if env.me not in bad or not any(isinstance(x.message, Sum) for x in sends):
+        asks = hasattr(m, "model")  # statistics before the first round are sums, too, and of no model
+        if env.me not in bad or not asks or not any(isinstance(x.message, Sum) for x in sends):
             return after, sends
         change = change_of(attack, anchor(env, m), env.random(m.round, 97))
         return after, [
@@ -112,7 +113,7 @@ class Conspiracy:
     def receive(self, env: Any, s: Any, sender: str, m: Any) -> Any:
         if sender == UP:
             self.asked[env.me], self.heard[env.me] = m, {}
-        elif isinstance(m, Sum):
+        elif isinstance(m, Sum) and hasattr(self.asked[env.me], "model"):
             self.heard[env.me][sender] = m
             if sender in self.bad:
                 return s, []

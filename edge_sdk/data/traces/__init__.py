@@ -2,11 +2,10 @@
 
 from edge_sdk.data.traces.clock import ReplayClock, select_arrived
 from edge_sdk.data.traces.folder import TraceFolder, load_folder, load_traces
-from edge_sdk.data.traces.labelled import keep_labelled
 from edge_sdk.data.traces.rates import resample_trace
 from edge_sdk.data.traces.read import Trace, read_trace
 from edge_sdk.data.traces.split import split, split_off_validation
-from edge_sdk.data.traces.unlabelled import find_stretches, unlabelled_rows
+from edge_sdk.data.traces.unlabelled import find_stretches, keep_labelled, unlabelled_rows
 from edge_sdk.data.traces.windows import Windows, cut_windows, find_recordings
 
 __all__ = [

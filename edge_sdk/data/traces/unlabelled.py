@@ -1,4 +1,4 @@
-"""Windows of a trace that nobody has labelled, and the stretch of time that each of them lies in."""
+"""Windows of a trace with and without labels: the few that an owner has labelled, and stretches of time of the rest."""
 
 from __future__ import annotations
 
@@ -7,6 +7,31 @@ import numpy.typing as npt
 
 from edge_sdk.data.traces.read import UNLABELLED, Trace
 from edge_sdk.data.traces.windows import Windows, find_gaps, longest_step
+
+
+def keep_labelled(windows: Windows, samples: int) -> Windows:
+    """The windows that lie in the first so many samples of each class, recording after recording; 0: all windows.
+
+    A window that reaches beyond the last labelled sample is left out, so a class has none where `samples` are fewer
+    than a window.
+
+    Args:
+        windows: of one device, in time order; every recording is of one class.
+        samples: labelled ones of each class.
+    """
+    if samples == 0:
+        return windows
+    keep, length = np.zeros(len(windows), np.bool_), windows.x.shape[2]
+    for code in np.unique(windows.codes):
+        left = samples
+        for name in np.unique(windows.recording[windows.codes == code]):
+            own = np.flatnonzero(windows.recording == name)
+            ends = windows.first[own] + length - windows.first[own[0]]
+            keep[own[ends <= left]] = True
+            left -= int(ends[-1])
+            if left < length:
+                break
+    return windows.take(keep)
 
 
 def unlabelled_rows(cuts: Windows, train: Windows, labelled: Windows) -> npt.NDArray[np.int64]:
