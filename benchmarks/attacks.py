@@ -30,6 +30,7 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.contract.method import UP, Method
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.membership.riders import Rider
 
 ALONE = ("garbage", "sign flip", "scaling", "label flip", "backdoor")
 TOGETHER = ("little", "product", "min-max", "min-sum", "drift", "quiet door")
@@ -68,6 +69,7 @@ def attacked(method: Method, attack: str, bad: frozenset[str]) -> Method:
 
     def receive(env: Any, s: Any, sender: str, m: Any) -> Any:
         after, sends = honest(env, s, sender, m)
+        m = asked_of(m)
         asks = hasattr(m, "model")  # statistics before the first round are sums, too, and of no model
         if env.me not in bad or not asks or not any(isinstance(x.message, Sum) for x in sends):
             return after, sends
@@ -80,6 +82,13 @@ def attacked(method: Method, attack: str, bad: frozenset[str]) -> Method:
         ]
 
     return replace(method, device=replace(method.device, receive=receive))
+
+
+def asked_of(message: Any) -> Any:
+    """The method's question, without what phases have put around it."""
+    while isinstance(message, Rider):
+        message = message.message
+    return message
 
 
 def anchor(env: Any, question: Any) -> Any:
@@ -112,7 +121,7 @@ class Conspiracy:
 
     def receive(self, env: Any, s: Any, sender: str, m: Any) -> Any:
         if sender == UP:
-            self.asked[env.me], self.heard[env.me] = m, {}
+            self.asked[env.me], self.heard[env.me] = asked_of(m), {}
         elif isinstance(m, Sum) and hasattr(self.asked[env.me], "model"):
             self.heard[env.me][sender] = m
             if sender in self.bad:
