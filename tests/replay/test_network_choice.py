@@ -156,8 +156,12 @@ def test_a_trial_whose_process_refuses_the_job_names_its_network(job, trials):
 def test_ctrl_c_ends_all_trials(job, trials):
     main = threading.main_thread().ident
     trials.does = {SMALL: lambda: signal.pthread_kill(main, signal.SIGINT)}
-    with pytest.raises(KeyboardInterrupt):
-        try_all(job)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process of tests may leave it to another one
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            try_all(job)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert trials.told == [True, True]
 
 
