@@ -30,7 +30,7 @@ if __name__ == "__main__":
         if number % 320 == 319:
             seen, before = sum(device.count_windows().values()), seen
             for one in (next(predictions) for _ in range(seen - before)):
-                if one.is_alarm:
+                if one.is_alarm and one.time is not None:
                     alarms, last = alarms + 1, round((one.time - began) * 32)
                     event = next((r["event"] for r in rows[last - 63 : last + 1] if r["event"]), "nothing")
                     print(f"{last / 32:6.0f} s: error {one.score:.3f}, threshold {one.threshold:.3f}: {event} noted")
