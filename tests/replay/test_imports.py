@@ -110,6 +110,9 @@ def test_files_without_a_header_times_and_dates(tmp_path: Path) -> None:
     file = tmp_path / "source" / "ann" / "2.txt"
     with pytest.raises(UsageError, match=r"2\.txt line 5: a line without anything"):  # the line of the file
         import_traces(file, tmp_path / "strict", Stated(header=said.header, rows_hz=20, strict=True))
+    file.write_text("\n".join([*rows[:3], "1,2", *rows[3:]]))
+    with pytest.raises(UsageError, match=r"line 4: '1,2' 2 cells, expected 3;"):  # as it is in the file
+        import_traces(file, tmp_path / "strict", Stated(header=said.header, rows_hz=20, strict=True))
     for wrong, words in ((Stated(), "--header NAMES"), (Stated(header=said.header), "--rows-hz HZ")):
         with pytest.raises(UsageError, match=words):
             import_traces(file, tmp_path / "none", wrong)

@@ -168,10 +168,11 @@ def convert_cells(
         elif (number == at + len(block) - 1 and not line.endswith("\n")) or "\0" in line:
             cut.append((number, text))
         else:
-            ragged.setdefault(len(cells), []).append((number, text))
+            own = text.split(form.delimiter, form.added)[-1]  # as it stands in the file
+            ragged.setdefault(len(cells) - form.added, []).append((number, own))
     repairs.add("a line without anything", LEFT_OUT, blank)
     for count, found in sorted(ragged.items()):
-        what = "bytes of zeros within the line" if count < 0 else f"{count} cells, expected {width}"
+        what = "bytes of zeros within the line" if count < 0 else f"{count} cells, expected {width - form.added}"
         repairs.add(what, LEFT_OUT, [number for number, _ in found], found[0][1])
     if cut:
         repairs.add("the file ends within this line", LEFT_OUT, [number for number, _ in cut], cut[0][1])

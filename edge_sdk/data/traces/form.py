@@ -103,6 +103,7 @@ class Form:
         channels: numbers of the channel columns, in their order.
         unit: of times that are numbers, if the header says so.
         notes: what was guessed.
+        added: cells that were put before those of each line, as `Stated.rows_hz` has it.
     """
 
     header: tuple[str, ...]
@@ -116,6 +117,7 @@ class Form:
     channels: tuple[int, ...]
     unit: str | None
     notes: tuple[str, ...] = ()
+    added: int = 0
 
     def time_of(self, row: Sequence[str]) -> str:
         """The time of a row, with its date where that has a column of its own."""
@@ -174,6 +176,7 @@ def find_form(file: Path, lines: Sequence[str], said: Stated) -> Form:
         channels=channels,
         unit=said.unit or unit,
         notes=tuple(notes),
+        added=int(said.rows_hz > 0),
     )
 
 
