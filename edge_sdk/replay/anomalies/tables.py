@@ -12,7 +12,8 @@ from edge_sdk.replay.metrics.scores import ALONE, LOCAL, POOLED
 from edge_sdk.replay.neighbours.candidates import NETWORK
 from edge_sdk.replay.neighbours.told import COMPUTED
 from edge_sdk.replay.reports.tables import TITLES
-from edge_sdk.replay.reports.verdict import FEWEST, why_not
+from edge_sdk.replay.reports.verdict import why_not
+from edge_sdk.replay.values.tables import who_wins
 
 Result = Mapping[str, Any]
 COLUMNS = {MEAN: "mean", LOCAL: "local", ALONE: "alone", "global": "global", "personalised": "personal"}
@@ -53,15 +54,9 @@ def verdict(result: Result) -> str:
 
 def sentence(d: Mapping[str, Any], ours: str, alone: str) -> str:
     """Who wins by errors, with the interval of the difference over devices."""
-    if d["devices"] < FEWEST:
-        said = f"{FEWEST - 1} devices or fewer are too few to tell who wins"
-    elif d["high"] < 0:
-        said = "Joining pays"
-    else:
-        said = "Training alone is better here" if d["low"] > 0 else "Nobody clearly wins here"
     ends = f"{number(d['mean'], True)} [{number(d['low'], True)}, {number(d['high'], True)}]"
     own = f"mean error of {ours} {number(d['error'])}, {alone} {number(d['than'])}"
-    return f"{said}: {own} ({ends}; {d['worse']} of {d['devices']} devices worse)."
+    return f"{who_wins(d)}: {own} ({ends}; {d['worse']} of {d['devices']} devices worse)."
 
 
 def on_anomalies(result: Result, ours: str) -> str:

@@ -58,17 +58,20 @@ def verdict(result: Result) -> str:
     return " ".join(parts)
 
 
+def who_wins(d: Mapping[str, Any]) -> str:
+    """The beginning of a sentence on a difference of errors over devices, lower is better, by its interval."""
+    if d["devices"] < FEWEST:
+        return f"{FEWEST - 1} devices or fewer are too few to tell who wins"
+    if d["high"] < 0:
+        return "Joining pays"
+    return "Training alone is better here" if d["low"] > 0 else "Nobody clearly wins here"
+
+
 def sentence(d: Mapping[str, Any], ours: str, alone: str, unit: str) -> str:
     """Who wins, by a difference with its interval over devices."""
     own, other = f"{ours} are off by {number(d['mae'], unit)}", f"{alone} alone by {number(d['than'], unit)}"
-    if d["devices"] < FEWEST:
-        said = f"{FEWEST - 1} devices or fewer are too few to tell who wins"
-    elif d["high"] < 0:
-        said = "Joining pays"
-    else:
-        said = "Training alone is better here" if d["low"] > 0 else "Nobody clearly wins here"
     ends = f"{number(d['mean'], signed=True)} [{number(d['low'], signed=True)}, {number(d['high'], signed=True)}]"
-    return f"{said}: {own}, {other} ({ends} {unit}; {d['worse']} of {d['devices']} devices worse)."
+    return f"{who_wins(d)}: {own}, {other} ({ends} {unit}; {d['worse']} of {d['devices']} devices worse)."
 
 
 def device_table(result: Result) -> str:
