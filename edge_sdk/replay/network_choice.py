@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from edge_sdk.nodes.configuration.window_runs import NETWORKS
 from edge_sdk.nodes.daemon.counter_files import write_json
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.nodes.processes import ProcessError
+from edge_sdk.replay.nodes.side_by_side import play_side_by_side
 from edge_sdk.replay.planning.bundles import compile_network, find_compiler, size_options
 from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.tuning.process import TrialProcess
@@ -37,8 +38,6 @@ LEAST = 0.01
 """Accuracy that a larger network must gain."""
 MOST_DEVICES = 40
 """Devices above which nothing is tried: a trial has all of them."""
-LOOK = 0.2
-"""Seconds between two looks at whether somebody else wants the trials to stop."""
 
 
 def with_chosen_network(job: Replay, cohort: Cohort, say: Say, stopping: threading.Event | None = None) -> Replay:
@@ -99,18 +98,8 @@ def play_trials(trials: Mapping[str, Replay], stopping: threading.Event) -> dict
     Whatever ends them, Ctrl-C too, their processes and threads are gone when this returns.
     """
     over = threading.Event()  # one of their own: who failed here has not asked others to stop
-    with ThreadPoolExecutor(len(trials)) as pool:
-        try:  # from here on, as Ctrl-C may come while they are begun
-            running = {name: pool.submit(play_trial, name, job, over) for name, job in trials.items()}
-            left = {*running.values()}
-            while left:
-                done, left = wait(left, LOOK, FIRST_EXCEPTION)
-                go_on(stopping)
-                for one in done:
-                    one.result()  # raises what it has failed with, before the others fail by being ended
-        finally:
-            over.set()
-    return {name: one.result() for name, one in running.items()}
+    jobs = {name: partial(play_trial, name, job, over) for name, job in trials.items()}
+    return play_side_by_side(jobs, len(trials), over, lambda: go_on(stopping))
 
 
 def go_on(stopping: threading.Event) -> None:
