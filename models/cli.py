@@ -279,7 +279,7 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     if entry and (task is None or args.task == entry.task) and (shape, classes) == (entry.input, entry.classes):
         names, signal = names or entry.class_names, signal or entry.signal
     return net.eval(), Spec(
-        name, shape, classes, args.loss or usual_loss(args.task), below, norm, groups, features=args.features,
+        name, shape, classes, args.loss or usual_loss(task), below, norm, groups, features=args.features,
         blocked=args.blocked, max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names,
         signal=signal, lora=args.lora, target=args.target, also=args.also, smoothing=args.smooth,
         augment=read_augmentation(args.augment), native=args.native, task=task,
@@ -324,7 +324,7 @@ def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     inputs = {k: read_numbers(v) for k, v in read_pairs("--input", args.input).items()}
     parties = {k: tuple(v.split("+")) for k, v in read_pairs("--split", args.split).items()}
     name = args.module.split(":")[-1].lower()
-    return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss or usual_loss(args.task))
+    return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss or usual_loss(None))
 
 
 def main(argv: list[str] | None = None, prog: str = "python -m edge_sdk.models") -> int:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 
 from edge_sdk.errors import UsageError
+from edge_sdk.model.tasks.plugged import find_plugged
 from edge_sdk.model.tasks.reconstruction import USUAL_QUANTILE
 from edge_sdk.model.tasks.task import (
     CLASS,
@@ -19,14 +20,14 @@ from edge_sdk.model.tasks.task import (
 )
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.specification.losses import LOSSES
-from edge_sdk.models.ir.specification.spec import OF_TASK
+from edge_sdk.models.ir.specification.spec import losses_of
 
 
 def add_task_options(p: argparse.ArgumentParser) -> None:
     """Options that say what the outputs are, and by which loss they are trained."""
     words = "what it predicts: one class (default), values (numbers), labels (a set of names, also none), or a "
-    words += "reconstruction of the window itself, whose error is an anomaly score"
-    p.add_argument("--task", choices=[CLASS, *OF_TASK], help=words)
+    words += "reconstruction of the window itself, whose error is an anomaly score; or one of another package, by name"
+    p.add_argument("--task", metavar="TASK", help=words)
     words = "(cross_entropy; of values and reconstructions mean_squared_error, of labels binary_cross_entropy)"
     p.add_argument("--loss", choices=sorted(LOSSES), help=words)
     words = f"of the errors on a device's own validation windows, above which a window is an alarm ({USUAL_QUANTILE})"
@@ -45,9 +46,9 @@ def add_task_options(p: argparse.ArgumentParser) -> None:
     )
 
 
-def usual_loss(task: str) -> str:
-    """The loss of a task where none is stated."""
-    return OF_TASK[task][0] if task in OF_TASK else "cross_entropy"
+def usual_loss(task: OutputTask | None) -> str:
+    """The loss of a task where none is stated. `task`: None: one class."""
+    return "cross_entropy" if task is None else losses_of(task)[0]
 
 
 def read_task_options(args: argparse.Namespace) -> OutputTask | None:
@@ -65,7 +66,7 @@ def read_task_options(args: argparse.Namespace) -> OutputTask | None:
     if args.classes or args.class_names:
         raise CompileError(f"--task {args.task}: it has no classes; leave --classes and --class-names out")
     try:
-        return READ[args.task](args)
+        return READ.get(args.task, read_plugged)(args)
     except UsageError as error:
         raise CompileError(str(error)) from error
 
@@ -75,6 +76,13 @@ def read_reconstruction(args: argparse.Namespace) -> Reconstruction:
     if args.unit is not None or args.names or args.range:
         raise CompileError(f"--unit, --names and --range: leave them out with --task {RECONSTRUCTION}")
     return Reconstruction(USUAL_QUANTILE if args.quantile is None else args.quantile)
+
+
+def read_plugged(args: argparse.Namespace) -> OutputTask:
+    """The task of another package, which says its names and units itself."""
+    if args.unit is not None or args.names or args.range or args.quantile is not None:
+        raise CompileError(f"--unit, --names, --range and --quantile: leave them out with --task {args.task}")
+    return find_plugged(args.task)
 
 
 def read_labels(args: argparse.Namespace) -> SeveralLabels:

@@ -142,7 +142,8 @@ def describe_scores(run: Run, task: Task) -> str:
     """What is predicted, and what the figures of a line of metrics are, for people; "" of classes: accuracies."""
     if isinstance(task, OneClass):
         return ""
-    return f"{task.in_words(run.classes)}: `global` and `personal` are {SHOWN[task.kind]}"
+    shown = SHOWN[VALUE if isinstance(task, Values) else task.kind]
+    return f"{task.in_words(run.classes)}: `global` and `personal` are {shown}"
 
 
 def score_written(

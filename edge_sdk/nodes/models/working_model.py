@@ -38,7 +38,7 @@ from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.tasks.task import LABELS, RECONSTRUCTION, VALUE, OneClass, Values
+from edge_sdk.model.tasks.task import LABELS, RECONSTRUCTION, OneClass, Values
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels
@@ -82,7 +82,8 @@ class WorkingModel:
                 raise UsageError(f"abstain = {abstain}: there is no probability of one class; {what}")
             x = self.model.samples(self.with_first_axis(x))
             rows = mean_of_last(self.model.task.shown(self.outputs(name, x), x), smooth)
-            return SHOW[self.model.task.kind](self, name, rows)
+            show = show_values if isinstance(self.model.task, Values) else SHOW[self.model.task.kind]
+            return show(self, name, rows)
         if smooth == 1 and self.kept.ensemble is None and not isinstance(self.model, SplitModel):
             p = probabilities(self.outputs(name, x))
         else:
@@ -184,11 +185,10 @@ def show_scores(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]
 
 
 SHOW: Mapping[str, Callable[[WorkingModel, str, npt.NDArray[np.floating]], Predictions]] = {
-    VALUE: show_values,
     LABELS: show_sets,
     RECONSTRUCTION: show_scores,
 }
-"""Task -> predictions of a model of this name, of rows as people see them."""
+"""Task -> predictions of a model of this name, of rows as people see them; values are shown by `show_values`."""
 
 
 def initial_model(whose: str, model: Model) -> WorkingModel:

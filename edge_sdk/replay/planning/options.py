@@ -79,7 +79,8 @@ def add_value_options(command: argparse.ArgumentParser, *names: str) -> None:
     group.add_argument("--separator", metavar="SIGN", help="between the labels of a set in the label column (+)")
     group = command.add_argument_group("windows themselves, whose error is an anomaly score; no labels are needed")
     words = "every window is reconstructed, labelled or not (default where a bundle is for that)"
-    group.add_argument("--task", choices=["reconstruction"], help=words)
+    words += "; or a task that another package brings along, in place of classes"
+    group.add_argument("--task", metavar="TASK", help=f"reconstruction: {words}: NAME or NAME:KEY=VALUE;KEY=VALUE")
     words = (
         "labels of what is abnormal, with commas between them: no model is trained on windows that have a moment of "
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from edge_sdk.data.augment import Augment
 from edge_sdk.errors import UsageError
+from edge_sdk.model.tasks.plugged import PluggedTask
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task import LABELS, RECONSTRUCTION, VALUE, OutputTask
 from edge_sdk.models.ir.errors import CompileError
@@ -23,6 +24,13 @@ OF_TASK = {
     RECONSTRUCTION: ("mean_squared_error",),
 }
 """Task -> the losses that train it, the usual one first."""
+
+
+def losses_of(task: OutputTask) -> Sequence[str]:
+    """The losses that train a task, the usual one first."""
+    return (task.loss,) if isinstance(task, PluggedTask) else OF_TASK[task.kind]
+
+
 RESERVED = frozenset({"theta", "buffers", "y", "weights", "masks", "cotangent"})
 """Names of other inputs of graphs."""
 
@@ -102,7 +110,7 @@ class Spec:
             raise CompileError(f"loss {self.loss!r}: there are {', '.join(LOSSES)}")
         if not 0 <= self.smoothing < 1 or (self.smoothing and self.loss != "cross_entropy"):
             raise CompileError(f"smoothing {self.smoothing:g}: a share of 0 to 1, with the loss cross_entropy")
-        if self.task is not None and self.loss not in (fits := OF_TASK[self.task.kind]):
+        if self.task is not None and self.loss not in (fits := losses_of(self.task)):
             raise CompileError(f"loss {self.loss} with task {self.task.kind}: expected {' or '.join(fits)}")
         if self.norm not in NORMS:
             raise CompileError(f"norm {self.norm!r}: there are {', '.join(NORMS)}")
