@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.metrics import regression
 from edge_sdk.errors import UsageError
+from edge_sdk.model.tasks.forecast import FORECAST
 from edge_sdk.model.tasks.own import BINARY, LINKS, SOFT, OwnTask, check_own_task
 from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION
 from edge_sdk.model.tasks.several_labels import LABELS
@@ -164,7 +165,7 @@ def of_values(name: str, settings: tuple[tuple[str, str], ...], own: OwnTask) ->
     return PluggedTask(tuple(own.units), tuple(own.names), plugin=name, settings=settings, own=own)
 
 
-PLUGINS = PlugIns("task", {CLASS, VALUE, LABELS, RECONSTRUCTION}, check_offered)
+PLUGINS = PlugIns("task", {CLASS, VALUE, LABELS, RECONSTRUCTION, FORECAST}, check_offered)
 
 
 def make_plugged(name: str, settings: Mapping[str, str]) -> PluggedTask:
@@ -192,7 +193,7 @@ def find_plugged(said: str) -> PluggedTask:
     """
     name, _, rest = said.partition(":")
     if name not in PLUGINS:
-        there = [VALUE, LABELS, RECONSTRUCTION, *PLUGINS]
+        there = [VALUE, LABELS, RECONSTRUCTION, FORECAST, *PLUGINS]
         raise UsageError(f"task {name}: there are {', '.join(there)}")
     parts = [part.partition("=") for part in rest.split(";") if part.strip()]
     if strange := next((key for key, sign, _ in parts if not sign), None):

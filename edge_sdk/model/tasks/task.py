@@ -18,6 +18,9 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.metrics import classification
 from edge_sdk.errors import UsageError
+from edge_sdk.model.tasks.forecast import FORECAST as FORECAST
+from edge_sdk.model.tasks.forecast import Forecast as Forecast
+from edge_sdk.model.tasks.forecast import read_forecast
 from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION as RECONSTRUCTION
 from edge_sdk.model.tasks.reconstruction import Reconstruction as Reconstruction
 from edge_sdk.model.tasks.reconstruction import read_reconstruction
@@ -143,6 +146,8 @@ def read_task(entry: Any, classes: int, output: Sequence[int], input: Sequence[i
         return read_several_labels(entry, output)
     if isinstance(entry, dict) and entry.get("kind") == RECONSTRUCTION:
         return read_reconstruction(entry, output, input)
+    if isinstance(entry, dict) and entry.get("kind") == FORECAST:
+        return read_forecast(entry, output, input)
     if isinstance(entry, dict) and isinstance(entry.get("kind"), str) and entry["kind"] not in (CLASS, VALUE):
         from edge_sdk.model.tasks.plugged import read_plugged  # of a package that a device without such a task lacks
 

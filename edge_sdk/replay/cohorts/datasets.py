@@ -36,7 +36,7 @@ class Dealing(AskedTask):
         validation: share of the samples on which choices are made, apart from both; 0: there are none.
         public: training samples that nobody gets: all devices know their inputs, and no labels. 0: none.
         reserved: the first training samples, which nobody gets either: the aggregator's own. 0: none.
-        task, abnormal, quantile: of samples that are to be reconstructed, or a task of another package.
+        task, abnormal, quantile, horizon: of samples that are to be reconstructed, or a task of another package.
     """
 
     devices: int = 4
@@ -100,7 +100,7 @@ def cohort_of_dataset(spec: str, hospitals: int, seed: int, how: Dealing, splits
     shapes = {key: x.shape[1:] for key, x in held.items()}
     public = table.x[common] if len(common) else None
     plugged = how.plugged(table.classes)
-    task = plugged or how.reconstruction(table.classes)
+    task = plugged or how.reconstruction(table.classes, 0)
     classes = table.classes if how.words is None else (NORMAL, *how.words)
     classes = classes if plugged is None else plugged.names
     return Cohort(summary, tree, classes, shapes, True, table.truth is not None, tables, public, task=task)

@@ -31,7 +31,7 @@ from edge_sdk.replay.values.asked import asked_values, words
 
 OF_THE_COHORT = (
     *("public", "reserved", "ask", "ask_random", "rate", "channels", "label_missing"),
-    *("target", "unit", "range", "labels", "task", "abnormal", "quantile"),
+    *("target", "unit", "range", "labels", "task", "abnormal", "quantile", "horizon"),
 )
 """Fields of `Cutting` that no device's table has, or not in this form."""
 
@@ -55,7 +55,7 @@ class Cutting(AskedTask):
             none: what the traces have.
         labels: names, with commas between them, of which each sample has a set; "all": those in the label column; "":
             each sample has one class. separator: between the labels of a set.
-        task, abnormal, quantile: of windows that are to be reconstructed, or a task of another package.
+        task, abnormal, quantile, horizon: of windows to be reconstructed or forecast, or a task of another package.
     """
 
     label: str = "activity"
@@ -115,7 +115,7 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
     lent = [f"{t.name} lends its windows as public inputs, and is no device" for t in every if t.name not in names]
     there = labels_in(traces)
     own = how.plugged(there, [name for name in ("unit", "range", "labels", "ask", "ask_random") if getattr(how, name)])
-    asked = own or how.reconstruction(there) or asked_labels(how.labels, there, how.separator)
+    asked = own or how.reconstruction(there, how.window) or asked_labels(how.labels, there, how.separator)
     target, task = words(how.target), asked or values_of(traces, how)
     kinds = f"{len(first.classes)} classes" if task is None else task.in_words()
     return Cohort(

@@ -77,7 +77,7 @@ def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> Non
     """
     name, task = bundle.manifest["name"], bundle.task
     if asked is None and isinstance(task, Reconstruction):
-        said = "the data are read for classes: `auscult replay --task reconstruction` takes such bundles"
+        said = f"the data are read for classes: `auscult replay --task {task.kind}` takes such bundles"
         raise UsageError(f"bundle {name} predicts {task.in_words()}, and {said}")
     if asked is None:
         if not isinstance(task, OneClass):
@@ -92,7 +92,9 @@ def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> Non
         raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}; compile it with {how}")
     if isinstance(asked, Reconstruction):
         if task != asked:
-            raise UsageError(f"--quantile {asked.quantile:g}: bundle {name} predicts {task.in_words()}; compile it so")
+            own, stated = task.entry(), asked.entry()
+            differ = next(key for key in stated if own[key] != stated[key])
+            raise UsageError(f"--{differ} {stated[differ]:g}: bundle {name} predicts {task.in_words()}; compile it so")
     elif isinstance(asked, PluggedTask) and task != asked:
         raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}; compile it with {how}")
     elif task.named(asked.named()) != asked.named() or task.outputs != asked.outputs:

@@ -9,7 +9,7 @@ from edge_sdk.data.augment import Augment
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.plugged import PluggedTask
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import LABELS, RECONSTRUCTION, VALUE, OutputTask
+from edge_sdk.model.tasks.task import FORECAST, LABELS, RECONSTRUCTION, VALUE, OutputTask, Reconstruction
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers
 from edge_sdk.models.ir.specification.losses import LOSSES, refuse_positions
@@ -22,6 +22,7 @@ OF_TASK = {
     VALUE: ("mean_squared_error", "huber"),
     LABELS: ("binary_cross_entropy",),
     RECONSTRUCTION: ("mean_squared_error",),
+    FORECAST: ("mean_squared_error",),
 }
 """Task -> the losses that train it, the usual one first."""
 
@@ -179,13 +180,13 @@ def set_classes(spec: Spec, output: Shape) -> Spec:
 
 def check_output(task: OutputTask, spec: Spec, output: tuple[int, ...]) -> None:
     """Raises CompileError if a module's output for one sample is not what its task needs."""
-    if task.kind == RECONSTRUCTION:
+    if isinstance(task, Reconstruction):
         if isinstance(spec.input, Mapping) or spec.below is not None:
-            raise CompileError(f"task {RECONSTRUCTION}: a module with one input, of floats, reconstructs it")
-        if output != task.output_of(spec.input):
+            raise CompileError(f"task {task.kind}: a module with one input, of floats, is for it")
+        if output != (wanted := task.output_of(spec.input)):
             raise CompileError(
-                f"task {RECONSTRUCTION}: the input is {tuple(spec.input)} per sample, but the module returns {output}; "
-                "return what has the input's shape"
+                f"task {task.kind}: a window is {tuple(spec.input)}, and the module returns {output} per sample; "
+                f"return what has the shape {wanted}"
             )
     elif output != (task.outputs,):
         raise CompileError(
