@@ -234,15 +234,13 @@ def write_result(job: Replay, result: Mapping[str, Any]) -> None:
 
 def print_result(job: Replay, result: Mapping[str, Any]) -> None:
     """Prints the tables."""
-    from edge_sdk.replay.anomalies import tables as anomalies
     from edge_sdk.replay.labels import tables as labels
     from edge_sdk.replay.reports import tables, terminal
     from edge_sdk.replay.reports.boards import board_lines
+    from edge_sdk.replay.reports.of_task import tables_of
     from edge_sdk.replay.reports.verdict import titles_of, verdict
-    from edge_sdk.replay.values import tables as values
 
-    own = next((room for key, room in (("values", values), ("anomalies", anomalies)) if key in result), None)
-    if own is not None:
+    if own := tables_of(result):
         print(f"\n{own.verdict(result)}\n\n{own.device_table(result)}\n\n{own.model_table(result)}\n")
     else:
         print(f"\n{verdict(result)}")

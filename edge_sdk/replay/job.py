@@ -20,7 +20,6 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.task import Task
 from edge_sdk.nodes.configuration.assembly import family_of, method_of, with_bundle
 from edge_sdk.nodes.configuration.tasks import check_task
-from edge_sdk.replay.anomalies.asked import reconstruction_of_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.network_choice import with_chosen_network
@@ -110,8 +109,7 @@ def prepare(job: Replay, say: Say, stopping: threading.Event | None = None) -> R
         UsageError: something named cannot be used.
     """
     say(f"reading {job.data}")
-    options = {**reconstruction_of_bundles(job.bundle), **asked_options(job)}
-    cohort = form_cohort(str(job.data), job.hospitals, job.seed, options, is_split(job))
+    cohort = form_cohort(str(job.data), job.hospitals, job.seed, asked_options(job), is_split(job))
     asked, (job, notes) = job, recommended(job, cohort)
     for note in (cohort.summary, *cohort.notes, *notes):
         say(note)

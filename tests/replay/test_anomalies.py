@@ -199,7 +199,7 @@ def test_the_neighbours_find_what_can_be_found() -> None:
     pytest.importorskip("sklearn", reason="neighbours are of scikit-learn")
     parts = {}
     for k, name in enumerate("abc"):
-        x, chosen, test = draw(80, k), samples(40, 0, k + 9), samples(100, 30, k + 18)
+        x, chosen, test = draw(80, k), samples(40, 4, k + 9), samples(100, 30, k + 18)
         truths = [(p.x, WAVES.truths(p.labels, NAMES, name, p.x)) for p in (chosen, test)]
         parts[name] = ((x, x), *truths)
     local = {"validation": {"local": {"error": 1e9}}, "test": {"local": {"samples": 1.0}}}
@@ -210,6 +210,14 @@ def test_the_neighbours_find_what_can_be_found() -> None:
         assert {*found} == {"alone", "alone_pca", "alone_distance", "pooled"} and found["alone"] == found["alone_pca"]
         assert scores_of(found["alone_pca"]).error < 0.01 and "error" not in found["alone_distance"]  # type: ignore[operator]
         assert scores_of({"error": 0.0, **found["alone_distance"]}).auroc > 0.9  # type: ignore[operator]
+
+    def without_abnormal(name: str) -> Any:
+        train, (x, y), test = parts[name]
+        return train, (x[~y["abnormal"]], y[~y["abnormal"]]), test
+
+    assert any(parts[name][1][1]["abnormal"].any() for name in parts)
+    _, others = look_for_detectors(WAVES, without_abnormal, written, 40, 0, lambda text: None)
+    assert others == rows, "nothing is chosen by what somebody calls abnormal, no threshold either"
 
 
 # A whole run ----------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from edge_sdk.data.samples import Samples, store_samples
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.replay.traces.heart import write_heart_traces
 from edge_sdk.replay.traces.rhythms import write_rhythm_traces
+from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.replay.tuning.alone import look_on_validation, verdict_line
 from edge_sdk.replay.tuning.memory import play as play_in_memory
 from edge_sdk.replay.tuning.memory import prepare as prepare_in_memory
@@ -23,6 +24,8 @@ from edge_sdk.replay.tuning.study import Trial
 from edge_sdk.replay.tuning.tune import Found, Search
 from tests.label_sets import FINDINGS, compile_findings, samples
 from tests.layers import write_with_bundle
+from tests.reconstructions import compile_waves
+from tests.reconstructions import samples as waves
 from tests.simulation.jobs import job_of, no_kernels, play
 from tests.system.test_replay_of_data import auscult
 from tests.values import RATE, compile_linear, draw
@@ -39,14 +42,23 @@ def rates(count: int, seed: int) -> Samples:
 
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of samples that are ready, "value" and "labels", and beside each a bundle for it."""
+    """Folders of samples that are ready, "value", "labels" and "windows", and beside each a bundle for it."""
     folder = tmp_path_factory.mktemp("ready")
     for name, make in (("value", rates), ("labels", samples)):
         for k in range(DEVICES):
             store_samples(folder / name / f"d{k}.npz", make(60, k), make(30, k + 20), make(20, k + 40))
     compile_linear(folder / "value.bundle")
     compile_findings(folder / "labels.bundle")
+    for k in range(DEVICES):
+        parts = waves(60, 4, k), waves(30, 6, k + 20), waves(20, 2, k + 40)
+        store_samples(folder / "windows" / f"d{k}.npz", *parts)
+    compile_waves(folder / "windows.bundle")
     return folder
+
+
+ASKED = {"windows": ("--abnormal", "spike")}
+OPTIONS = {"windows": {"abnormal": "spike"}}
+KEYS = {"value": "values", "labels": "labels", "windows": "anomalies"}
 
 
 def simulated(data: Path, out: Path, *more: str, run: tuple[str, ...] = RUN) -> dict:
@@ -56,36 +68,46 @@ def simulated(data: Path, out: Path, *more: str, run: tuple[str, ...] = RUN) -> 
 
 def scores_of(result: dict) -> dict:
     """All that a result says of scores: what devices' models reach, means over devices, and curves."""
-    kept = ("hospital", "samples", "validation", "held_out", "metrics", "macro_f1", "errors", "by_label", "accuracy")
-    devices = [{key: d.get(key) for key in ("device", *kept, "classes", "labels")} for d in result["devices"]]
+    kept = ["hospital", "held_out", "metrics", "macro_f1", "errors", "by_label", "accuracy", "anomalies"]
+    if "anomalies" not in result:  # there a simulation counts the windows that are trained on, a device all that it has
+        kept += ["samples", "validation", "classes", "labels"]
+    devices = [{key: d.get(key) for key in ("device", *kept)} for d in result["devices"]]
     lines = [
         {key: line.get(key) for key in ("kind", "sums", "errors", "macro_f1", "labels")} for line in result["curve"]
     ]
-    whole = {key: result.get(key) for key in ("values", "labels", "macro_f1", "score", "auc", "statistics", "classes")}
+    whole = {
+        key: result.get(key)
+        for key in ("values", "labels", "anomalies", "macro_f1", "score", "auc", "statistics", "classes")
+    }
     return {**whole, "devices": devices, "curve": lines}
 
 
-@pytest.mark.parametrize("task", ["value", "labels"])
+@pytest.mark.parametrize("task", ["value", "labels", "windows"])
 def test_devices_of_a_replay_reach_what_they_reach_there(ready: Path, tmp_path: Path, task: str) -> None:
     """The replay has processes and a broker (`tests/simulation/test_job.py` has the same of classes, in memory). Of
     values also what devices reach alone, by their network and by the strongest neighbour, is the same."""
     pytest.importorskip("sklearn", reason="neighbours are of scikit-learn")
-    asked, whole = ("--bundle", str(ready / f"{task}.bundle")), task == "value"
+    asked, whole = ("--bundle", str(ready / f"{task}.bundle"), *ASKED.get(task, ())), task != "labels"
     run = WHOLE if whole else RUN
     found = simulated(ready / task, tmp_path / "simulated", *asked, run=run)
     alone = () if whole else ("--no-local-only",)
     auscult("replay", ready / task, *run, *asked, *alone, "--out", tmp_path / "replayed")
     expected = json.loads((tmp_path / "replayed" / "result.json").read_text())
     assert scores_of(found) == scores_of(expected)
-    models = {*found["values" if whole else "labels"]["models"]}
+    models = {*found[KEYS[task]]["models"]}
     assert {"global", "personalised"} <= models and ({"local", "alone", "pooled"} <= models) == whole
     assert (tmp_path / "simulated" / "report.html").read_text().count("<svg") >= 3
 
 
-@pytest.mark.parametrize("task", ["value", "labels"])
+@pytest.mark.parametrize("task", ["value", "labels", "windows"])
 def test_what_the_tuner_plays_is_what_is_simulated(ready: Path, tmp_path: Path, task: str) -> None:
     """Judged by minus the error in halves of the range, or by macro-F1; neighbours by the same."""
-    more = {"data": str(ready / task), "method": "fedavg", "options": {}, "bundle": (ready / f"{task}.bundle",)}
+    more = {
+        "data": str(ready / task),
+        "method": "fedavg",
+        "options": OPTIONS.get(task, {}),
+        "bundle": (ready / f"{task}.bundle",),
+    }
     found = play(job_of(tmp_path / "a", **more, rounds=2))
     line = next(line for line in reversed(found["curve"]) if line.get("final"))
     fleet = prepare_in_memory(job_of(tmp_path / "b", **more, rounds=2).replay, no_kernels, print)
@@ -97,6 +119,9 @@ def test_what_the_tuner_plays_is_what_is_simulated(ready: Path, tmp_path: Path, 
             "mean absolute error",
             f"{error:.4g} bpm",
         )
+    elif task == "windows":
+        assert judged.accuracy == pytest.approx(-line["errors"]["global"]["window"]) and name == "mean squared error"
+        assert float(told) == pytest.approx(-judged.accuracy, rel=1e-3)
     else:
         assert judged.accuracy == pytest.approx(line["macro_f1"]["global"]) and name == "macro-F1" and "%" in told
     pytest.importorskip("sklearn", reason="neighbours are of scikit-learn")
@@ -107,7 +132,9 @@ def test_what_the_tuner_plays_is_what_is_simulated(ready: Path, tmp_path: Path, 
         1, {}, judged.accuracy, devices=dict.fromkeys(("d0", "d1", "d2"), judged.accuracy), score=name, shown=told
     )
     said = verdict_line(Found(search=search, best=best, trials=[best]), seen)
-    assert ("bpm" if task == "value" else "macro-F1") in said and "on the validation samples" in said
+    assert {"value": "bpm", "labels": "macro-F1", "windows": "pca alone"}[
+        task
+    ] in said and "on the validation samples" in said
 
 
 def test_clients_that_are_bootstrapped_predict_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,3 +187,10 @@ def test_what_needs_classes_is_refused_before_anything_is_trained(
     assert words in capsys.readouterr().err
     assert not (tmp_path / "out" / "metrics.jsonl").exists()
     (data / "public.npz").unlink(missing_ok=True)
+
+
+def test_clients_in_any_number_have_labels(ready: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_traces(tmp_path / "traces", devices=2, seed=1, minutes=1)
+    more = ("--task", "reconstruction", "--clients", "4", "--bundle", "autoencoder", "--method", "fedavg")
+    assert cli.main(["simulate", str(tmp_path / "traces"), *more, "--out", str(tmp_path / "out")]) == 2
+    assert "--clients: task reconstruction is for the devices of a folder" in capsys.readouterr().err

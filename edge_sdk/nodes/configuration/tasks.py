@@ -27,16 +27,6 @@ def check_task(run: Run, bundle: Bundle, kernels: str) -> None:
         raise UsageError(f"task {task.kind}: run {run.id} is for {given}, but bundle {name} predicts {task.in_words()}")
 
 
-def check_in_memory(bundle: Bundle) -> None:
-    """Raises UsageError if runs in memory, simulations and trials of `auscult tune`, have no scores for a task."""
-    task = bundle.task
-    if not task.needs_labels:
-        name = bundle.manifest["name"]
-        raise UsageError(
-            f"task {task.kind}: only `auscult replay` has its scores; bundle {name} predicts {task.in_words()}"
-        )
-
-
 def find_reason(run: Run, kernels: str, task: OutputTask) -> str:
     """Why a run is not for a task, as half a sentence; "": it is."""
     if kernels != WHOLE:

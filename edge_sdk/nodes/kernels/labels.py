@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from logging import Logger
 
 import numpy as np
@@ -42,3 +43,9 @@ def kept(samples: Samples, mask: npt.NDArray[np.bool_]) -> Samples:
         return samples
     labels = tuple(label for label, fits in zip(samples.labels, mask.tolist(), strict=True) if fits)
     return Samples(samples.x[mask], labels)
+
+
+def listed_of(samples: Samples, task: ModelTask, names: Sequence[str]) -> Samples:
+    """The samples that a model may be trained on. Of a task that needs labels these are all: a label that is no one of
+    the task's is an error, which its `targets` tell."""
+    return samples if task.needs_labels else kept(samples, task.listed(samples.labels, names))

@@ -81,7 +81,7 @@ def look_for_detectors(
     if not most or not is_installed():
         return {"state": MISSING if most else LEFT_OUT}, {}
     chosen = written[:most]
-    own = {str(d["device"]): parts(str(d["device"])) for d in chosen}
+    own = {str(d["device"]): choosing_by_normal(parts(str(d["device"]))) for d in chosen}
     first = next(iter(own.values()))[0][0]
     if first.dtype.names is not None or not kind_of_features(first):
         return {"state": UNDEFINED, "why": "samples of this kind have no features"}, {}
@@ -120,6 +120,13 @@ def look_for_detectors(
         "seconds": round(time.monotonic() - began, 1),
     }
     return told, rows
+
+
+def choosing_by_normal(parts: Parts) -> Parts:
+    """The samples of a device without those for choices that somebody calls abnormal."""
+    train, (x, y), test = parts
+    normal = ~y["abnormal"] if y.dtype.names else np.ones(len(y), np.bool_)
+    return train, (x[normal], y[normal]), test
 
 
 def choose_setting(kind: Detector, own: Mapping[str, Parts], trained: Sequence[str], seed: int) -> tuple[float, float]:

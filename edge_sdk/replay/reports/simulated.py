@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
+from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.metrics.statistics import MACRO_F1, title_in
 from edge_sdk.replay.reports import charts, sections
 from edge_sdk.replay.reports.terminal import Result, format_percent, format_size
@@ -70,6 +71,8 @@ def curves(result: Result) -> str:
 
 def scores_over(result: Result) -> dict[str, Scores]:
     """Title of a score -> what a line of metrics has of it, by model."""
+    if ANOMALIES in result:
+        return {"mean error": partial(errors_in, "window")}
     if "values" not in result:
         return {title_in(result): lambda line: line.get(MACRO_F1) or mean_accuracies(line["sums"])}
     task = result["values"]["task"]
@@ -78,7 +81,7 @@ def scores_over(result: Result) -> dict[str, Scores]:
 
 
 def errors_in(name: str, line: Mapping[str, Any]) -> dict[str, float]:
-    """Model -> mean absolute error of a value in a line of metrics."""
+    """Model -> mean error of a value, or of windows, in a line of metrics."""
     return {model: errors[name] for model, errors in line.get("errors", {}).items()}
 
 
@@ -90,8 +93,8 @@ def scores_chart(result: Result, scores: Scores, title: str, unit: str, over: tu
         name: [(x, own[model]) for x, own in found if model in own]
         for model, name in (("global", "global model"), ("personal", "personalised"))
     }
-    kept = {name: points for name, points in series.items() if points}
-    return charts.lines(kept, unit, title, percent="values" not in result, has_zero="values" in result)
+    kept, errors = {name: points for name, points in series.items() if points}, bool({"values", ANOMALIES} & {*result})
+    return charts.lines(kept, unit, title, percent=not errors, has_zero=errors)
 
 
 def comparison_lines(runs: list[Mapping[str, Any]]) -> list[str]:

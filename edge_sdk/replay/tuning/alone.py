@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.model.tasks.task import SeveralLabels, Values
+from edge_sdk.model.tasks.task import Reconstruction, SeveralLabels, Values
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.nodes.kernels.labels import class_codes
+from edge_sdk.replay.anomalies.neighbours import look_for_detectors
 from edge_sdk.replay.metrics.scores import ALONE, POOLED, describe_pairs
 from edge_sdk.replay.metrics.statistics import ACCURACY, MACRO_F1
 from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, look_round
@@ -36,7 +37,7 @@ def look_on_validation(fleet: TuningFleet, most: int, seed: int, say: Callable[[
         "told", and in "rows" row -> device -> accuracy on validation; of values and sets of labels their score, and in
         "unit" what 1 of it is for people: a number and its unit.
     """
-    if isinstance(fleet.task, (Values, SeveralLabels)):
+    if isinstance(fleet.task, (Values, SeveralLabels, Reconstruction)):
         return look_for_outputs(fleet, fleet.task, most, seed, say)
 
     def parts(name: str) -> Parts:
@@ -64,18 +65,23 @@ def look_on_validation(fleet: TuningFleet, most: int, seed: int, say: Callable[[
 
 
 def look_for_outputs(
-    fleet: TuningFleet, task: Values | SeveralLabels, most: int, seed: int, say: Callable[[str], None]
+    fleet: TuningFleet, task: Values | SeveralLabels | Reconstruction, most: int, seed: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The neighbours of models that predict values or sets of labels."""
+    """The neighbours of models that predict something else than classes."""
 
     def parts(name: str) -> OutputParts:
         train, chosen = (
-            (part.x, task.targets(part.labels, fleet.run.classes, f"device {name}")) for part in fleet.samples[name]
+            (part.x, task.targets(part.labels, fleet.run.classes, f"device {name}", part.x))
+            for part in fleet.samples[name]
         )
-        return train, chosen, chosen
+        last = fleet.samples[name][1]
+        return train, chosen, (last.x, task.truths(last.labels, fleet.run.classes, f"device {name}", last.x))
 
     written = [{"device": name, "newcomer": False, "sums": {}} for name in fleet.samples]
-    told, rows = look_for_output_models(task, parts, written, most, seed, say)
+    if isinstance(task, Reconstruction):
+        told, rows = look_for_detectors(task, parts, written, most, seed, say)
+    else:
+        told, rows = look_for_output_models(task, parts, written, most, seed, say)
     scores = {
         row: {name: score_of_sums(task, found[row]) for name, found in rows.items() if row in found}
         for row in (ALONE, POOLED)

@@ -9,7 +9,7 @@ Test samples are dropped where a device's samples are read, before any node is m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import sums_on_validation
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
-from edge_sdk.model.tasks.task import Task
+from edge_sdk.model.tasks.task import ModelTask, Task
 from edge_sdk.nodes.configuration.assembly import (
     augmentation_of,
     family_of,
@@ -38,10 +38,10 @@ from edge_sdk.nodes.configuration.assembly import (
     settings_of,
     with_bundle,
 )
-from edge_sdk.nodes.configuration.tasks import check_in_memory, check_task
+from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
-from edge_sdk.nodes.kernels.labels import wants_unlabelled
+from edge_sdk.nodes.kernels.labels import listed_of, wants_unlabelled
 from edge_sdk.nodes.kernels.split import load_model, split_model
 from edge_sdk.nodes.models.working_model import PREFERRED
 from edge_sdk.replay.cohorts.form import form_cohort
@@ -118,10 +118,13 @@ def prepare(job: Replay, kernels: Kernels, say: Say) -> TuningFleet:
     run = plan_run(job, cohort)
     bundles = choose_bundles(str(job.data), job.bundle, cohort, job.seed, say, bool(family_of(run).own_bundles))
     bundle = read_bundle(bundles[0])
-    check_in_memory(bundle)
     check_task(run, bundle, method_of(run).kernels)
     files, tree = prepare_files(job, run, cohort, bundles), members_of(job, cohort)
-    samples = {name: without_test(files.tables[name], files.bundles[name]) for some in tree.values() for name in some}
+    samples = {
+        name: without_test(files.tables[name], files.bundles[name], bundle.task, run.classes)
+        for some in tree.values()
+        for name in some
+    }
     patients = {name: patients_without_test(files.tables[name]) for name in tree if name in files.tables}
     if not any(len(validation) for _, validation in samples.values()):
         raise UsageError("no device has validation samples, which tuning is judged on: give --validation a share")
@@ -154,10 +157,17 @@ def where(table: Mapping[str, Any]) -> Cut | Stored:
     return Stored(**table) if "samples" in table else Cut(**table)
 
 
-def without_test(table: Mapping[str, Any], bundle: Path) -> tuple[Samples, Samples]:
-    """Training and validation samples that a [data] table names; the test part goes no further than here."""
+def without_test(
+    table: Mapping[str, Any], bundle: Path, task: ModelTask, names: Sequence[str]
+) -> tuple[Samples, Samples]:
+    """Training and validation samples that a [data] table names; the test part goes no further than here.
+
+    Args:
+        names: of the run; what its models may not be trained on is left out, where the task needs no labels.
+    """
     found = samples_of(where(table), find_normaliser(bundle))
-    return found.train, found.validation or Samples(found.train.x[:0], ())
+    train, validation = found.train, found.validation or Samples(found.train.x[:0], ())
+    return listed_of(train, task, names), listed_of(validation, task, names)
 
 
 def patients_without_test(table: Mapping[str, Any]) -> Patients:

@@ -70,8 +70,10 @@ def who_wins(d: Mapping[str, Any]) -> str:
 def sentence(d: Mapping[str, Any], ours: str, alone: str, unit: str) -> str:
     """Who wins, by a difference with its interval over devices."""
     own, other = f"{ours} are off by {number(d['mae'], unit)}", f"{alone} alone by {number(d['than'], unit)}"
-    ends = f"{number(d['mean'], signed=True)} [{number(d['low'], signed=True)}, {number(d['high'], signed=True)}]"
-    return f"{who_wins(d)}: {own}, {other} ({ends} {unit}; {d['worse']} of {d['devices']} devices worse)."
+    ends = (
+        f"{number(d['mean'], signed=True)} [{number(d['low'], signed=True)}, {number(d['high'], signed=True)}] {unit}"
+    )
+    return f"{who_wins(d)}: {own}, {other} ({ends.rstrip()}; {d['worse']} of {d['devices']} devices worse)."
 
 
 def device_table(result: Result) -> str:

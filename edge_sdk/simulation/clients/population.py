@@ -7,7 +7,7 @@ each of which draws its samples from a data set (drawn.py), or from the windows 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,9 +18,9 @@ from edge_sdk.data.cut import Cut
 from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.samples import Samples, Stored, samples_of
 from edge_sdk.data.unlabelled import unlabelled_of
-from edge_sdk.model.tasks.task import ModelTask
+from edge_sdk.model.tasks.task import ModelTask, Reconstruction
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
-from edge_sdk.nodes.kernels.labels import wants_unlabelled
+from edge_sdk.nodes.kernels.labels import listed_of, wants_unlabelled
 from edge_sdk.replay.nodes.node_files import NodeFiles
 
 Part = tuple[npt.NDArray[Any], npt.NDArray[Any]]
@@ -38,12 +38,20 @@ class ClientData:
         held_out: the test part.
         validation: None: there is no such part.
         unlabelled: inputs without a label, and the stretch of time of each; None: there are none, or they are not used.
+        truths: "test" and "validation" -> inputs and what models are judged by at the end (`truths` of the task), where
+            that is something else than what they are trained with; empty: it is not.
     """
 
     train: Part
     held_out: Part
     validation: Part | None
     unlabelled: Part | None = None
+    truths: Mapping[str, Part] = field(default_factory=dict)
+
+    def judged_parts(self) -> dict[str, Part]:
+        """Name -> samples by which models are judged at the end, of the parts that there are."""
+        every: Mapping[str, Part | None] = self.truths or {"test": self.held_out, "validation": self.validation}
+        return {name: part for name, part in every.items() if part is not None and len(part[1])}
 
 
 class Population(Protocol):
@@ -92,10 +100,20 @@ class StoredPopulation:
         validation = None if found.validation is None else self.coded(found.validation, client)
         parts = self.coded(found.train, client), self.coded(found.held_out, client), validation
         loose = unlabelled_of(data, normalise) if wants_unlabelled(self.run) else None
-        return ClientData(*parts, None if loose is None else (loose.x, loose.recording))
+        truths = self.truths({"test": found.held_out, "validation": found.validation}, client)
+        return ClientData(*parts, None if loose is None else (loose.x, loose.recording), truths)
 
     def coded(self, samples: Samples, client: str) -> Part:
-        return samples.x, self.task.targets(samples.labels, self.run.classes, f"device {client}", samples.x)
+        known = listed_of(samples, self.task, self.run.classes)
+        return known.x, self.task.targets(known.labels, self.run.classes, f"device {client}", known.x)
+
+    def truths(self, parts: Mapping[str, Samples | None], client: str) -> dict[str, Part]:
+        """What models are judged by at the end, of a task that needs no labels; of others nothing."""
+        task, names = self.task, self.run.classes
+        if not isinstance(task, Reconstruction):
+            return {}
+        there = {name: samples for name, samples in parts.items() if samples is not None}
+        return {name: (s.x, task.truths(s.labels, names, f"device {client}", s.x)) for name, s in there.items()}
 
     def patients(self, hospital: str) -> Patients | None:
         table = self.files.tables.get(hospital)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edge_sdk.model.tasks.task import OneClass
+from edge_sdk.model.tasks.task import OneClass, Reconstruction
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.nodes.evaluation.output_scores import Sums, judge_training_alone
+from edge_sdk.replay.anomalies.neighbours import look_for_detectors
 from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, Seen, look_round
 from edge_sdk.replay.neighbours.output_models import look_for_output_models
 from edge_sdk.replay.planning.plan import is_split
@@ -27,13 +28,17 @@ def find_neighbours(job: Simulation, envs: Envs, written: Mapping[str, dict[str,
     def parts(name: str) -> Parts:
         data = population.data(name)
         x, y = data.train
-        return data.train, (x[:0], y[:0]) if data.validation is None else data.validation, data.held_out
+        judged = data.judged_parts().get("test", data.held_out)
+        return data.train, (x[:0], y[:0]) if data.validation is None else data.validation, judged
 
     judged: list[dict[str, Any]] = [{**written[name], "newcomer": False} for name in sorted(written, key=natural)]
     if not isinstance(task, OneClass):
         alone = train_alone(envs, [d["device"] for d in judged][:most], say) if most else {}
         own = [with_alone(d, alone) for d in judged]
-        told, rows = look_for_output_models(task, parts, own, most, seed, say)
+        if isinstance(task, Reconstruction):
+            told, rows = look_for_detectors(task, parts, own, most, seed, say)
+        else:
+            told, rows = look_for_output_models(task, parts, own, most, seed, say)
         return {"told": told, "rows": rows, "alone": alone}
     source = NeighbourSource(
         parts=parts,
@@ -59,7 +64,9 @@ def train_alone(envs: Envs, names: Sequence[str], say: Callable[[str], None]) ->
     say(f"{len(names)} clients find out what their network would have reached alone (--no-neighbours: not)")
     for name in names:
         data = envs.prepared.population.data(name)
-        if data.validation is not None and len(data.validation[1]):
+        judged = data.judged_parts()
+        if "validation" in judged:
             env, model = replace(envs.apart(name), me=name), envs.model(name, "device")
-            found[name] = judge_training_alone(env, envs.prepared.run, model, data.validation, data.held_out)
+            test = judged.get("test", data.held_out)
+            found[name] = judge_training_alone(env, envs.prepared.run, model, judged["validation"], test)
     return found

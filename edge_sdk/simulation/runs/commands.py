@@ -224,8 +224,8 @@ def print_results(found: Sequence[tuple[Simulation, Mapping[str, Any]]], as_json
     from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
     from edge_sdk.replay.labels import tables as labels
     from edge_sdk.replay.reports import simulated, tables, terminal
+    from edge_sdk.replay.reports.of_task import tables_of
     from edge_sdk.replay.reports.verdict import titles_of, verdict
-    from edge_sdk.replay.values import tables as values
 
     results = [result for _, result in found]
     if as_json:
@@ -234,12 +234,12 @@ def print_results(found: Sequence[tuple[Simulation, Mapping[str, Any]]], as_json
         print(f"\n{comparison_table(compare_runs([read_run(job.replay.out) for job, _ in found]))}")
     else:
         job, result = found[0]
-        shown = values if "values" in result else terminal
-        print(f"\n{values.verdict(result) if 'values' in result else verdict(result)}")
+        own = tables_of(result)
+        print(f"\n{own.verdict(result) if own else verdict(result)}")
         if len(result["devices"]) <= terminal.MOST_DEVICES:
-            print(f"\n{shown.device_table(result)}")
-        if "values" in result:
-            print(f"\n{values.model_table(result)}")
+            print(f"\n{(own or terminal).device_table(result)}")
+        if own:
+            print(f"\n{own.model_table(result)}")
         if result["statistics"]:
             print(f"\n{tables.statistics_table(result['statistics'], titles_of(result))}")
         if "labels" in result:

@@ -67,7 +67,7 @@ class Judges:
             "hospital": hospital,
             "samples": len(data.train[1]),
             "validation": None if data.validation is None else len(data.validation[1]),
-            "held_out": len(data.held_out[1]),
+            "held_out": len(data.truths.get("test", data.held_out)[1]),
             "classes": len(labels),
             "labels": labels,
             "accuracy": compute_accuracies(sums_on_test(sums) if apart else sums),
@@ -80,8 +80,7 @@ class Judges:
     def judge(self, name: str, data: ClientData, found: Models) -> dict[str, Any]:
         """Part -> model -> "confusion", a matrix of classes; of other tasks "sums" of scores."""
         model, count = self.envs.model(name, "device"), len(self.envs.prepared.run.classes)
-        every = {"test": data.held_out, "validation": data.validation}
-        parts = {part: samples for part, samples in every.items() if samples is not None and len(samples[1])}
+        parts = data.judged_parts()
         if self.envs.prepared.task.kind != CLASS:
             return {"confusion": {}, "sums": judge_models(model, found.models, data.train[1], parts)}
         if not model.classes or isinstance(model, SplitModel):
@@ -100,7 +99,7 @@ def count_labels(task: ModelTask, y: npt.NDArray[Any], names: Sequence[str]) -> 
         y: what a network is trained with.
         names: of the run's classes or labels.
     """
-    if y.ndim > 1 and not task.histograms:
+    if (y.ndim > 1 and not task.histograms) or not task.needs_labels:
         return {}
     rows, counts = np.unique(y, axis=0, return_counts=True)
     texts = [names[row] if y.ndim == 1 else task.write(frozenset(np.array(names)[row > 0])) for row in rows]

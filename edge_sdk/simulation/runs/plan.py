@@ -16,7 +16,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, read_bundle
 from edge_sdk.model.tasks.task import CLASS, Task
 from edge_sdk.nodes.configuration.assembly import family_of, method_of, settings_of, with_bundle
-from edge_sdk.nodes.configuration.tasks import check_in_memory, check_task
+from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.nodes.kernels.labels import wants_unlabelled
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -157,7 +157,11 @@ def prepare(job: Simulation, say: Say, ranks: Ranks | None = None) -> Prepared:
     with named_predict():
         named = choose_bundles(str(job.replay.data), job.replay.bundle, cohort, job.replay.seed, say, several)
     bundle = read_bundle(named[0])
-    check_in_memory(bundle)
+    if made is not None and not bundle.task.needs_labels:
+        raise UsageError(
+            f"--clients: task {bundle.task.kind} is for the devices of a folder; bundle {bundle.manifest['name']} "
+            f"predicts {bundle.task.in_words()}"
+        )
     check_task(run, bundle, method_of(run).kernels)
     check_targets(job, bundle.task)
     bundles = keep_bundles(job, named)

@@ -78,7 +78,7 @@ def make_result(
     judged = [
         {**with_alone(written[name], alone), "newcomer": False, **NOT_MEASURED} for name in sorted(written, key=natural)
     ]
-    devices = score_written(judged, prepared.run, prepared.task, seen["rows"])
+    devices = score_written(judged, prepared.run, prepared.task, seen["rows"], cohort.step)
     validation = [{"accuracy": d["validation_accuracy"]} for d in devices]
     found = {
         "method": replay.method,
@@ -110,7 +110,7 @@ def make_result(
         "simulation": describe_simulation(job, prepared, lines, spent),
         "curve": list(lines),
     }
-    return found | summarise_outputs(devices, prepared.run, prepared.task, replay.seed)
+    return found | summarise_outputs(devices, prepared.run, prepared.task, replay.seed, cohort.step)
 
 
 def with_alone(d: Mapping[str, Any], alone: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ NOT_MEASURED = {"peak_memory_mb": 0.0, "cpu_seconds": 0.0, "seconds": 0.0, "byte
 """Of a single client nothing of this is known."""
 
 
-INNER = ("confusion", "label_sums")
+INNER = ("confusion", "label_sums", "anomaly_sums")
 """What devices' results have for what is computed of them, and a simulation tells nobody: there are many devices."""
 
 
