@@ -137,6 +137,8 @@ class NodeEnv:
         untaught: device: this env as it was before it had such labels; None: it has none.
         feature_means: device: () -> means (F,) and means of squares (F,) of what the model standardises, over all its
             training samples, labelled or not; None: the model standardises nothing.
+        walked: device: keeps the models that settling walks to, which a run asks for twice: for the fleet's choice, and
+            when it is made; None: nothing is kept, and they are walked to again, as where memory is small.
         limits: what this node's settings allow its children.
         unwilling: children that want no training now; filled in by the node at each call.
         keeper: device: keeps the progress of its training; None: nobody does.
@@ -174,6 +176,7 @@ class NodeEnv:
     self_labels: SelfLabels | None = None
     untaught: NodeEnv | None = None
     feature_means: Callable[[], tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] | None = None
+    walked: dict[Any, Vector] | None = None
     limits: Limits = field(default_factory=Limits)
     unwilling: tuple[str, ...] = ()
     keeper: StepKeeper | None = None

@@ -1,9 +1,10 @@
 """Network of a replay that names none: each one for windows is tried in a short run, judged on validation samples.
 
 A trial is the run itself with `ROUNDS` rounds and with settling, without labels of devices' own and without forests:
-in memory, in a process for each network, all at the same time. The first network is the smallest. A larger one, which
-costs several times as much, is taken if it is better by a point, and by more than one standard error of the
-differences between devices (L. Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3).
+in memory and without torch, in a process for each network, all at the same time. The first network is the smallest. A
+larger one, which costs several times as much, is taken if it is better by a point, and by more than one standard error
+of the differences between devices (L. Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3). As
+soon as the first one is known to be so good that none can be better by a point, the other trials are ended.
 What was found is kept in DIR/network.json, so that a replay that goes on has the same network.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,13 +105,21 @@ def play_trials(trials: Mapping[str, Replay], stopping: threading.Event) -> dict
             running = {name: pool.submit(play_trial, name, job, over) for name, job in trials.items()}
             left = {*running.values()}
             while left:
-                done, left = wait(left, LOOK, FIRST_EXCEPTION)
+                done, left = wait(left, LOOK, FIRST_COMPLETED)
                 go_on(stopping)
                 for one in done:
                     one.result()  # raises what it has failed with, before the others fail by being ended
+                first = next(iter(running))
+                if running[first] in done and is_unbeatable(running[first].result()):
+                    return {first: running[first].result()}
         finally:
             over.set()
     return {name: one.result() for name, one in running.items()}
+
+
+def is_unbeatable(scores: Mapping[str, float]) -> bool:
+    """True if no network can be better by `LEAST` than one of these scores, on which all samples are right."""
+    return bool(scores) and 1 - float(np.mean([*scores.values()])) < LEAST
 
 
 def go_on(stopping: threading.Event) -> None:
@@ -123,7 +132,7 @@ def play_trial(name: str, job: Replay, over: threading.Event) -> Mapping[str, fl
     """Device -> accuracy of the trial of one network. Once `over` is set, it is ended."""
     trial = f"network {name}, trial of {job.rounds} rounds"
     try:
-        with TrialProcess(job, lambda text: None, over) as worker:
+        with TrialProcess(job, lambda text: None, over, numpy=True) as worker:
             found = worker.play(job.settings)
     except AuscultError as error:
         raise (UsageError if isinstance(error, UsageError) else AuscultError)(f"{trial}: {error}") from error

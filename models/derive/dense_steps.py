@@ -115,7 +115,7 @@ class DenseStepsWriter:
         for k in range(len(self.layers) - 1, -1, -1):
             nodes += self.backward(k)
         shapes = {name: ["C", *shape] for name, _, shape in self.parts}
-        shapes |= dict.fromkeys(("d", "z"), ["C", "N", self.layers[0].outputs])
+        shapes |= {name: ["C", "N", self.layers[0].outputs] for name in ("d", "z")}
         given = [value(name, FLOAT, shapes[name]) for name in self.carried]
         given += [value("at", INT64, ["C", "B", 2]), value("weight", FLOAT, ["C", "B", 1])]
         made = [value(f"after.{name}", FLOAT, shapes[name]) for name in self.carried]

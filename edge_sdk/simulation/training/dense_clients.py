@@ -111,8 +111,7 @@ class DenseTraining(CohortTraining):
             alike.setdefault(Alike(len(each.gradient.x), tuple(map(len, each.rows))), []).append(i)
         found: dict[int, list[float]] = {}
         for which, at in alike.items():
-            for start in range(0, len(at), MOST_TOGETHER):
-                part = at[start : start + MOST_TOGETHER]
+            for part in np.array_split(at, -(-len(at) // MOST_TOGETHER)):
                 found |= zip(part, self.make_alike([some[i] for i in part], which), strict=True)
         return [found[i] for i in range(len(some))]
 
