@@ -26,6 +26,7 @@ from edge_sdk.models.ir.proto import IR_VERSION
 
 OPSET = 17
 Nodes = list[onnx.NodeProto]
+Shape = list[str | int | None]
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
@@ -56,9 +57,10 @@ class DenseStepsWriter:
     def write(self) -> bytes:
         size, value = self.parts[-1][1].stop, helper.make_tensor_value_info
         first, last = self.layers[0], self.layers[-1]
-        one = ["C", 1, 1]
+        one: Shape = ["C", 1, 1]
+        vectors: Shape = ["C", size]
         given = [
-            value("start", FLOAT, ["C", size]),
+            value("start", FLOAT, vectors),
             value("x", FLOAT, ["C", "N", first.inputs]),
             value("gram", FLOAT, ["C", "N", "N"]),
             value("targets", FLOAT, ["C", "N", last.outputs]),
@@ -66,8 +68,8 @@ class DenseStepsWriter:
             value("weights", FLOAT, ["S", "C", "B", 1]),
             value("eta", FLOAT, one),
             *([value(name, FLOAT, one) for name in ("keep", "kept")] if DAMP in self.terms else []),
-            *([value(PUSH, FLOAT, ["C", size]), value("pushed", FLOAT, one)] if PUSH in self.terms else []),
-            *([value(BASE, FLOAT, ["C", size])] if BASE in self.terms else []),
+            *([value(PUSH, FLOAT, vectors), value("pushed", FLOAT, one)] if PUSH in self.terms else []),
+            *([value(BASE, FLOAT, vectors)] if BASE in self.terms else []),
         ]
         nodes = self.before()
         begun, ended = [f"start.{n}" for n in self.carried], [f"end.{n}" for n in self.carried]
@@ -75,7 +77,7 @@ class DenseStepsWriter:
             "Scan", [*begun, "order", "weights"], [*ended, "losses"], body=self.step(), num_scan_inputs=2
         )
         nodes += [scan, *self.behind()]
-        made = [value("end", FLOAT, ["C", size]), value("losses", FLOAT, ["S", "C"])]
+        made = [value("end", FLOAT, vectors), value("losses", FLOAT, ["S", "C"])]
         graph = helper.make_graph(nodes, "dense steps", given, made, initializer=list(self.constants.values()))
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="auscult")
@@ -114,7 +116,7 @@ class DenseStepsWriter:
         nodes = [*self.forward(), *self.loss()]
         for k in range(len(self.layers) - 1, -1, -1):
             nodes += self.backward(k)
-        shapes = {name: ["C", *shape] for name, _, shape in self.parts}
+        shapes: dict[str, Shape] = {name: ["C", *shape] for name, _, shape in self.parts}
         shapes |= {name: ["C", "N", self.layers[0].outputs] for name in ("d", "z")}
         given = [value(name, FLOAT, shapes[name]) for name in self.carried]
         given += [value("at", INT64, ["C", "B", 2]), value("weight", FLOAT, ["C", "B", 1])]

@@ -70,7 +70,7 @@ def walk(
 def walk_anew(
     env: NodeEnv, s: Settling, start: Vector, steps: Sequence[int], purpose: int, shrink: InPlace | None
 ) -> Iterator[Vector]:
-    """As `walk`, whatever was walked to before."""
+    """v, as `walk` has it, whatever was walked to before."""
     v, drawn = np.zeros_like(start), endless(env, s, purpose)
     optimiser = (Adam if s.optimiser == "adam" else SGD)(s.rate, decay=s.weight_decay)
     memory = optimiser.remember(v)

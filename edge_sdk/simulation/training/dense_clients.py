@@ -32,8 +32,8 @@ WORTH = 20
 with each other cost less than weights that are written in each step."""
 
 
-class Dense(Protocol):
-    """One layer: `edge_sdk.models.derive.dense.DenseLayer`."""
+class LayerSizes(Protocol):
+    """Sizes of one layer: `edge_sdk.models.derive.dense.DenseLayer` has them."""
 
     @property
     def outputs(self) -> int: ...
@@ -84,16 +84,16 @@ class DenseTraining(CohortTraining):
 
     gradient_type = DenseGradient
 
-    def __init__(self, model: Model, layers: Sequence[Dense], trained: TrainingCalls) -> None:
+    def __init__(self, model: Model, layers: Sequence[LayerSizes], trained: TrainingCalls) -> None:
         super().__init__(model, not_stacked, "cpu", trained)
         smoothing, marks = float(model.bundle.manifest.get("smoothing", 0.0)), np.eye(model.classes, dtype=np.float32)
         self.layers, self.shares = layers, marks * np.float32(1 - smoothing) + np.float32(smoothing / model.classes)
         self.sessions: dict[Terms, OnnxSession] = {}
         module = importlib.import_module("edge_sdk.models.derive.dense_steps")
-        self.write: Callable[[Sequence[Dense], Collection[str]], bytes] = module.write_dense_steps
+        self.write: Callable[[Sequence[LayerSizes], Collection[str]], bytes] = module.write_dense_steps
 
     def __call__(self, some: Sequence[WantedSteps]) -> list[list[float]]:
-        """As of `CohortTraining`; clients with very many samples make their steps one by one."""
+        """The losses of each client's steps, which are made: together, but for clients with very many samples."""
         found = [[] if self.is_worth_it(each) else self.make_singly(each) for each in some]
         at = [i for i, each in enumerate(some) if self.is_worth_it(each)]
         for i, losses in zip(at, super().__call__([some[i] for i in at]) if at else [], strict=True):
@@ -134,7 +134,8 @@ class DenseTraining(CohortTraining):
 
 def feeds_of_samples(some: Sequence[WantedSteps], alike: Alike) -> dict[str, npt.NDArray[Any]]:
     """What the graph takes of samples, and of which of them are in a step: fewer in some, filled up with weight 0."""
-    count, most, holders = len(some), max(alike.sizes), [each.gradient for each in some]
+    count, most = len(some), max(alike.sizes)
+    holders: list[Any] = [each.gradient for each in some]
     order = np.zeros((len(alike.sizes), count, most, 2), np.int64)
     order[..., 0] = np.arange(count)[:, None]
     weights = np.zeros((len(alike.sizes), count, most, 1), np.float32)
@@ -169,7 +170,7 @@ def not_stacked(*_: Any) -> Any:
     raise NotImplementedError("dense layers are trained from all samples")
 
 
-def find_dense_layers(model: Model) -> Sequence[Dense]:
+def find_dense_layers(model: Model) -> Sequence[LayerSizes]:
     """The layers of a classifier that is a chain of dense ones.
 
     Raises:
@@ -180,5 +181,5 @@ def find_dense_layers(model: Model) -> Sequence[Dense]:
             f"its loss is {model.loss} of outputs {model.output_shape}, a chain of dense layers has classes"
         )
     read = importlib.import_module("edge_sdk.models.derive.dense").read_dense_layers
-    layers: Sequence[Dense] = read(bytes(model.bundle.parts["predict.onnx"]))
+    layers: Sequence[LayerSizes] = read(bytes(model.bundle.parts["predict.onnx"]))
     return layers
