@@ -60,7 +60,7 @@ test-fast: $(READY)
 
 # What `make test` leaves out, to stay under ten minutes on two cores.
 test-long: $(READY)
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long --timeout 2400
 
 # A device on an emulated Raspberry Pi (apt install qemu-user-static); the first time downloads some 60 MB.
 test-aarch64: $(READY) $(AARCH64)/.ready
@@ -85,7 +85,7 @@ fuzz: $(FUZZ)/.ready
 
 $(FUZZ)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(FUZZ)
-	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check --editable '.[service]' atheris hypothesis pytest
+	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check --editable '.[service]' atheris hypothesis pytest pytest-timeout
 	touch $@
 
 bench: $(READY)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edge_sdk.methods.own import method as method
     from edge_sdk.model.model import Model as Model
     from edge_sdk.model.split_model import SplitModel as SplitModel
+    from edge_sdk.model.tasks.own import OwnTask as OwnTask
     from edge_sdk.nodes.device.descriptions import RunRefused as RunRefused
     from edge_sdk.nodes.device.device import Device as Device
     from edge_sdk.nodes.device.live_samples import Recording as Recording
@@ -58,6 +59,7 @@ HOMES = {
     "METHODS": "methods",
     "Model": "model.model",
     "ModelsDeclined": "nodes.models.last_line",
+    "OwnTask": "model.tasks.own",
     "Patients": "data.patients",
     "PeerError": "errors",
     "Prediction": "nodes.models.predictions",
@@ -96,6 +98,7 @@ __all__ = [
     "LocalTraining",
     "Model",
     "ModelsDeclined",
+    "OwnTask",
     "Patients",
     "PeerError",
     "Prediction",

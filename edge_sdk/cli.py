@@ -54,7 +54,7 @@ WORDS = {
     "restore": "put a backup into an empty folder, after everything in it was checked",
     "board": "show which board this is, how it fares, and what training a bundle on it costs",
     "record": "write what sensors give as traces that can be replayed",
-    "plugins": "see which methods, networks, readers and sensors other packages bring along, and whether they work",
+    "plugins": "see which methods, networks, readers, sensors and tasks other packages bring, and whether they work",
     "completion": "print a script that completes commands and options in a shell",
 }
 """All commands -> what they do."""

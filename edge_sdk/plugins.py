@@ -1,6 +1,6 @@
 """Plug-ins: what other installed packages bring along, by entry points; each is loaded when its name is asked for.
 
-    [project.entry-points."auscult.sensors"]    of methods, networks, readers and sensors: see docs/plugins.md
+    [project.entry-points."auscult.sensors"]    of methods, networks, ..., tasks: see docs/plugins.md
     ruler = "their_package:make_ruler"
 
 Names of our own cannot be taken, and a name can be one package's only. To find what is ours none of this is looked at.
@@ -29,6 +29,7 @@ HOMES = {
     "network": "edge_sdk.models.zoo.plugged",
     "reader": "edge_sdk.replay.imports.readers",
     "sensor": "edge_sdk.hardware.sensors.catalog",
+    "task": "edge_sdk.model.tasks.plugged",
 }
 """Kind of plug-in -> the module whose `PLUGINS` loads them. Its group of entry points is auscult.KINDs."""
 

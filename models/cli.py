@@ -15,7 +15,7 @@ from edge_sdk.arguments import Parser
 from edge_sdk.data.augment import AMOUNTS
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import CLASS
+from edge_sdk.model.tasks.task import CLASS, Forecast
 from edge_sdk.models.bundle.compile import Compiled, compile_module
 from edge_sdk.models.bundle.split import SplitNet, SplitSpec, compile_split
 from edge_sdk.models.frontend.tracing.explain import explain_forward
@@ -267,7 +267,8 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
         shape, classes = shape or entry.input, task.outputs if task else args.classes or entry.classes
         if not shape or not classes:
             raise CompileError(f"{name} has no size of its own: --input and --classes, or --task, are missing")
-        net = build_entry(args.module, entry, shape, classes, args.arg)
+        seen, made = (task.seen(shape), task.horizon) if isinstance(task, Forecast) else (shape, classes)
+        net = build_entry(args.module, entry, seen, made, args.arg)
     else:
         net, classes = build_module(args.module, read_arguments(args.arg)), args.classes or 0
         name = args.module.split(":")[-1].lower()
@@ -279,7 +280,7 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
     if entry and (task is None or args.task == entry.task) and (shape, classes) == (entry.input, entry.classes):
         names, signal = names or entry.class_names, signal or entry.signal
     return net.eval(), Spec(
-        name, shape, classes, args.loss or usual_loss(args.task), below, norm, groups, features=args.features,
+        name, shape, classes, args.loss or usual_loss(task), below, norm, groups, features=args.features,
         blocked=args.blocked, max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names,
         signal=signal, lora=args.lora, target=args.target, also=args.also, smoothing=args.smooth,
         augment=read_augmentation(args.augment), native=args.native, task=task,
@@ -324,7 +325,7 @@ def read_split_module(args: argparse.Namespace) -> tuple[SplitNet, SplitSpec]:
     inputs = {k: read_numbers(v) for k, v in read_pairs("--input", args.input).items()}
     parties = {k: tuple(v.split("+")) for k, v in read_pairs("--split", args.split).items()}
     name = args.module.split(":")[-1].lower()
-    return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss or usual_loss(args.task))
+    return net.eval(), SplitSpec(name, inputs, parties, args.classes or 0, args.loss or usual_loss(None))
 
 
 def main(argv: list[str] | None = None, prog: str = "python -m edge_sdk.models") -> int:

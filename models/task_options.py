@@ -6,12 +6,15 @@ import argparse
 from collections.abc import Callable, Mapping
 
 from edge_sdk.errors import UsageError
+from edge_sdk.model.tasks.plugged import find_plugged
 from edge_sdk.model.tasks.reconstruction import USUAL_QUANTILE
 from edge_sdk.model.tasks.task import (
     CLASS,
+    FORECAST,
     LABELS,
     RECONSTRUCTION,
     VALUE,
+    Forecast,
     OutputTask,
     Reconstruction,
     SeveralLabels,
@@ -19,18 +22,24 @@ from edge_sdk.model.tasks.task import (
 )
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.specification.losses import LOSSES
-from edge_sdk.models.ir.specification.spec import OF_TASK
+from edge_sdk.models.ir.specification.spec import losses_of
 
 
 def add_task_options(p: argparse.ArgumentParser) -> None:
     """Options that say what the outputs are, and by which loss they are trained."""
-    words = "what it predicts: one class (default), values (numbers), labels (a set of names, also none), or a "
-    words += "reconstruction of the window itself, whose error is an anomaly score"
-    p.add_argument("--task", choices=[CLASS, *OF_TASK], help=words)
+    words = (
+        "what it predicts: one class (default), value (numbers), labels (a set of names, also none), the window itself "
+    )
+    words += (
+        "(reconstruction) or its last values (forecast), whose error is an anomaly score; or a task of another package"
+    )
+    p.add_argument("--task", metavar="TASK", help=words)
     words = "(cross_entropy; of values and reconstructions mean_squared_error, of labels binary_cross_entropy)"
     p.add_argument("--loss", choices=sorted(LOSSES), help=words)
     words = f"of the errors on a device's own validation windows, above which a window is an alarm ({USUAL_QUANTILE})"
     p.add_argument("--quantile", type=float, metavar="SHARE", help=words)
+    words = "values at the end of a window that are forecast, of each channel: the module sees the window without them"
+    p.add_argument("--horizon", type=int, metavar="VALUES", help=words)
     p.add_argument(
         "--unit", metavar="UNIT,...", help="of the values, one for each output, such as bpm; none where it has none"
     )
@@ -45,9 +54,9 @@ def add_task_options(p: argparse.ArgumentParser) -> None:
     )
 
 
-def usual_loss(task: str) -> str:
-    """The loss of a task where none is stated."""
-    return OF_TASK[task][0] if task in OF_TASK else "cross_entropy"
+def usual_loss(task: OutputTask | None) -> str:
+    """The loss of a task where none is stated. `task`: None: one class."""
+    return "cross_entropy" if task is None else losses_of(task)[0]
 
 
 def read_task_options(args: argparse.Namespace) -> OutputTask | None:
@@ -56,16 +65,18 @@ def read_task_options(args: argparse.Namespace) -> OutputTask | None:
     Raises:
         CompileError: options of another task, or some that do not go together.
     """
+    if args.horizon is not None and args.task != FORECAST:
+        raise CompileError(f"--horizon is of forecasts: say --task {FORECAST}")
     if args.task == CLASS:
         if args.unit is not None or args.names or args.range:
             raise CompileError(f"--unit, --names and --range are of values or labels: say --task {VALUE} or {LABELS}")
         if args.quantile is not None:
-            raise CompileError(f"--quantile is of errors of reconstructions: say --task {RECONSTRUCTION}")
+            raise CompileError(f"--quantile is of errors of windows: say --task {RECONSTRUCTION} or {FORECAST}")
         return None
     if args.classes or args.class_names:
         raise CompileError(f"--task {args.task}: it has no classes; leave --classes and --class-names out")
     try:
-        return READ[args.task](args)
+        return READ.get(args.task, read_plugged)(args)
     except UsageError as error:
         raise CompileError(str(error)) from error
 
@@ -73,8 +84,22 @@ def read_task_options(args: argparse.Namespace) -> OutputTask | None:
 def read_reconstruction(args: argparse.Namespace) -> Reconstruction:
     """The reconstruction whose threshold --quantile says."""
     if args.unit is not None or args.names or args.range:
-        raise CompileError(f"--unit, --names and --range: leave them out with --task {RECONSTRUCTION}")
+        raise CompileError(f"--unit, --names and --range: leave them out with --task {args.task}")
     return Reconstruction(USUAL_QUANTILE if args.quantile is None else args.quantile)
+
+
+def read_forecast(args: argparse.Namespace) -> Forecast:
+    """The forecast over --horizon."""
+    if args.horizon is None:
+        raise CompileError(f"--task {FORECAST}: say how many values at a window's end are forecast, e.g. --horizon 16")
+    return Forecast(read_reconstruction(args).quantile, args.horizon)
+
+
+def read_plugged(args: argparse.Namespace) -> OutputTask:
+    """The task of another package, which says its names and units itself."""
+    if args.unit is not None or args.names or args.range or args.quantile is not None:
+        raise CompileError(f"--unit, --names, --range and --quantile: leave them out with --task {args.task}")
+    return find_plugged(args.task)
 
 
 def read_labels(args: argparse.Namespace) -> SeveralLabels:
@@ -99,6 +124,7 @@ READ: Mapping[str, Callable[[argparse.Namespace], OutputTask]] = {
     VALUE: read_values,
     LABELS: read_labels,
     RECONSTRUCTION: read_reconstruction,
+    FORECAST: read_forecast,
 }
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ENDS = ("oldest", "newest")
 ROOMS = ("algebra", "contract", "data", "delivery", "hardware", "live", "methods", "model", "nodes", "wire")
-TOOLS = ("pytest>=8", "pytest-xdist>=3.7", "hypothesis>=6.114", "tomli-w>=1.0", "amqtt>=0.11.4")
+TOOLS = ("pytest>=8", "pytest-timeout>=2.3", "pytest-xdist>=3.7", "hypothesis>=6.114", "tomli-w>=1.0", "amqtt>=0.11.4")
 """What the tests need beside the package."""
 TELL = "from importlib.metadata import version as v; print(', '.join(f'{n} {v(n)}' for n in %r))"
 

@@ -14,7 +14,7 @@ PICTURES = {
 }
 """Example -> what is to be seen in a picture of docs/, and which."""
 GROUPS = {
-    "On a workstation": "Fleet simulate Results compare ResultsCompared load method METHODS",
+    "On a workstation": "Fleet simulate Results compare ResultsCompared load method OwnTask METHODS",
     "Devices and hospitals": "Device Hospital ModelsDeclined Run RunRefused",
     "Settings of devices and hospitals": "Wire DevicePolicy LocalTraining HospitalPolicy DeviceList Upstream",
     "What a device records and predicts": "Recording Prediction Predictions TrainingBudget StoreLimits",

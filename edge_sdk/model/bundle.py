@@ -243,6 +243,9 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
         read_class_names(manifest["class_names"], manifest["classes"])
     if manifest.get("task") is not None:
         task_of(manifest)
+        loss = manifest.get("loss")
+        if (wanted := manifest["task"].get("loss", loss)) != loss:
+            raise BundleError(f"loss = {str(loss)[:50]!r}, expected {wanted} for task {manifest['task']['kind']}")
     if manifest.get("signal") is not None:
         read_signal(manifest["signal"], manifest["inputs"])
     check_augment(manifest.get("augment", {}))

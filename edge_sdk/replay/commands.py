@@ -95,7 +95,9 @@ def run_replay(options: argparse.Namespace, job: Replay) -> None:
         raise UsageError("--target with --days: values are replayed in real time")
     if options.labels is not None and options.days is not None:
         raise UsageError("--labels with --days: sets of labels are replayed in real time")
-    if options.task is not None and (options.seeds != 1 or options.days is not None):
+    if options.task not in (None, "reconstruction") and options.days is not None:
+        raise UsageError(f"--task {options.task} with --days: it is replayed in real time")
+    if options.task == "reconstruction" and (options.seeds != 1 or options.days is not None):
         what = "--days" if options.days is not None else f"--seeds {options.seeds}"
         raise UsageError(f"--task with {what}: windows are reconstructed in real time, one seed at a time (--seed)")
     if options.days is not None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from edge_sdk.nodes.configuration.window_runs import NETWORKS
 from edge_sdk.nodes.daemon.counter_files import write_json
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.nodes.processes import ProcessError
+from edge_sdk.replay.nodes.side_by_side import play_side_by_side
 from edge_sdk.replay.planning.bundles import compile_network, find_compiler, size_options
 from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.tuning.process import TrialProcess
@@ -38,8 +39,6 @@ LEAST = 0.01
 """Accuracy that a larger network must gain."""
 MOST_DEVICES = 40
 """Devices above which nothing is tried: a trial has all of them."""
-LOOK = 0.2
-"""Seconds between two looks at whether somebody else wants the trials to stop."""
 
 
 def with_chosen_network(job: Replay, cohort: Cohort, say: Say, stopping: threading.Event | None = None) -> Replay:
@@ -100,21 +99,26 @@ def play_trials(trials: Mapping[str, Replay], stopping: threading.Event) -> dict
     Whatever ends them, Ctrl-C too, their processes and threads are gone when this returns.
     """
     over = threading.Event()  # one of their own: who failed here has not asked others to stop
-    with ThreadPoolExecutor(len(trials)) as pool:
-        try:  # from here on, as Ctrl-C may come while they are begun
-            running = {name: pool.submit(play_trial, name, job, over) for name, job in trials.items()}
-            left = {*running.values()}
-            while left:
-                done, left = wait(left, LOOK, FIRST_COMPLETED)
-                go_on(stopping)
-                for one in done:
-                    one.result()  # raises what it has failed with, before the others fail by being ended
-                first = next(iter(running))
-                if running[first] in done and is_unbeatable(running[first].result()):
-                    return {first: running[first].result()}
-        finally:
+    enough, first = threading.Event(), next(iter(trials))
+
+    def play_first() -> Mapping[str, float]:
+        found = play_trial(first, trials[first], over)
+        if is_unbeatable(found):
+            enough.set()
             over.set()
-    return {name: one.result() for name, one in running.items()}
+        return found
+
+    def play_other(name: str) -> Mapping[str, float] | None:
+        try:
+            return play_trial(name, trials[name], over)
+        except AuscultError:
+            if enough.is_set():
+                return None
+            raise
+
+    others = {name: partial(play_other, name) for name in trials if name != first}
+    found = play_side_by_side({first: play_first, **others}, len(trials), over, lambda: go_on(stopping))
+    return {name: scores for name, scores in found.items() if scores is not None}
 
 
 def is_unbeatable(scores: Mapping[str, float]) -> bool:

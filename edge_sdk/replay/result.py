@@ -15,6 +15,7 @@ from edge_sdk.hardware.probe import read_machine
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.task import (
+    FORECAST,
     LABELS,
     RECONSTRUCTION,
     VALUE,
@@ -48,6 +49,7 @@ SHOWN = {
     VALUE: "mean absolute errors in these units",
     LABELS: "macro-F1 at thresholds of 0.5",
     RECONSTRUCTION: "mean squared errors of windows as the model takes them",
+    FORECAST: "mean squared errors of the ends of windows as the model takes them",
 }
 """Task -> what a line of each round shows of models."""
 
@@ -142,7 +144,8 @@ def describe_scores(run: Run, task: Task) -> str:
     """What is predicted, and what the figures of a line of metrics are, for people; "" of classes: accuracies."""
     if isinstance(task, OneClass):
         return ""
-    return f"{task.in_words(run.classes)}: `global` and `personal` are {SHOWN[task.kind]}"
+    shown = SHOWN[VALUE if isinstance(task, Values) else task.kind]
+    return f"{task.in_words(run.classes)}: `global` and `personal` are {shown}"
 
 
 def score_written(

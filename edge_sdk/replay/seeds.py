@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.replay.job import replay
+from edge_sdk.replay.nodes.side_by_side import play_side_by_side
 from edge_sdk.replay.nodes.watch import Line, Say
 from edge_sdk.replay.over_seeds import summarise_seeds
 from edge_sdk.replay.planning.plan import Replay
@@ -48,14 +49,6 @@ def replay_seeds(
         done(own, found)
         return found
 
-    with ThreadPoolExecutor(min(count, read_machine().cores)) as pool:
-        try:  # from here on, as Ctrl-C may come while they are begun
-            running = [pool.submit(run, seed) for seed in seeds]
-            over, _ = wait(running, return_when=FIRST_EXCEPTION)
-            for future in over:
-                future.result()  # raises what one of them has failed with, before the others fail by being ended
-        finally:
-            stopping.set()
-            pool.shutdown(cancel_futures=True)
-    results = [future.result() for future in running]
+    jobs = {seed: partial(run, seed) for seed in seeds}
+    results = list(play_side_by_side(jobs, min(count, read_machine().cores), stopping).values())
     return {**summarise_seeds(results), "runs": results}

@@ -11,7 +11,7 @@ from typing import Any
 from edge_sdk.errors import UsageError
 from edge_sdk.plugins import HOMES, entries_of, torn_lists
 
-WORDS = "see which methods, networks, readers and sensors other packages bring along, and whether they work"
+WORDS = "see which methods, networks, readers, sensors and tasks other packages bring, and whether they work"
 
 
 def add_plugins(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import DropSite
 from edge_sdk.models.bundle import container
+from edge_sdk.models.bundle.ahead import kept_from_the_end
 from edge_sdk.models.bundle.front_graphs import build_front_graphs
 from edge_sdk.models.bundle.graphs import make_blocked_graphs, make_graphs, write_loss_grad
 from edge_sdk.models.bundle.native_graphs import build_native_graphs
@@ -93,7 +94,7 @@ def compile_module(
         CompileError: the module cannot be compiled, or its graphs are not right; see models/ir/errors.py.
     """
     examples = [make_example(i) for i in spec.list_inputs()]
-    net = prepare(unwrap(net), spec, examples)
+    net = prepare(kept_from_the_end(unwrap(net), spec.task), spec, examples)
     state = lay_out_state(net, spec)
     progress(f"{spec.name}: {state.size:,} parameters in {len(state.slots)} tensors")
     exported = export(net, spec, state, examples)

@@ -110,7 +110,7 @@ def test_a_wrong_shape_is_refused_with_both(tmp_path: Path) -> None:
 
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 12)).eval()
     spec = Spec("flat", SHAPE, loss="mean_squared_error", task=Reconstruction())
-    with pytest.raises(CompileError, match=r"the input is \(1, 12\) per sample, but the module returns \(12,\)"):
+    with pytest.raises(CompileError, match=r"a window is \(1, 12\), and the module returns \(12,\) per sample"):
         compile_module(net, spec)
     with pytest.raises(CompileError, match="loss huber with task reconstruction: expected mean_squared_error"):
         Spec("flat", SHAPE, loss="huber", task=Reconstruction())

@@ -107,7 +107,7 @@ def test_options_of_anomalies_need_the_task(falls: Path, tmp_path: Path, capsys:
         form_cohort(str(falls), 1, 0, {"abnormal": "fall"})
     out = ("--out", str(tmp_path / "out"), "--plain", "--method", "fedavg", "--hospitals", "1")
     assert main(["replay", str(falls), "--task", "reconstruction", "--bundle", "wrist", *out]) == 2
-    assert "task reconstruction: the input is (3, 64) per sample, but the module returns" in capsys.readouterr().err
+    assert "task reconstruction: a window is (3, 64), and the module returns" in capsys.readouterr().err
 
 
 def test_samples_that_are_ready_are_reconstructed_too(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_replay_over_a_broker(falls: Path, tmp_path: Path, capsys: pytest.Capt
         found["models"]["personalised"]["error"], rel=1e-4
     ), "what the fleet adds up is what its devices have"
     page = (out / "report.html").read_text()
-    assert "Reconstruction error over rounds" in page and "Reconstruction error per device" in page
+    assert "Error over rounds" in page and "Error per device" in page
     assert main(["compare", str(out), str(out)]) == 0
     assert "AUROC" in capsys.readouterr().out
     assert main(["compare", str(out), "--json"]) == 0

@@ -61,6 +61,7 @@ def test_all_that_the_page_shows_works(capsys: pytest.CaptureFixture[str]) -> No
         "network slim, our_network:Slim of wrist-pack 1.0: works",
         "reader strap, our_reader of wrist-pack 1.0: works",
         "sensor sway, our_sensor:make_sway of wrist-pack 1.0: works",
+        "task grades, our_task:Grades of wrist-pack 1.0: works",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -29,6 +30,7 @@ from aggregator.service.database.database import Row
 from aggregator.service.runs import schedules
 from aggregator.service.runs.runs import NoSuchRunError, Wanted, add_run, change_run, find_run, list_runs, wanted_of
 from edge_sdk.live.loop.fleet_report import STATES
+from edge_sdk.nodes.configuration.presets import RECOMMENDED
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.nodes.configuration.window_runs import training_of
 
@@ -74,18 +76,20 @@ async def clone(request: Request) -> Response:
     """The settings of another run, with those of the body over them."""
     service, table = service_of(request), read_json(await request.body())
     source, id = request.path_params["id"], str(table.pop("id", ""))
-    before = without_recommended(wanted_of(find_run(service.database, source)), str(table.get("method", "")))
+    before = without_recommended(wanted_of(find_run(service.database, source)), table)
     wanted = from_table(before | {key: merge(before.get(key), value) for key, value in table.items()})
     wanted, who = service.registry.pin(service.registry.complete(wanted)), request.state.who.name
     made = add_run(service.database, wanted, service.file.classes, who, id, source, awaits_of(service))
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
 
 
-def without_recommended(wanted: Wanted, method: str) -> dict[str, Any]:
-    """The keys of a run that is cloned; for another method without the settings that were recommended for its own."""
+def without_recommended(wanted: Wanted, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a run that is cloned; for another method or number of rounds without the settings that were
+    recommended for its own."""
     keys = dict(vars(wanted))
-    if method not in ("", wanted.method):
-        own = training_of(wanted.method)
+    changed = any((table.get(key) or keys[key]) != keys[key] for key in ("method", "rounds"))
+    if changed and wanted.preset == RECOMMENDED:
+        own = training_of(wanted.method, wanted.rounds)
         keys["settings"] = {key: value for key, value in wanted.settings.items() if own.get(key) != value}
     return keys
 

@@ -174,7 +174,7 @@ class Registry:
             return wanted
         return replace(
             wanted,
-            settings={**training_of(wanted.method), **wanted.settings},
+            settings={**training_of(wanted.method, wanted.rounds), **wanted.settings},
             settle={**SETTLE, "statistics": True, **wanted.settle},
             augment={**changes_of(shape), **wanted.augment},
         )

@@ -32,7 +32,7 @@ class Reconstruction:
 
     def __post_init__(self) -> None:
         if type(self.quantile) is not float or not 0 < self.quantile < 1:
-            raise UsageError(f"task {RECONSTRUCTION}: quantile = {self.quantile!r}, expected a share between 0 and 1")
+            raise UsageError(f"task {self.kind}: quantile = {self.quantile!r}, expected a share between 0 and 1")
 
     @property
     def kind(self) -> str:
@@ -72,16 +72,24 @@ class Reconstruction:
         return tuple(names) or (NORMAL,)
 
     def in_words(self, names: Sequence[str] = ()) -> str:
+        return f"the window itself{self.alarms_in_words(names)}"
+
+    def alarms_in_words(self, names: Sequence[str]) -> str:
+        """What an alarm is and what is called abnormal, in brackets."""
         more = f"; abnormal: {', '.join(names[1:])}" if len(names) > 1 else ""
-        return f"the window itself (alarms above the {self.quantile:g} quantile of errors{more})"
+        return f" (alarms above the {self.quantile:g} quantile of errors{more})"
 
     def entry(self) -> dict[str, Any]:
-        return {"kind": RECONSTRUCTION, "quantile": self.quantile}
+        return {"kind": self.kind, "quantile": self.quantile}
 
     def identity(self, names: Sequence[str]) -> tuple[str, ...]:
         return (RECONSTRUCTION,)
 
     # -- samples
+
+    def part(self, x: Array) -> Array:
+        """What a model is to return for windows (N, ...)."""
+        return x
 
     def abnormal(self, labels: Sequence[Label], names: Sequence[str]) -> npt.NDArray[np.bool_]:
         """The samples that somebody calls abnormal, as a mask (N,)."""
@@ -98,13 +106,14 @@ class Reconstruction:
         return np.ones(len(labels), np.bool_)
 
     def targets(self, labels: Iterable[Label], names: Sequence[str], where: str, x: Array) -> Array:
-        """The samples themselves."""
-        return x
+        """The samples themselves, or a part of them."""
+        return self.part(x)
 
     def truths(self, labels: Sequence[Label], names: Sequence[str], where: str, x: Array) -> Array:
-        """Records (N,): "x", and whether it is "abnormal"."""
-        found = np.empty(len(x), [("x", x.dtype, x.shape[1:]), ("abnormal", np.bool_)])
-        found["x"], found["abnormal"] = x, self.abnormal(labels, names)
+        """Records (N,): "x", which is to be returned, and whether it is "abnormal"."""
+        part = self.part(x)
+        found = np.empty(len(x), [("x", x.dtype, part.shape[1:]), ("abnormal", np.bool_)])
+        found["x"], found["abnormal"] = part, self.abnormal(labels, names)
         return found
 
     def write(self, label: Label) -> str:
@@ -115,7 +124,7 @@ class Reconstruction:
     # -- scores
 
     def counts(self, y: Array, outputs: Floats) -> dict[str, float]:
-        return {VARIANCE: float(reconstruction.window_variances(y).sum())}
+        return self.variances(y)
 
     def of_a_device(self, sums: Mapping[str, float]) -> dict[str, float]:
         return {RECONSTRUCTION_ERROR: sums["loss"] / sums["samples"]} if sums["samples"] else {}
@@ -135,12 +144,15 @@ class Reconstruction:
     def judged_scores(self, y: Array, errors: Floats, limit: float | None) -> dict[str, float]:
         """Sums of windows with scores (N,), see algebra/metrics/reconstruction.py."""
         abnormal = y["abnormal"]
-        variance = float(reconstruction.window_variances(y["x"][~abnormal]).sum())
-        return {**reconstruction.score_sums(errors, abnormal, limit), VARIANCE: variance}
+        return {**reconstruction.score_sums(errors, abnormal, limit), **self.variances(y["x"][~abnormal])}
+
+    def variances(self, x: Array) -> dict[str, float]:
+        """The sum of what there is to explain in windows x (N, ...)."""
+        return {VARIANCE: float(reconstruction.window_variances(x).sum())}
 
     def shown(self, outputs: Floats, x: Array) -> npt.NDArray[np.float64]:
         """Errors (N, 1)."""
-        return reconstruction.window_errors(x, outputs)[:, None]
+        return reconstruction.window_errors(self.part(x), outputs)[:, None]
 
     def badness(self, sums: Mapping[str, float]) -> float:
         return sums["error"]

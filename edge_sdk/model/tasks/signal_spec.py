@@ -70,6 +70,13 @@ class SignalSpec:
         mean, scale = (np.asarray(values, np.float32)[:, None] for values in (self.mean, self.scale))
         return np.asarray((x - mean) / scale, np.float32)
 
+    def restore(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+        """Values (N, channels, any number) as the model makes them, in the units of the channels."""
+        if not self.mean:
+            return np.asarray(x, np.float64)
+        mean, scale = (np.asarray(values, np.float64)[:, None] for values in (self.mean, self.scale))
+        return np.asarray(x * scale + mean)
+
     def describe(self) -> str:
         """The signal in words, e.g. "ax, ay, az (g) at 32 Hz, windows of 64 samples every 32"."""
         units = ", ".join(dict.fromkeys(unit for unit in self.units if unit))

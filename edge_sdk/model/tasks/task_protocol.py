@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from edge_sdk.label_names import label_key
 
+CLASS = "class"
+"""The kind of a bundle that says nothing else: one class for each sample."""
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.floating]
 Label = str | float | tuple[float, ...] | frozenset[str]

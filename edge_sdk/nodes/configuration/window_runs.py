@@ -43,10 +43,17 @@ def is_window_network(layout: Layout, shape: tuple[int, ...], task: Task) -> boo
     return slots(layout) is not None and len(shape) == WINDOW and classes >= LEAST_CLASSES
 
 
-def training_of(method: str) -> Mapping[str, Any]:
-    """Recommended settings of a method's local training on features, those that it has."""
+def training_of(method: str, rounds: int) -> Mapping[str, Any]:
+    """Recommended settings of a method's local training on features, those that it has.
+
+    However long a run is, its step becomes no smaller than that of `ROUNDS` rounds. Drift correction needs that: each
+    device's correction follows the gradient by its own steps, and once these are next to nothing, all that is left is a
+    server that goes on by corrections of long ago, until the loss grows without bound.
+    """
     known = {f.name for f in fields(METHODS[method].settings)}
-    return {key: value for key, value in {**TRAINING, **BY_METHOD.get(method, {})}.items() if key in known}
+    decay = round(float(TRAINING["decay"]) ** min(1.0, ROUNDS / max(rounds, 1)), 6)
+    every = {**TRAINING, "decay": decay, **BY_METHOD.get(method, {})}
+    return {key: value for key, value in every.items() if key in known}
 
 
 def changes_of(shape: tuple[int, ...]) -> Mapping[str, Any]:

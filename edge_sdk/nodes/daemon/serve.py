@@ -95,12 +95,16 @@ class Rereading:
     """Calls a function soon after SIGHUP. What it finds wrong is said, and everything stays as it was."""
 
     def __init__(self, reread: Callable[[], None], meanwhile: Callable[[], None]):
-        self.reread, self.meanwhile, self.asked = reread, meanwhile, threading.Event()
-        signal.signal(signal.SIGHUP, lambda *_: self.asked.set())
+        self.reread, self.meanwhile, self.asked = reread, meanwhile, False
+        signal.signal(signal.SIGHUP, self.ask)
+
+    def ask(self, *_: Any) -> None:
+        """The handler. It may run between any two steps of the main thread, and so takes no lock."""
+        self.asked = True
 
     def __call__(self) -> None:
-        if self.asked.is_set():
-            self.asked.clear()
+        if self.asked:
+            self.asked = False
             try:
                 self.reread()
             except (UsageError, OSError) as error:
@@ -111,11 +115,8 @@ class Rereading:
 def serve_all(
     services: Sequence[Service], once: bool, meanwhile: Callable[[], None], last_words: float = LAST_WORDS
 ) -> None:
-    stopping = threading.Event()
-
-    def stop(*_: Any) -> None:
+    def stop(*_: Any) -> None:  # a handler, too, and so without a lock that the main thread may hold
         notify("STOPPING=1")
-        stopping.set()
         for service in services:
             service.stop()
 

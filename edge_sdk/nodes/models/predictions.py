@@ -60,6 +60,8 @@ class Prediction:
             where there are no others) at the end of the run. That of all others is 0.5.
         score: of a model that reconstructs windows, the mean squared error of this one, with `probability` nan and no
             `probabilities`; None: it predicts something else.
+        ahead: of a model that forecasts, the values that come after the window, float64 (C, horizon), in the units of
+            the channels; None: it predicts something else. `score` is the error of the window's own end.
         threshold: of the score, by the device's own validation samples (held-out ones where there are no others) at the
             end of the run; None: no run has judged the model here.
 
@@ -82,6 +84,7 @@ class Prediction:
     chosen: frozenset[str] = frozenset()
     score: float | None = None
     threshold: float | None = None
+    ahead: Floats | None = None
 
     @property
     def is_alarm(self) -> bool | None:
@@ -109,8 +112,9 @@ class Predictions(Sequence[Prediction]):
         spread: half the width of their intervals; empty: it is not known.
         thresholds: of a model that predicts sets of labels, for each; empty: it predicts something else.
         chosen: which of these were chosen, see `Prediction`.
-        scores: of a model that reconstructs windows, float64 (N, 1); None: it predicts something else.
+        scores: of a model that reconstructs windows or forecasts their ends, float64 (N, 1); None: of another model.
         threshold: of the scores, see `Prediction`.
+        ahead: of a model that forecasts, the next values, float64 (N, C, horizon); None: it predicts something else.
 
     >>> import numpy as np
     >>> Predictions(np.array([[0.3, 0.7], [0.6, 0.4]]), ("sit", "walk"), "personal", "run-1", abstain=0.65).labels
@@ -129,6 +133,7 @@ class Predictions(Sequence[Prediction]):
     chosen: frozenset[str] = frozenset()
     scores: Floats | None = None
     threshold: float | None = None
+    ahead: Floats | None = None
 
     @property
     def rows(self) -> Floats:
@@ -164,20 +169,21 @@ class Predictions(Sequence[Prediction]):
             yield Value(number, unit, name, *ends)
 
     def __iter__(self) -> Iterator[Prediction]:
-        return (self.one(row) for row in self.rows)
+        return (self.one(row, at=at) for at, row in enumerate(self.rows))
 
     def __getitem__(self, at: int) -> Prediction:  # type: ignore[override]  # of one window; slices are numpy's affair
-        return self.one(self.rows[at])
+        return self.one(self.rows[at], at=at)
 
-    def one(self, row: Floats, time: float | None = None) -> Prediction:
-        """The prediction that probabilities (C,), or values (K,), make."""
+    def one(self, row: Floats, time: float | None = None, at: int = 0) -> Prediction:
+        """The prediction that probabilities (C,), or values (K,), of window number `at` make."""
         if self.values is not None:
             return Prediction(
                 None, nan, row[:0], self.classes, self.model, self.run, time, values=tuple(self.values_of(row))
             )
         if self.scores is not None:
             of = (self.classes, self.model, self.run, time)
-            return Prediction(None, nan, row[:0], *of, score=float(row[0]), threshold=self.threshold)
+            ahead = None if self.ahead is None else self.ahead[at]
+            return Prediction(None, nan, row[:0], *of, score=float(row[0]), threshold=self.threshold, ahead=ahead)
         if self.thresholds:
             own = dict(zip(self.classes, self.thresholds, strict=True))
             of = (self.classes, self.model, self.run, time)

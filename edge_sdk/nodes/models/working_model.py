@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.tasks.task import LABELS, RECONSTRUCTION, VALUE, OneClass, Values
+from edge_sdk.model.tasks.task import FORECAST, LABELS, RECONSTRUCTION, Forecast, OneClass, Values
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels
@@ -82,7 +83,9 @@ class WorkingModel:
                 raise UsageError(f"abstain = {abstain}: there is no probability of one class; {what}")
             x = self.model.samples(self.with_first_axis(x))
             rows = mean_of_last(self.model.task.shown(self.outputs(name, x), x), smooth)
-            return SHOW[self.model.task.kind](self, name, rows)
+            show = show_values if isinstance(self.model.task, Values) else SHOW[self.model.task.kind]
+            found = show(self, name, rows)
+            return replace(found, ahead=self.forecast(name, x)) if isinstance(self.model.task, Forecast) else found
         if smooth == 1 and self.kept.ensemble is None and not isinstance(self.model, SplitModel):
             p = probabilities(self.outputs(name, x))
         else:
@@ -103,6 +106,13 @@ class WorkingModel:
         if found is None or name == "local":
             return log_probabilities(own, classes)
         return combined(found, own, lambda: self.outputs("local", x), lambda: self.features(x))
+
+    def forecast(self, name: str, x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """The next values after windows x (N, C, T), (N, C, horizon), in the units of the channels."""
+        task, signal = self.model.task, self.model.bundle.signal
+        assert isinstance(task, Forecast)
+        made = self.outputs(name, task.shifted(x)).astype(np.float64)
+        return made if signal is None else signal.restore(made)
 
     def features(self, x: Data) -> npt.NDArray[np.floating]:
         """What the forest of this device sees of samples, (N, F)."""
@@ -184,11 +194,11 @@ def show_scores(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]
 
 
 SHOW: Mapping[str, Callable[[WorkingModel, str, npt.NDArray[np.floating]], Predictions]] = {
-    VALUE: show_values,
     LABELS: show_sets,
     RECONSTRUCTION: show_scores,
+    FORECAST: show_scores,
 }
-"""Task -> predictions of a model of this name, of rows as people see them."""
+"""Task -> predictions of a model of this name, of rows as people see them; values are shown by `show_values`."""
 
 
 def initial_model(whose: str, model: Model) -> WorkingModel:

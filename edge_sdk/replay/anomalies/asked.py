@@ -1,4 +1,5 @@
-"""What a command line and the data say of windows that are to be reconstructed, and of what is abnormal."""
+"""What a command line and the data say of windows that are to be reconstructed or forecast, of what is abnormal, and of
+tasks of other packages."""
 
 from __future__ import annotations
 
@@ -14,53 +15,90 @@ from edge_sdk.data.traces.labels import is_missing
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL, label_key
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.tasks.forecast import FORECAST, Forecast
+from edge_sdk.model.tasks.plugged import PluggedTask, find_plugged
 from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION, USUAL_QUANTILE, Reconstruction
 from edge_sdk.model.tasks.signal_spec import SignalSpec
+from edge_sdk.model.tasks.task import CLASS, LABELS, VALUE
 from edge_sdk.replay.values.asked import words
+
+QUARTER = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedReconstruction:
-    """What is said of a reconstruction, among the options of data.
+class AskedTask:
+    """What is said of a reconstruction, a forecast or a task of another package, among the options of data.
 
     Attributes:
-        task: "reconstruction", or "": a model predicts classes, values or sets of labels.
+        task: "reconstruction", "forecast", another package's NAME:KEY=VALUE;KEY=VALUE, or "": a model predicts classes,
+            values or sets of labels.
         abnormal: labels of what is abnormal, with commas between them; "": none is.
         quantile: of errors on a device's validation windows, above which a window is an alarm; None: the bundle's.
+        horizon: values at the end of a window that are forecast; None: the bundle's, or a quarter of the window.
     """
 
     task: str = ""
     abnormal: str = ""
     quantile: float | None = None
+    horizon: int | None = None
 
     def check_asked(self, others: bool) -> None:
         """Raises UsageError if these options do not go together. `others`: something else is to be predicted, too."""
-        if self.task not in ("", RECONSTRUCTION):
+        if self.task in (CLASS, VALUE, LABELS):
             raise UsageError(
-                f"--task {self.task}: expected {RECONSTRUCTION}, or none where labels or values are predicted"
+                f"--task {self.task}: classes have no option; values have --target, sets of labels --labels"
             )
-        if not self.task and (self.abnormal or self.quantile is not None):
-            raise UsageError(f"--abnormal and --quantile are of anomalies: say --task {RECONSTRUCTION}")
-        if self.task and others:
+        if not self.reconstructs and (self.abnormal or self.quantile is not None):
+            raise UsageError(f"--abnormal and --quantile are of anomalies: say --task {RECONSTRUCTION} or {FORECAST}")
+        if self.horizon is not None and self.task != FORECAST:
+            raise UsageError(f"--horizon {self.horizon}: it is of forecasts: say --task {FORECAST}")
+        if self.reconstructs and others:
             raise UsageError(
                 f"--task {self.task}: every window counts; leave --target, --labels, --labelled and --ask out"
             )
 
     @property
     def words(self) -> tuple[str, ...] | None:
-        """Labels of what is abnormal; None: nothing is to be reconstructed."""
-        return words(self.abnormal) if self.task else None
+        """Labels of what is abnormal; None: neither windows nor their ends are predicted."""
+        return words(self.abnormal) if self.reconstructs else None
 
-    def reconstruction(self, found: Iterable[str]) -> Reconstruction | None:
+    @property
+    def reconstructs(self) -> bool:
+        """Are windows themselves to be reconstructed, or their ends to be forecast?"""
+        return self.task in (RECONSTRUCTION, FORECAST)
+
+    def plugged(self, found: Iterable[str], others: Iterable[str] = ()) -> PluggedTask | None:
+        """The task of another package; None: it is another one.
+
+        Args:
+            found: all labels in the data; none: they are numbers.
+            others: options of other tasks that are given, too.
+
+        Raises:
+            UsageError: there is no such task, it takes none of the labels, or an option is of another task.
+        """
+        if self.reconstructs or not self.task:
+            return None
+        task = find_plugged(self.task)
+        if other := next(iter(others), None):
+            raise UsageError(f"--{other} with --task {self.task}: the task says itself what it predicts; leave it out")
+        there = sorted(label for label in {*found} if not is_missing(label))
+        if there and not task.listed(there, task.names).any():
+            raise UsageError(f"--task {self.task}: it takes none of the labels in the data: {', '.join(there)}")
+        return task
+
+    def reconstruction(self, found: Iterable[str], length: int) -> Reconstruction | None:
         """The task; None: it is another one.
 
         Args:
             found: all labels in the data.
+            length: of a window along time; 0: samples have no time.
 
         Raises:
-            UsageError: what is called abnormal is no label of the data, or a name is used twice.
+            UsageError: what is called abnormal is no label of the data, a name is used twice, or there is nothing to
+                forecast.
         """
-        if not self.task:
+        if not self.reconstructs:
             return None
         there = sorted(label for label in {*found} if not is_missing(label))
         keys, names = {label_key(label) for label in there}, self.words or ()
@@ -68,14 +106,33 @@ class AskedReconstruction:
             raise UsageError(f"--abnormal {strange}: no such label; the data have {', '.join(there) or 'none'}")
         if len({label_key(name) for name in (NORMAL, *names)}) <= len(names):
             raise UsageError(f"--abnormal {self.abnormal}: each name once, and none of them {NORMAL!r}")
-        return Reconstruction(USUAL_QUANTILE if self.quantile is None else self.quantile)
+        quantile = USUAL_QUANTILE if self.quantile is None else self.quantile
+        return Reconstruction(quantile) if self.task == RECONSTRUCTION else self.forecast(quantile, length)
+
+    def forecast(self, quantile: float, length: int) -> Forecast:
+        """The forecast of the end of windows of this length. UsageError: they have no time, or are too short."""
+        if length < 2:
+            raise UsageError(f"--task {FORECAST}: samples of windows along time have an end; these have none")
+        horizon = max(1, length // QUARTER) if self.horizon is None else self.horizon
+        if not 0 < horizon < length:
+            raise UsageError(f"--horizon {horizon}: expected 1 to {length - 1}, of windows of {length} values")
+        return Forecast(quantile, horizon)
 
 
 def reconstruction_of_bundles(paths: Iterable[Path]) -> dict[str, Any]:
     """Options of data that the first of some bundle files says; none: it is for something else."""
     first = next((path for path in paths if path.is_file()), None)
     task = None if first is None else read_bundle(first).task
-    return {"task": task.kind, "quantile": task.quantile} if isinstance(task, Reconstruction) else {}
+    if not isinstance(task, Reconstruction):
+        return {}
+    return {("task" if key == "kind" else key): value for key, value in task.entry().items()}
+
+
+def plugged_of_bundles(paths: Iterable[Path]) -> dict[str, Any]:
+    """Options of data where the first of some bundle files is for a task of another package; none: it is not."""
+    first = next((path for path in paths if path.is_file()), None)
+    task = None if first is None else read_bundle(first).task
+    return {"task": task.option} if isinstance(task, PluggedTask) else {}
 
 
 def signal_of(channels: Sequence[str], rate_hz: float, stride: int, trained: Sequence[Windows]) -> SignalSpec:

@@ -1,4 +1,4 @@
-"""Sections of the report page of a replay that reconstructs windows: figures of models, errors over rounds, devices."""
+"""Sections of the page of a replay that reconstructs or forecasts: figures of models, errors over rounds, devices."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def anomalies_section(result: Result) -> str:
     """A table of models, and charts over rounds and over devices."""
     head = ["", *HEAD, "AUROC, all windows", "error against alone [95 %]"]
     lines = [[title, *cells] for title, cells in model_rows(result)]
-    title = "Reconstruction error and anomalies on test windows, means over devices"
+    title = "Errors and anomalies on test windows, means over devices"
     lead = f"<p class='lead'>{escape(NOTE)}.</p>"
     return f"<h2>{title}</h2>{lead}{table(head, lines)}{rounds_chart(result)}{devices_chart(result)}"
 
@@ -54,7 +54,7 @@ def rounds_chart(result: Result) -> str:
     }
     lead = "<p class='lead'>On the windows by which rounds are judged, mean over devices.</p>"
     chart = charts.lines({title: own for title, own in points.items() if own}, "round", "mean error", has_zero=True)
-    return f"<h2>Reconstruction error over rounds</h2>{lead}<div class='plot'>{chart}</div>"
+    return f"<h2>Error over rounds</h2>{lead}<div class='plot'>{chart}</div>"
 
 
 def devices_chart(result: Result) -> str:
@@ -80,4 +80,4 @@ def devices_chart(result: Result) -> str:
     ]
     head = ["device", "hospital", "windows", "held out", *(COLUMNS[m] for m in models), "AUROC", "found", "alarms"]
     chart = rows.intervals(titles, shown, "mean error")
-    return f"<h2>Reconstruction error per device</h2>{chart}{table(head, lines)}"
+    return f"<h2>Error per device</h2>{chart}{table(head, lines)}"

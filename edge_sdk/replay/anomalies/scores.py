@@ -1,7 +1,8 @@
 """Scores of a replay's models that reconstruct windows: from sums in the devices' files to means and differences.
 
-Models are named as those of classes (replay/metrics/scores.py), with "alone_pca" and "alone_distance" (neighbours.py)
-in place of linear models and trees; "mean" says of each window that it is the mean of the device's training windows.
+Models are named as those of classes (replay/metrics/scores.py), with "alone_pca", "alone_ridge", "alone_last" and
+"alone_distance" (neighbours.py) in place of linear models and trees; "mean" says of each window that it is the mean of
+the device's training windows.
 Each device has for each model what `algebra.metrics.reconstruction.AnomalyScores` lists, and "alarms_per_day": windows
 above the threshold among those that nobody calls abnormal, in one day of recorded windows. A result has unweighted
 means over devices that have such a figure, and under "together" the figures of all devices' windows, where scores are
@@ -21,7 +22,7 @@ from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation import reports
 from edge_sdk.model.tasks.reconstruction import Reconstruction
-from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, ALONE_PCA
+from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, ALONE_LAST, ALONE_PCA, ALONE_RIDGE
 from edge_sdk.replay.metrics.scores import ALONE, LOCAL, NAMES, POOLED
 from edge_sdk.replay.metrics.statistics import bootstrap
 from edge_sdk.replay.neighbours.output_models import added
@@ -30,7 +31,7 @@ Device = Mapping[str, Any]
 Sums = Mapping[str, Mapping[str, float]]
 """Model -> sums of scores on a device's test windows."""
 ANOMALIES = "anomalies"
-FIRST = (MEAN, LOCAL, ALONE_PCA, ALONE_DISTANCE, ALONE, "global", "personalised")
+FIRST = (MEAN, LOCAL, ALONE_PCA, ALONE_RIDGE, ALONE_LAST, ALONE_DISTANCE, ALONE, "global", "personalised")
 """Models in the order of tables; others come after them, and POOLED last."""
 DAY = 86_400.0
 FIGURES = ("error", "explained", "auroc", "found", "alarms", "alarms_per_day", "threshold")

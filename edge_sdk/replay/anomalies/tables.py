@@ -1,4 +1,4 @@
-"""Errors and scores of reconstructed windows on a terminal: who wins, a row for each device, a row for each model."""
+"""Errors and scores of reconstructions and forecasts on a terminal: who wins, a row for each device and each model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edge_sdk.algebra.metrics.regression import MEAN
-from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, ALONE_PCA
+from edge_sdk.model.tasks.forecast import FORECAST
+from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, LAST, PCA, RIDGE
 from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.metrics.scores import ALONE, LOCAL, POOLED
 from edge_sdk.replay.neighbours.candidates import NETWORK
@@ -32,10 +33,13 @@ def titles(result: Result) -> dict[str, str]:
     found = {**TITLES, MEAN: "mean training window", LOCAL: "local network"}
     if told.get("state") != COMPUTED:
         return found
-    pca = f"{told['components']} principal components"
-    best = "network" if told["chosen"] == NETWORK else pca
-    named = {ALONE_PCA: f"alone, {pca}", ALONE_DISTANCE: "alone, distance of features", ALONE: f"alone ({best})"}
-    return {**found, **named, POOLED: f"all data in one place ({pca})"}
+    words = {NETWORK: "network", LAST: "last value", RIDGE: "ridge regression"}
+    if "components" in told:
+        words[PCA] = f"{told['components']} principal components"
+    named = {f"alone_{kind}": f"alone, {said}" for kind, said in words.items() if kind != NETWORK}
+    pooled = PCA if "components" in told else RIDGE
+    named |= {ALONE_DISTANCE: "alone, distance of features", ALONE: f"alone ({words[told['chosen']]})"}
+    return {**found, **named, POOLED: f"all data in one place ({words[pooled]})"}
 
 
 def verdict(result: Result) -> str:
@@ -87,7 +91,12 @@ def device_table(result: Result) -> str:
     mean = device_line("mean", empty, result[ANOMALIES]["models"])
     note = ["* joined the finished run, and is not in the mean"] * any(d["newcomer"] for d in result["devices"])
     rule = "-" * len(head)
-    return "\n".join(["mean error of reconstructed windows, test part", head, rule, *rows, rule, mean, *note])
+    return "\n".join([f"mean error of {what_of(result)}, test part", head, rule, *rows, rule, mean, *note])
+
+
+def what_of(result: Result) -> str:
+    """What the models make."""
+    return "forecasts" if result[ANOMALIES]["task"]["kind"] == FORECAST else "reconstructed windows"
 
 
 def device_line(title: str, d: Mapping[str, Any], figures: Mapping[str, Any]) -> str:

@@ -16,14 +16,14 @@ from edge_sdk.data.samples import label_samples, store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL
 from edge_sdk.replay import datasets
-from edge_sdk.replay.anomalies.asked import AskedReconstruction
+from edge_sdk.replay.anomalies.asked import AskedTask
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, Tables, Wanted, count_nodes
 from edge_sdk.replay.datasets import DATASETS, Table
 from edge_sdk.replay.datasets.table import Floats, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dealing(AskedReconstruction):
+class Dealing(AskedTask):
     """The way in which a data set is dealt out, as the command line says it.
 
     Attributes:
@@ -36,7 +36,7 @@ class Dealing(AskedReconstruction):
         validation: share of the samples on which choices are made, apart from both; 0: there are none.
         public: training samples that nobody gets: all devices know their inputs, and no labels. 0: none.
         reserved: the first training samples, which nobody gets either: the aggregator's own. 0: none.
-        task, abnormal, quantile: of samples that are to be reconstructed.
+        task, abnormal, quantile, horizon: of samples that are to be reconstructed, or a task of another package.
     """
 
     devices: int = 4
@@ -99,8 +99,10 @@ def cohort_of_dataset(spec: str, hospitals: int, seed: int, how: Dealing, splits
     summary = f"{count_nodes(tree)}, {describe_shares(shares)}"
     shapes = {key: x.shape[1:] for key, x in held.items()}
     public = table.x[common] if len(common) else None
-    task = how.reconstruction(table.classes)
+    plugged = how.plugged(table.classes)
+    task = plugged or how.reconstruction(table.classes, 0)
     classes = table.classes if how.words is None else (NORMAL, *how.words)
+    classes = classes if plugged is None else plugged.names
     return Cohort(summary, tree, classes, shapes, True, table.truth is not None, tables, public, task=task)
 
 

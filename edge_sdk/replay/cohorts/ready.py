@@ -19,7 +19,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL
 from edge_sdk.model.tasks.task import Values
 from edge_sdk.records import list_inputs
-from edge_sdk.replay.anomalies.asked import AskedReconstruction
+from edge_sdk.replay.anomalies.asked import AskedTask
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, count_nodes
 from edge_sdk.replay.datasets.table import Floats
 from edge_sdk.replay.labels.asked import asked_labels
@@ -30,14 +30,14 @@ PUBLIC = "public.npz"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadyOptions(AskedReconstruction):
+class ReadyOptions(AskedTask):
     """What may be said of a folder of samples that are ready.
 
     Attributes:
         public: inputs that all devices are to know, at least; they are in a file of their own. 0: none.
         target, unit, range: of labels that are numbers, see `traces.Cutting`; `target` only names them.
         labels: of which each sample has a set, as there.
-        task, abnormal, quantile: of samples that are to be reconstructed.
+        task, abnormal, quantile, horizon: of samples to be reconstructed or forecast, or a task of another package.
     """
 
     public: int = 0
@@ -74,7 +74,14 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
     tree = {f"hospital-{h + 1}": tuple(names[h::hospitals]) for h in range(min(hospitals, len(names)))}
     labels = [label for samples in found.values() for part in parts_of(samples) for label in part.labels]
     texts = [*map(str, labels)]
-    task = how.reconstruction(texts) or asked_labels(how.labels, texts) or values_of(folder, labels, how)
+    others = [name for name in ("target", "unit", "range", "labels") if getattr(how, name)]
+    own = how.plugged(texts if all(isinstance(label, str) for label in labels) else (), others)
+    task = (
+        own
+        or how.reconstruction(texts, length_of(shapes))
+        or asked_labels(how.labels, texts)
+        or values_of(folder, labels, how)
+    )
     run_names = () if how.words is None else (NORMAL, *how.words)
     classes = tuple(sorted({*texts})) if task is None else task.named(run_names)
     kinds = f"{len(classes)} classes" if task is None else task.in_words()
@@ -117,6 +124,12 @@ def values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> Value
 def parts_of(samples: SplitSamples) -> tuple[Samples, ...]:
     """The parts that there are."""
     return tuple(part for part in (samples.train, samples.held_out, samples.validation) if part is not None)
+
+
+def length_of(shapes: Shapes) -> int:
+    """Values of a window along time, its last axis; 0: samples are rows of numbers, or have several inputs."""
+    (first, *rest) = shapes.values()
+    return 0 if rest or len(first) < 2 else first[-1]
 
 
 def shapes_of(samples: SplitSamples) -> Shapes:

@@ -21,7 +21,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task import Values
-from edge_sdk.replay.anomalies.asked import AskedReconstruction, signal_of
+from edge_sdk.replay.anomalies.asked import AskedTask, signal_of
 from edge_sdk.replay.cohorts.asked import asked_windows
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes
 from edge_sdk.replay.datasets.table import Floats
@@ -31,13 +31,13 @@ from edge_sdk.replay.values.asked import asked_values, words
 
 OF_THE_COHORT = (
     *("public", "reserved", "ask", "ask_random", "rate", "channels", "label_missing"),
-    *("target", "unit", "range", "labels", "task", "abnormal", "quantile"),
+    *("target", "unit", "range", "labels", "task", "abnormal", "quantile", "horizon"),
 )
 """Fields of `Cutting` that no device's table has, or not in this form."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cutting(AskedReconstruction):
+class Cutting(AskedTask):
     """The way in which traces become samples, as the command line says it.
 
     Attributes:
@@ -55,7 +55,7 @@ class Cutting(AskedReconstruction):
             none: what the traces have.
         labels: names, with commas between them, of which each sample has a set; "all": those in the label column; "":
             each sample has one class. separator: between the labels of a set.
-        task, abnormal, quantile: of windows that are to be reconstructed.
+        task, abnormal, quantile, horizon: of windows to be reconstructed or forecast, or a task of another package.
     """
 
     label: str = "activity"
@@ -114,7 +114,8 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
     first = traces[0]
     lent = [f"{t.name} lends its windows as public inputs, and is no device" for t in every if t.name not in names]
     there = labels_in(traces)
-    asked = how.reconstruction(there) or asked_labels(how.labels, there, how.separator)
+    own = how.plugged(there, [name for name in ("unit", "range", "labels", "ask", "ask_random") if getattr(how, name)])
+    asked = own or how.reconstruction(there, how.window) or asked_labels(how.labels, there, how.separator)
     target, task = words(how.target), asked or values_of(traces, how)
     kinds = f"{len(first.classes)} classes" if task is None else task.in_words()
     return Cohort(
@@ -131,7 +132,7 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
         notes=(*read.notes, *skipped, *lent),
         task=task,
         unit=how.unit,
-        signal=signal_of_traces(traces, how) if how.task else None,
+        signal=signal_of_traces(traces, how) if how.reconstructs else None,
         step=how.stride / first.rate_hz,
     )
 
@@ -213,7 +214,7 @@ def skip_useless(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, 
                 raise
             reasons.append(f"warning: skipped {error}")
     if not useful:
-        bare = not how.target and not how.task and all((trace.codes == UNLABELLED).all() for trace in traces)
+        bare = not how.target and not how.reconstructs and all((trace.codes == UNLABELLED).all() for trace in traces)
         more = "; a column of numbers is predicted with --target NAME" if bare else ""
         raise UsageError(reasons[0].removeprefix("warning: skipped ") + more)
     return tuple(useful), reasons

@@ -3,7 +3,7 @@
 kind      grid
 trees     300 extremely randomised trees, at least 1 or 3 samples in a leaf
 linear    on standardised features: of values ridge regression, penalty 1, 10, 100 or 1000; of labels a logistic
-          regression for each, penalty 1, 10, 100 or 1000
+          regression for each, penalty 1, 10, 100 or 1000; of another package's task as of values, on its targets
 network   the run's own, as the devices have trained it alone
 
 Of each kind the fleet chooses one setting, and then the kind, by what the task calls better on validation samples.
@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.model.tasks.own import LINKS
+from edge_sdk.model.tasks.plugged import PluggedTask
 from edge_sdk.model.tasks.task import LABELS, OutputTask
 from edge_sdk.replay.metrics.scores import ALONE, ALONE_LINEAR, ALONE_TREES, LOCAL, POOLED
 from edge_sdk.replay.neighbours.candidates import LINEAR, NETWORK, TREES
@@ -94,9 +96,11 @@ def fit(task: OutputTask, kind: str, value: float, x: Array, y: Array, seed: int
         value: samples in a leaf, or the penalty.
     """
     trees = fit_value_trees(x, y, int(value), seed) if kind == TREES else None
-    if task.kind != LABELS:
-        return trees or fit_ridge(x, y, value)
-    return (lambda rows: logits(trees(rows))) if trees else fit_logistic(x, y, 1 / value)
+    if task.kind == LABELS:
+        return (lambda rows: logits(trees(rows))) if trees else fit_logistic(x, y, 1 / value)
+    plain = trees or fit_ridge(x, y, value)
+    link = LINKS.get(task.loss) if isinstance(task, PluggedTask) else None
+    return plain if link is None else lambda rows: link(plain(rows))
 
 
 def logits(p: Array) -> Array:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.tasks.plugged import PluggedTask
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import OneClass, OutputTask, Reconstruction, Values
+from edge_sdk.model.tasks.task import Forecast, OneClass, OutputTask, Reconstruction, Values
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
@@ -26,6 +27,7 @@ NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
 """Data set -> the network of the zoo that is compiled for it; tables get an MLP."""
 
 CHANNELS_AND_TIME = 2
+TASK = "--task="
 """Axes of a window."""
 
 SPLIT_NETWORKS = {"mnist": "split-images"}
@@ -102,6 +104,8 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
 
 def network_of(task: OutputTask | None, axes: int) -> str:
     """The network of the zoo that is compiled for samples with so many axes. `task`: None: they are in classes."""
+    if isinstance(task, Forecast):
+        return "forecaster"
     if isinstance(task, Reconstruction):
         return "autoencoder" if axes == CHANNELS_AND_TIME else "autoencoder-dense"
     return "wrist" if axes == CHANNELS_AND_TIME else "mlp"
@@ -112,8 +116,11 @@ def size_options(shape: Sequence[int], cohort: Cohort) -> list[str]:
     given, task = ["--input", ",".join(map(str, shape))], cohort.task
     if task is None:
         return [*given, "--classes", str(len(cohort.classes))]
+    if isinstance(task, PluggedTask):
+        return [*given, f"--task={task.option}"]
     given += ["--task", task.kind]
     if isinstance(task, Reconstruction):
+        given += ["--horizon", str(task.horizon)] if isinstance(task, Forecast) else []
         return [*given, "--quantile", repr(task.quantile), *signal_options(cohort.signal)]
     given += [f"--names={','.join(task.named())}"]
     if isinstance(task, Values):
@@ -198,7 +205,9 @@ def compile_network(network: str, sizes: Sequence[str], seed: int, say: Callable
     if package is None:
         raise UsageError("no model can be compiled here: pip install 'auscult[aggregator]', or name one with --bundle")
     options = [network, "--seed", str(seed), *sizes]
-    path = find_cache() / f"{network}-{hash_inputs(package, options, hash_plugin('network', network))}.bundle"
+    tasks = [option.removeprefix(TASK).partition(":")[0] for option in options if option.startswith(TASK)]
+    own = hash_plugin("network", network) + "".join(hash_plugin("task", name) for name in tasks)
+    path = find_cache() / f"{network}-{hash_inputs(package, options, own)}.bundle"
     if path.is_file():
         return path
     say(f"compiling {' '.join(options)}")
@@ -221,7 +230,7 @@ def hash_inputs(package: Path, options: Sequence[str], own: str = "") -> str:
     """Hash of all that a compiled file depends on: the options, the compiler, and the torch that draws theta0.
 
     Args:
-        own: hash of the sources of the network, where it is another package's.
+        own: hash of the sources of the network and of the task, where they are other packages'.
     """
     found = hashlib.sha256("\0".join([*options, own] if own else options).encode())
     for library in ("torch", "onnx", "onnxscript", "onnxruntime"):

@@ -15,7 +15,7 @@ TRACE_OPTIONS = (
     *("held_out", "validation", "labelled", "ask", "ask_random", "label", "window", "stride", "gap"),
     *("rate", "channels", "label_missing", "strict"),
 )
-VALUE_OPTIONS = ("target", "unit", "range", "labels", "separator", "task", "abnormal", "quantile")
+VALUE_OPTIONS = ("target", "unit", "range", "labels", "separator", "task", "abnormal", "quantile", "horizon")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public", *VALUE_OPTIONS)
 
 
@@ -79,7 +79,11 @@ def add_value_options(command: argparse.ArgumentParser, *names: str) -> None:
     group.add_argument("--separator", metavar="SIGN", help="between the labels of a set in the label column (+)")
     group = command.add_argument_group("windows themselves, whose error is an anomaly score; no labels are needed")
     words = "every window is reconstructed, labelled or not (default where a bundle is for that)"
-    group.add_argument("--task", choices=["reconstruction"], help=words)
+    words += "; forecast: its end is, from what comes before; or a task that another package brings along, in place of "
+    words += "classes: NAME or NAME:KEY=VALUE;KEY=VALUE"
+    group.add_argument("--task", metavar="TASK", help=f"reconstruction: {words}")
+    words = "values at the end of a window that are forecast, of each channel (a quarter of it, or the bundle's)"
+    group.add_argument("--horizon", type=int, metavar="VALUES", help=words)
     words = (
         "labels of what is abnormal, with commas between them: no model is trained on windows that have a moment of "
     )

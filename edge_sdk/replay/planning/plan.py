@@ -18,6 +18,7 @@ from edge_sdk.nodes.configuration.private_table import Private, takes_private
 from edge_sdk.nodes.kernels.outputs import check_count
 from edge_sdk.nodes.secrets.mask_assignment import check_hospitals
 from edge_sdk.replay import datasets
+from edge_sdk.replay.anomalies.asked import plugged_of_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.ready import is_ready
 from edge_sdk.replay.labels.asked import labels_of_bundles
@@ -194,9 +195,11 @@ def data_options(job: Replay) -> Mapping[str, Any]:
 
 
 def asked_options(job: Replay) -> Mapping[str, Any]:
-    """The options of the data, with the labels of a bundle that predicts sets of them, where nothing is asked for."""
-    options = data_options(job)
-    if options.get("target") or not (labels := options.get("labels") or labels_of_bundles(job.bundle)):
+    """The options of the data, with what a bundle is for, labels or another package's task, where nothing is asked."""
+    options = {**plugged_of_bundles(job.bundle), **data_options(job)}
+    if options.get("target") or options.get("task"):
+        return options
+    if not (labels := options.get("labels") or labels_of_bundles(job.bundle)):
         return options
     return {**options, "labels": labels}
 

@@ -44,10 +44,10 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
     shape = cohort.shapes["x"]
     own = job.bundle in ((), *((Path(name),) for name in NETWORKS))
     settle = overlaid({**SETTLE, "statistics": own}, job.settle)
+    job = job if "rounds" in job.stated else replace(job, rounds=ROUNDS)
     found = replace(
         job,
         bundle=job.bundle or (Path(NETWORKS[0]),),
-        rounds=job.rounds if "rounds" in job.stated else ROUNDS,
         settings=settings_of(job) if own else job.settings,
         settle=settle,
         augment=overlaid(changes_of(shape) if own else {}, job.augment),
@@ -76,7 +76,7 @@ def reason_against(job: Replay, cohort: Cohort) -> str:
 
 def settings_of(job: Replay) -> Mapping[str, Any]:
     """The method's settings for the network on features, where none of them is stated."""
-    return {**job.settings, **{k: v for k, v in training_of(job.method).items() if k not in job.stated}}
+    return {**job.settings, **{k: v for k, v in training_of(job.method, job.rounds).items() if k not in job.stated}}
 
 
 def sentences(job: Replay, own: bool) -> list[str]:

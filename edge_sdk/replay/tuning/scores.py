@@ -46,10 +46,10 @@ def unit_of(task: Task) -> tuple[float, str] | tuple[()]:
     nothing."""
     if not isinstance(task, Values):
         return ()
-    return (float(task.half[0]), task.units[0]) if task.outputs == 1 else (1.0, "half ranges")
+    return (float(task.half[0]), task.units[0]) if len(task.units) == 1 else (1.0, "half ranges")
 
 
 def score_of_sums(task: Values | SeveralLabels, sums: Mapping[str, float]) -> float:
     """The score that sums over samples come to, as the task's `judged` has them, with "samples"."""
     badness = task.badness(sums)
-    return -badness / (sums["samples"] * task.outputs) if isinstance(task, Values) else 1 - badness
+    return -badness / (sums["samples"] * len(task.units)) if isinstance(task, Values) else 1 - badness

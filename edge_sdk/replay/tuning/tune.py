@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from edge_sdk.contract.search import flattened, nested, overlaid
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.replay.nodes.side_by_side import play_side_by_side
 from edge_sdk.replay.planning.plan import Replay
 from edge_sdk.replay.planning.toml_files import as_toml, write_toml
 from edge_sdk.replay.tuning.process import TrialProcess
@@ -113,20 +114,17 @@ def tune(searches: Sequence[Search], progress: Progress, say: Say) -> list[Found
     Raises:
         UsageError: something named cannot be used.
     """
-    stopping = threading.Event()
-    with ThreadPoolExecutor(min(len(searches), read_machine().cores)) as pool:
-        running = list[Future[Found]]()
-        try:  # from here on, as Ctrl-C may come while they are begun
-            running.extend(pool.submit(search_one, search, progress, say, stopping) for search in searches)
-            over, _ = wait(running, return_when=FIRST_EXCEPTION)
-            for future in over:
-                future.result()
-        except KeyboardInterrupt:
-            say("interrupted; what has been found so far is kept, and the same command goes on")
-        finally:
-            stopping.set()
-            pool.shutdown(cancel_futures=True)
-    return [future.result() for future in running if not future.cancelled()]
+    stopping, found = threading.Event(), dict[int, Found]()
+
+    def look_for(number: int, search: Search) -> None:
+        found[number] = search_one(search, progress, say, stopping)
+
+    jobs = {number: partial(look_for, number, search) for number, search in enumerate(searches)}
+    try:
+        play_side_by_side(jobs, min(len(searches), read_machine().cores), stopping)
+    except KeyboardInterrupt:
+        say("interrupted; what has been found so far is kept, and the same command goes on")
+    return [found[number] for number in sorted(found)]
 
 
 def search_one(search: Search, progress: Progress, say: Say, stopping: threading.Event) -> Found:

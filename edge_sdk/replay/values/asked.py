@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
+from edge_sdk.model.tasks.plugged import PluggedTask
 from edge_sdk.model.tasks.task import VALUE, OneClass, OutputTask, Reconstruction, Values
 
 
@@ -62,6 +63,8 @@ def option_of(asked: OutputTask) -> str:
     """The option that has asked for a task."""
     if isinstance(asked, Reconstruction):
         return f"--task {asked.kind}"
+    if isinstance(asked, PluggedTask):
+        return f"--task {asked.option}"
     return f"{'--target' if asked.kind == VALUE else '--labels'} {','.join(asked.named())}"
 
 
@@ -74,7 +77,7 @@ def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> Non
     """
     name, task = bundle.manifest["name"], bundle.task
     if asked is None and isinstance(task, Reconstruction):
-        said = "the data are read for classes: `auscult replay --task reconstruction` takes such bundles"
+        said = f"the data are read for classes: `auscult replay --task {task.kind}` takes such bundles"
         raise UsageError(f"bundle {name} predicts {task.in_words()}, and {said}")
     if asked is None:
         if not isinstance(task, OneClass):
@@ -84,11 +87,16 @@ def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> Non
             )
         return
     option = option_of(asked)
+    how = option if isinstance(asked, PluggedTask) else f"--task {asked.kind}"
     if isinstance(task, OneClass) or task.kind != asked.kind:
-        raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}; compile it with --task {asked.kind}")
+        raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}; compile it with {how}")
     if isinstance(asked, Reconstruction):
         if task != asked:
-            raise UsageError(f"--quantile {asked.quantile:g}: bundle {name} predicts {task.in_words()}; compile it so")
+            own, stated = task.entry(), asked.entry()
+            differ = next(key for key in stated if own[key] != stated[key])
+            raise UsageError(f"--{differ} {stated[differ]:g}: bundle {name} predicts {task.in_words()}; compile it so")
+    elif isinstance(asked, PluggedTask) and task != asked:
+        raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}; compile it with {how}")
     elif task.named(asked.named()) != asked.named() or task.outputs != asked.outputs:
         raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}")
     if unit and isinstance(task, Values) and isinstance(asked, Values) and task.units != asked.units:

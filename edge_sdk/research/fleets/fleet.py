@@ -55,6 +55,7 @@ class Fleet:
         unit: str | Sequence[str] = "",
         range: Sequence[Any] = (),
         labels: str | Sequence[str] | None = None,
+        task: str = "",
     ) -> Fleet:
         """A fleet of arrays in memory.
 
@@ -70,6 +71,7 @@ class Fleet:
                 have.
             labels: names of the columns of booleans, in their order; of lists of names those that a model predicts,
                 None: all that occur.
+            task: of another package, NAME or NAME:KEY=VALUE;KEY=VALUE, which takes what y has, texts or numbers.
 
         Raises:
             UsageError: an array has another shape or type, or a device has too few samples.
@@ -83,11 +85,17 @@ class Fleet:
         }
         said = {"predict": predict, "unit": unit, "range": range}
         asked = {key: value for key, value in said.items() if len(value)}
+        if task and (asked or labels is not None):
+            raise UsageError(
+                f"from_arrays: task {task} says itself what it predicts; leave predict, unit, range, labels"
+            )
         if asked and targets.kind != VALUE:
             raise UsageError(f"from_arrays: {next(iter(asked))} is of values, and y has no numbers with fractions")
         if targets.kind == LABELS:
             asked = {"labels": targets.names or ALL}
-        return cls(str(store_parts(parts, targets.kind == CLASS)), asked, "from arrays")
+        if task:
+            asked = {"task": task}
+        return cls(str(store_parts(parts, targets.kind == CLASS and not task)), asked, "from arrays")
 
     @classmethod
     def from_frame(
@@ -108,7 +116,7 @@ class Fleet:
             time: column of the time, in seconds or as dates: rows are readings of sensors, which are cut into windows.
                 None: each row is a sample.
             options: of recordings: `window`, `stride` (samples), `gap` (seconds), `labelled` (seconds). `predict`:
-                columns of values in place of `label`; `unit`, `range`, `labels`: as of `from_arrays`.
+                columns of values in place of `label`; `unit`, `range`, `labels`, `task`: as of `from_arrays`.
 
         Raises:
             UsageError: a column is missing or is not numbers, or an option is for recordings.
@@ -196,7 +204,7 @@ class Fleet:
         return f"Fleet of {self.summary} ({self.origin})"
 
 
-TASK = ("predict", "unit", "range", "labels")
+TASK = ("predict", "unit", "range", "labels", "task")
 """Options that say what y is."""
 NAMED = {"predict": "target"}
 """Option of a simulation -> its name where data are read."""

@@ -89,7 +89,7 @@ def compile_torch(net: Any, data: Fleet) -> Path:
         return before[1]
     refused, training = load("edge_sdk.models.ir.errors").CompileError, net.training
     try:
-        more = {} if cohort.task is None else {"task": cohort.task, "loss": usual_loss(cohort.task.kind)}
+        more = {} if cohort.task is None else {"task": cohort.task, "loss": usual_loss(cohort.task)}
         compiled = compiler.compile_module(net.eval(), spec.Spec(name.lower(), shape, dropout=dropout_of(net), **more))
     except (refused, AuscultError) as error:
         raise UsageError(f"model: {name} cannot be trained on devices as it is: {error}") from error

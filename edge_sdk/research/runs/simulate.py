@@ -14,6 +14,8 @@ from edge_sdk.arguments import nearest
 from edge_sdk.contract.method import Method
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS, PLUGINS
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.tasks.plugged import PluggedTask
 from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.planning.data_hash import hash_data
 from edge_sdk.research.comparisons.results import Results, read_result
@@ -24,7 +26,7 @@ from edge_sdk.research.runs.asked import option_arguments, read_command, setting
 from edge_sdk.research.runs.processes import play_all
 from edge_sdk.research.runs.progress import make_bar
 
-PLUGGED = {"--method=": "method", "--bundle=": "network"}
+PLUGGED = {"--method=": "method", "--bundle=": "network", "--task=": "task"}
 """Option -> kind of plug-in that it may name."""
 Jobs = dict[int, tuple[list[str], Path]]
 """Seed -> its command line, and the directory of its run."""
@@ -162,10 +164,13 @@ def files_of(arguments: Sequence[str], option: str) -> list[str]:
 
 
 def hash_plugins(arguments: Sequence[str]) -> str:
-    """SHA-256 of the packages whose method or networks arguments name; "": all that is named is ours."""
+    """SHA-256 of the packages whose method, networks or task arguments name; "": all that is named is ours."""
     named = {option: [a.removeprefix(option) for a in arguments if a.startswith(option)] for option in PLUGGED}
     for name in filter(PLUGINS.__contains__, named["--method="]):
         PLUGINS.load(name)  # what it loads is then among the loaded modules
+    named["--task="] = [said.partition(":")[0] for said in named["--task="]]
+    tasks = [read_bundle(path).task for path in files_of(arguments, "--bundle=")]
+    named["--task="] += [task.kind for task in tasks if isinstance(task, PluggedTask)]
     return "".join(hash_plugin(PLUGGED[option], name) for option, names in named.items() for name in names)
 
 

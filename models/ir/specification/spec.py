@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from edge_sdk.data.augment import Augment
 from edge_sdk.errors import UsageError
+from edge_sdk.model.tasks.plugged import PluggedTask
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import LABELS, RECONSTRUCTION, VALUE, OutputTask
+from edge_sdk.model.tasks.task import FORECAST, LABELS, RECONSTRUCTION, VALUE, OutputTask, Reconstruction
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers
 from edge_sdk.models.ir.specification.losses import LOSSES, refuse_positions
@@ -21,8 +22,16 @@ OF_TASK = {
     VALUE: ("mean_squared_error", "huber"),
     LABELS: ("binary_cross_entropy",),
     RECONSTRUCTION: ("mean_squared_error",),
+    FORECAST: ("mean_squared_error",),
 }
 """Task -> the losses that train it, the usual one first."""
+
+
+def losses_of(task: OutputTask) -> Sequence[str]:
+    """The losses that train a task, the usual one first."""
+    return (task.loss,) if isinstance(task, PluggedTask) else OF_TASK[task.kind]
+
+
 RESERVED = frozenset({"theta", "buffers", "y", "weights", "masks", "cotangent"})
 """Names of other inputs of graphs."""
 
@@ -102,7 +111,7 @@ class Spec:
             raise CompileError(f"loss {self.loss!r}: there are {', '.join(LOSSES)}")
         if not 0 <= self.smoothing < 1 or (self.smoothing and self.loss != "cross_entropy"):
             raise CompileError(f"smoothing {self.smoothing:g}: a share of 0 to 1, with the loss cross_entropy")
-        if self.task is not None and self.loss not in (fits := OF_TASK[self.task.kind]):
+        if self.task is not None and self.loss not in (fits := losses_of(self.task)):
             raise CompileError(f"loss {self.loss} with task {self.task.kind}: expected {' or '.join(fits)}")
         if self.norm not in NORMS:
             raise CompileError(f"norm {self.norm!r}: there are {', '.join(NORMS)}")
@@ -171,13 +180,13 @@ def set_classes(spec: Spec, output: Shape) -> Spec:
 
 def check_output(task: OutputTask, spec: Spec, output: tuple[int, ...]) -> None:
     """Raises CompileError if a module's output for one sample is not what its task needs."""
-    if task.kind == RECONSTRUCTION:
+    if isinstance(task, Reconstruction):
         if isinstance(spec.input, Mapping) or spec.below is not None:
-            raise CompileError(f"task {RECONSTRUCTION}: a module with one input, of floats, reconstructs it")
-        if output != task.output_of(spec.input):
+            raise CompileError(f"task {task.kind}: a module with one input, of floats, is for it")
+        if output != (wanted := task.output_of(spec.input)):
             raise CompileError(
-                f"task {RECONSTRUCTION}: the input is {tuple(spec.input)} per sample, but the module returns {output}; "
-                "return what has the input's shape"
+                f"task {task.kind}: a window is {tuple(spec.input)}, and the module returns {output} per sample; "
+                f"return what has the shape {wanted}"
             )
     elif output != (task.outputs,):
         raise CompileError(

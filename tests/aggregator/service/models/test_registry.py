@@ -77,7 +77,7 @@ def test_a_run_of_which_nothing_is_said_gets_what_is_recommended_for_its_model(m
     registry = make_service(bundles=(feature_bundle(), find_shipped_bundle("wrist.bundle"))).registry
     found = registry.complete(Wanted())
     assert found.settle["statistics"] and found.settle["label_times"] and found.settle["trees"]
-    assert found.augment == changes_of((3, 64)) and found.settings == training_of("fedslr")
+    assert found.augment == changes_of((3, 64)) and found.settings == training_of("fedslr", found.rounds)
     found.check(CLASSES)
     for preset in ("plain", "paper", "stated"):
         assert registry.complete(Wanted(preset=preset)) == Wanted(preset=preset)
@@ -138,7 +138,9 @@ def test_a_clone_with_another_method_has_that_methods_recommended_settings(make_
     assert asked.status_code == 201 and asked.json()["wanted"]["settle"]["trees"] == 100
     cloned = client.post("/api/v1/runs/first/clone", json={"id": "second", "method": "fedavg"})
     assert cloned.status_code == 201, cloned.text
-    assert cloned.json()["wanted"]["settings"] == {**training_of("fedavg"), "eta_l": 0.5}
+    assert cloned.json()["wanted"]["settings"] == {**training_of("fedavg", 30), "eta_l": 0.5}
+    longer = client.post("/api/v1/runs/first/clone", json={"id": "third", "rounds": 3000})
+    assert longer.json()["wanted"]["settings"] == {**training_of("fedslr", 3000), "eta_l": 0.5}
 
 
 def test_a_single_value_or_label_is_registered_and_a_single_class_is_not(make_service: Any, tmp_path: Path) -> None:
