@@ -116,8 +116,9 @@ def play_trials(trials: Mapping[str, Replay], stopping: threading.Event) -> dict
                 return None
             raise
 
-    others = {name: partial(play_other, name) for name in trials if name != first}
-    found = play_side_by_side({first: play_first, **others}, len(trials), over, lambda: go_on(stopping))
+    jobs: dict[str, Callable[[], Mapping[str, float] | None]] = {first: play_first}
+    jobs |= {name: partial(play_other, name) for name in trials if name != first}
+    found = play_side_by_side(jobs, len(trials), over, lambda: go_on(stopping))
     return {name: scores for name, scores in found.items() if scores is not None}
 
 
