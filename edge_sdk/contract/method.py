@@ -126,17 +126,16 @@ class NodeEnv:
             least "samples"; usually also "loss" and "correct".
         judge: device: the same with more in it, for evaluations; None: score.
         test: device: as judge, on its test samples, for the last evaluation only; None: `score` is on them already.
-        augmented: device: as grad_fn, but each call changes its samples at random, with the generator that it is given;
-            None: this run does not augment.
+        augmented: device: as grad_fn, with samples that each call changes by a generator; None: this run does not.
         validation: device: samples that choices are made on; None: none were split off (an empty part is no None).
         held_out: device: its test samples; None: this model has no classes, or the device no such samples.
         own_classes: device: codes of the classes that it has had labels of, in training or in validation.
-        own: device: its own samples as features, with those that have no label, in a run that settles; None: its
-            samples are of no kind that features are known of.
+        own: device: its samples as features, labelled or not, in a run that settles; None: no features are known.
         self_labels: device: those that `grad_fn` has beside its labelled samples; None: it has none.
         untaught: device: this env as it was before it had such labels; None: it has none.
         feature_means: device: () -> means (F,) and means of squares (F,) of what the model standardises, over all its
             training samples, labelled or not; None: the model standardises nothing.
+        walked: device: keeps what settling has trained, which is asked for twice; None: it is trained again.
         limits: what this node's settings allow its children.
         unwilling: children that want no training now; filled in by the node at each call.
         keeper: device: keeps the progress of its training; None: nobody does.
@@ -174,6 +173,7 @@ class NodeEnv:
     self_labels: SelfLabels | None = None
     untaught: NodeEnv | None = None
     feature_means: Callable[[], tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] | None = None
+    walked: dict[Any, Vector] | None = None
     limits: Limits = field(default_factory=Limits)
     unwilling: tuple[str, ...] = ()
     keeper: StepKeeper | None = None

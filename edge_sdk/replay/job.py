@@ -72,9 +72,13 @@ def replay(
         say(f"{job.out}: this replay is over")
         return finished
     began = time.monotonic()
-    ready = prepare(job, say, stopping)
-    job, run, cohort, task = ready.job, ready.run, ready.cohort, ready.task
     with contextlib.ExitStack() as stack:
+        forks = can_fork() and not job.boards  # the memory of a board's process is all its own
+        processes = NodeProcesses(job.out / "logs", stopping or threading.Event(), forks=forks)
+        nodes = stack.enter_context(processes)
+        nodes.prepare()
+        ready = prepare(job, say, stopping)
+        job, run, cohort, task = ready.job, ready.run, ready.cohort, ready.task
         url = job.broker
         if url == "embedded":
             url = stack.enter_context(EmbeddedBroker()).url
@@ -82,9 +86,7 @@ def replay(
         fleet = stack.enter_context(EmulatedFleet(job.boards, cohort.devices, job.link, url, job.seed))
         for note in fleet.notes():
             say(note)
-        forks = can_fork() and not job.boards  # the memory of a board's process is all its own
-        processes = NodeProcesses(job.out / "logs", stopping or threading.Event(), also=fleet.check, forks=forks)
-        nodes = stack.enter_context(processes)
+        nodes.also = fleet.check
         alone = LocalOnlyNotes(job.out / "devices", cohort.devices)
         alone.forget()
         start_nodes(job, run, cohort, ready.files, url, nodes, fleet)

@@ -1,9 +1,10 @@
 """Network of a replay that names none: each one for windows is tried in a short run, judged on validation samples.
 
 A trial is the run itself with `ROUNDS` rounds and with settling, without labels of devices' own and without forests:
-in memory, in a process for each network, all at the same time. The first network is the smallest. A larger one, which
-costs several times as much, is taken if it is better by a point, and by more than one standard error of the
-differences between devices (L. Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3).
+in memory and without torch, in a process for each network, all at the same time. The first network is the smallest. A
+larger one, which costs several times as much, is taken if it is better by a point, and by more than one standard error
+of the differences between devices (L. Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3). As
+soon as the first one is known to be so good that none can be better by a point, the other trials are ended.
 What was found is kept in DIR/network.json, so that a replay that goes on has the same network.
 """
 
@@ -98,8 +99,32 @@ def play_trials(trials: Mapping[str, Replay], stopping: threading.Event) -> dict
     Whatever ends them, Ctrl-C too, their processes and threads are gone when this returns.
     """
     over = threading.Event()  # one of their own: who failed here has not asked others to stop
-    jobs = {name: partial(play_trial, name, job, over) for name, job in trials.items()}
-    return play_side_by_side(jobs, len(trials), over, lambda: go_on(stopping))
+    enough, first = threading.Event(), next(iter(trials))
+
+    def play_first() -> Mapping[str, float]:
+        found = play_trial(first, trials[first], over)
+        if is_unbeatable(found):
+            enough.set()
+            over.set()
+        return found
+
+    def play_other(name: str) -> Mapping[str, float] | None:
+        try:
+            return play_trial(name, trials[name], over)
+        except AuscultError:
+            if enough.is_set():
+                return None
+            raise
+
+    jobs: dict[str, Callable[[], Mapping[str, float] | None]] = {first: play_first}
+    jobs |= {name: partial(play_other, name) for name in trials if name != first}
+    found = play_side_by_side(jobs, len(trials), over, lambda: go_on(stopping))
+    return {name: scores for name, scores in found.items() if scores is not None}
+
+
+def is_unbeatable(scores: Mapping[str, float]) -> bool:
+    """True if no network can be better by `LEAST` than one of these scores, on which all samples are right."""
+    return bool(scores) and 1 - float(np.mean([*scores.values()])) < LEAST
 
 
 def go_on(stopping: threading.Event) -> None:
@@ -112,7 +137,7 @@ def play_trial(name: str, job: Replay, over: threading.Event) -> Mapping[str, fl
     """Device -> accuracy of the trial of one network. Once `over` is set, it is ended."""
     trial = f"network {name}, trial of {job.rounds} rounds"
     try:
-        with TrialProcess(job, lambda text: None, over) as worker:
+        with TrialProcess(job, lambda text: None, over, numpy=True) as worker:
             found = worker.play(job.settings)
     except AuscultError as error:
         raise (UsageError if isinstance(error, UsageError) else AuscultError)(f"{trial}: {error}") from error

@@ -111,7 +111,7 @@ def trials(monkeypatch):
     found = SimpleNamespace(does={}, told=[], begun=threading.Barrier(len(NETWORKS)))
 
     class Worker:
-        def __init__(self, job, say, stopping):
+        def __init__(self, job, say, stopping, numpy):
             self.name, self.stopping = job.bundle[0].stem, stopping
 
         def __enter__(self):
@@ -151,6 +151,18 @@ def test_a_trial_whose_process_refuses_the_job_names_its_network(job, trials):
     with pytest.raises(UsageError, match="network features, trial of 10 rounds: fedavg: eta_l = -1"):
         try_all(job)
     assert trials.told == [True]
+
+
+def test_a_network_that_none_can_beat_by_a_point_ends_the_other_trials(job, trials):
+    trials.does = {SMALL: lambda: {"devices": {"a": 1.0, "b": 0.985}}}
+    assert try_all(job) == {SMALL: {"a": 1.0, "b": 0.985}}
+    assert trials.told == [True]
+
+
+def test_a_network_that_may_be_beaten_waits_for_the_others(job, trials):
+    scores = {SMALL: {"a": 1.0, "b": 0.97}, LARGE: {"a": 1.0, "b": 0.99}}
+    trials.does = {name: lambda name=name: {"devices": scores[name]} for name in scores}
+    assert try_all(job) == scores and trials.told == []
 
 
 def test_ctrl_c_ends_all_trials(job, trials):

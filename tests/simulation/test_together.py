@@ -25,9 +25,9 @@ from edge_sdk.simulation.training.batched_clients import (
     CohortGradient,
     CohortTraining,
     make_lockstep,
-    make_training,
 )
 from edge_sdk.simulation.training.epochs import TrainingCalls
+from edge_sdk.simulation.training.together import make_training
 from tests.processors import PROCESSORS
 from tests.simulation.jobs import job_of, play
 

@@ -56,6 +56,21 @@ def walk(
     env: NodeEnv, s: Settling, start: Vector, steps: Sequence[int], purpose: int, shrink: InPlace | None
 ) -> Iterator[Vector]:
     """v, each time the same array, after each of so many steps of the optimiser on f_i(start + v), from v = 0."""
+    if env.walked is None:
+        yield from walk_anew(env, s, start, steps, purpose, shrink)
+        return
+    taught = None if env.self_labels is None else (env.self_labels.rows.tobytes(), env.self_labels.labels.tobytes())
+    way = s, start.tobytes(), purpose, taught
+    if not all((*way, n) in env.walked for n in steps):
+        made = walk_anew(env, s, start, steps, purpose, shrink)
+        env.walked.update({(*way, n): v.copy() for n, v in zip(steps, made, strict=True)})
+    yield from (env.walked[*way, n].copy() for n in steps)
+
+
+def walk_anew(
+    env: NodeEnv, s: Settling, start: Vector, steps: Sequence[int], purpose: int, shrink: InPlace | None
+) -> Iterator[Vector]:
+    """v, as `walk` has it, whatever was walked to before."""
     v, drawn = np.zeros_like(start), endless(env, s, purpose)
     optimiser = (Adam if s.optimiser == "adam" else SGD)(s.rate, decay=s.weight_decay)
     memory = optimiser.remember(v)

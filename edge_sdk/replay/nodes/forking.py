@@ -43,6 +43,7 @@ class ForkServer:
             command = [sys.executable, "-m", "edge_sdk.replay.nodes.fork_server", str(theirs.fileno())]
             self.process = subprocess.Popen(command, env=dict(environment), pass_fds=[theirs.fileno()])
         self.codes: dict[int, int] = {}
+        self.has_started = False
         self.started: list[int] = []
         self.buffer = b""
 
@@ -52,6 +53,7 @@ class ForkServer:
         Raises:
             ChildProcessError: the server has ended.
         """
+        self.has_started = True
         self.ask({"start": list(arguments), "log": str(log)})
         while not self.started:
             if self.process.returncode is not None:
@@ -90,8 +92,10 @@ class ForkServer:
         return self.codes.get(pid, None if lost is None else lost or -signal.SIGTERM)
 
     def close(self) -> None:
-        """Ends the server, and with it all that it has started."""
+        """Ends the server, and with it all that it has started; one that has nothing to end, in whatever it does."""
         self.asked.close()
+        if not self.has_started:
+            self.process.kill()
         self.process.wait()
 
 

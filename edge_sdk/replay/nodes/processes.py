@@ -51,6 +51,11 @@ class NodeProcesses:
     forks: bool = False
     server: ForkServer | None = field(default=None, init=False)
 
+    def prepare(self) -> None:
+        """Has the server of processes load its modules, while who starts nodes has something else to do."""
+        if self.forks and self.server is None:
+            self.server = ForkServer(environment())
+
     def start(self, name: str, arguments: Sequence[str | Path]) -> None:
         """Starts `auscult` with these arguments."""
         self.logs.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +63,8 @@ class NodeProcesses:
         path = self.logs / f"{name}.log"
         with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE), "ab") as log:
             if self.forks and arguments[0] in FORKED:
-                self.server = self.server or ForkServer(environment())
+                self.prepare()
+                assert self.server is not None
                 self.running[name] = self.server.start([str(each) for each in arguments], path)
                 return
             command = [sys.executable, "-m", "edge_sdk.cli", *map(str, arguments)]

@@ -269,4 +269,4 @@ def device_env(fleet: TuningFleet, run: Run, name: str) -> NodeEnv:
         augment=augmentation_of(run),
         public=fleet.public,
     )
-    return make_env(run, model.layout, model.theta0, **family_of(run).for_device(parts))
+    return make_env(run, model.layout, model.theta0, walked={}, **family_of(run).for_device(parts))

@@ -15,7 +15,7 @@ from typing import Any
 
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.replay.planning.plan import Replay
-from edge_sdk.replay.tuning.worker import LOOK, ONE_THREAD, as_job
+from edge_sdk.replay.tuning.worker import LOOK, NUMPY, ONE_THREAD, as_job
 
 Say = Callable[[str], None]
 
@@ -25,12 +25,14 @@ class TrialProcess:
 
     Args:
         stopping: once it is set, a trial that is under way is given up.
+        numpy: its aggregator needs no torch: of methods that take nothing of it but a thresholding.
 
     Raises:
         UsageError: it refuses the job.
     """
 
-    def __init__(self, job: Replay, say: Say, stopping: threading.Event) -> None:
+    def __init__(self, job: Replay, say: Say, stopping: threading.Event, numpy: bool = False) -> None:
+        self.numpy = numpy
         self.directory = tempfile.TemporaryDirectory(prefix="auscult-tune-")
         self.job, self.say, self.stopping = replace(job, out=Path(self.directory.name) / "data"), say, stopping
         self.process: subprocess.Popen[str] | None = None
@@ -69,7 +71,7 @@ class TrialProcess:
         )
         self.watch = threading.Thread(target=self.kill_when_stopping, args=(self.process,), daemon=True)
         self.watch.start()
-        self.send(as_job(self.job))
+        self.send({**as_job(self.job), NUMPY: self.numpy})
         found = self.hear()
         if found is not None and "refused" in found:
             raise UsageError(f"{self.job.method}: {found['refused']}")

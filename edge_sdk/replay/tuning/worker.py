@@ -1,6 +1,7 @@
 """Process that plays the trials of one method: `python -m edge_sdk.replay.tuning.worker`, one JSON object a line.
 
-In:  the job (`as_job` writes it), then for each trial its settings; or {"--neighbours": true}, see alone.py.
+In:  the job (`as_job` writes it), perhaps with {"numpy": true}: its aggregator goes without torch, which takes a second
+     to load; then for each trial its settings; or {"--neighbours": true}, see alone.py.
 Out: {"say": sentence} at any time; {"ready": true} or {"refused": why} once; for each trial {"accuracy", "shown",
      "score", "devices", "seconds"} or {"error": why}.
 
@@ -31,6 +32,8 @@ from edge_sdk.replay.tuning.scores import in_words, name_of
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 LOOK = "--neighbours"
 """In place of settings: what is asked for are the neighbours."""
+NUMPY = "numpy"
+"""In a job: the aggregator thresholds with numpy, as it does without kernels of its own."""
 PATHS = ("out", "bundle", "private", "boards", "link")
 """Fields of a job that JSON has no form for, or that no trial needs."""
 
@@ -67,6 +70,11 @@ def find_kernels() -> Kernels:
     return found
 
 
+def no_kernels(env: type) -> Mapping[str, Any]:
+    """In the place of kernels on torch: an env's own are numpy's."""
+    return {}
+
+
 def reply(**found: Any) -> None:
     """Writes one line."""
     print(json.dumps(found), flush=True)
@@ -96,8 +104,10 @@ def main() -> int:
     """Reads a job, then plays trials until there are no more."""
     threading.Thread(target=end_with_input, daemon=True).start()
     try:
-        job = read_job(json.loads(sys.stdin.readline()))
-        fleet = prepare(job, find_kernels(), lambda text: reply(say=text))
+        asked = json.loads(sys.stdin.readline())
+        kernels = no_kernels if asked.pop(NUMPY, False) else find_kernels()
+        job = read_job(asked)
+        fleet = prepare(job, kernels, lambda text: reply(say=text))
     except AuscultError as error:
         reply(refused=str(error))
         return 2

@@ -52,7 +52,7 @@ def add_simulate(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> N
     save = "between checkpoints, at most (30): there is one after each round, where these take a twentieth of the time"
     command.add_argument("--save-every", type=float, default=30.0, metavar="SECONDS", help=save)
     calls = "calls in which clients train: of onnxruntime for each epoch, where that gives the same bits, or for each "
-    calls += "step; or of torch for many clients, on a GPU where there is one: rounded otherwise (epoch)"
+    calls += "step; or for many clients, on a GPU where there is one: rounded otherwise (epoch)"
     command.add_argument("--calls", choices=("epoch", "step", "cohort"), default="epoch", help=calls)
     keep = "write the models of each client that judges them into DIR/models, as a device keeps them"
     command.add_argument("--keep-models", action="store_true", help=keep)

@@ -26,14 +26,9 @@ from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, Family, 
 from edge_sdk.nodes.kernels.split import load_model
 from edge_sdk.replay.nodes.node_files import CLOUD
 from edge_sdk.simulation.runs.plan import Prepared
-from edge_sdk.simulation.training.batched_clients import (
-    CohortGradient,
-    CohortTraining,
-    Steps,
-    make_lockstep,
-    make_training,
-)
+from edge_sdk.simulation.training.batched_clients import CohortTraining, Steps, make_lockstep
 from edge_sdk.simulation.training.epochs import COHORT, EPOCH, EpochGradient, EpochGraphs, TrainingCalls, refusal
+from edge_sdk.simulation.training.together import make_training
 
 Kernels = Callable[[type], Mapping[str, Any]]
 """Type of an env -> the aggregator's kernels for it: `aggregator.kernels.kernels_for`."""
@@ -139,7 +134,7 @@ class Envs:
         if path not in self.trainings:
             self.trainings[path] = make_training(parts.model, self.trained)
         training = self.trainings[path]
-        return grad_fn if training is None else CohortGradient(grad_fn, training, lockstep, parts.x, parts.y)
+        return grad_fn if training is None else training.gradient_type(grad_fn, training, lockstep, parts.x, parts.y)
 
     def parts(self, name: str, model: Model) -> DeviceParts:
         """What a client's kernels are made of."""

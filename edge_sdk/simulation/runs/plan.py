@@ -60,8 +60,7 @@ class Simulation:
         targets: accuracies of which it is told when, and after how many bytes, they are reached.
         save_every: seconds between two checkpoints, at most; inf: there are none. See network/checkpoint_pace.py.
         calls: "epoch": a client makes all steps of an epoch in one call of onnxruntime, where that gives the same bits;
-            "step": one by one; "cohort": with those of other clients on torch, within rounding of that
-            (training/batched_clients.py).
+            "step": one by one; "cohort": with those of other clients, within rounding of that (training/together.py).
         keep_models: the models of each client that judges them are written into models/, a file for each.
     """
 

@@ -8,7 +8,6 @@ itself by rounding alone; the first steps of the first client of each kind are m
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.training.local import Gradient
 from edge_sdk.model.inputs import even_weights
 from edge_sdk.model.model import Model
-from edge_sdk.simulation.training.epochs import TrainingCalls, descend_singly, refusal
+from edge_sdk.simulation.training.epochs import TrainingCalls, descend_singly
 from edge_sdk.simulation.training.lockstep import Lockstep
 
 MOST = 64
@@ -70,7 +68,12 @@ class CohortTraining:
         model: of all of them.
         train: makes them.
         name: of the processor that does, for people.
+
+    Attributes:
+        gradient_type: of the clients' gradients.
     """
+
+    gradient_type: type[CohortGradient]
 
     def __init__(self, model: Model, train: Train, name: str, trained: TrainingCalls) -> None:
         self.model, self.train, self.name, self.trained = model, train, name, trained
@@ -79,12 +82,16 @@ class CohortTraining:
     def __call__(self, some: Sequence[WantedSteps]) -> list[list[float]]:
         """The losses of each client's steps, which are made: together, or one by one where that is not as good."""
         first = some[0]
-        if not self.trusted.get(first.kind, True):
-            return [self.make_singly(each) for each in some]
-        ends, losses = self.train(*stacked(some))
-        if first.kind not in self.trusted and not self.compare(first):
+        if first.kind not in self.trusted:
+            self.trusted[first.kind] = self.compare(first)
+        if not self.trusted[first.kind]:
             return [self.make_singly(each) for each in some]
         self.trained.together += sum(len(each.rows) for each in some)
+        return self.make(some)
+
+    def make(self, some: Sequence[WantedSteps]) -> list[list[float]]:
+        """Makes steps together, on each v in place; returns their losses."""
+        ends, losses = self.train(*stacked(some))
         for each, end in zip(some, ends, strict=True):
             each.v[...] = end
         return [line[: len(each.rows)].tolist() for each, line in zip(some, losses, strict=True)]
@@ -101,34 +108,14 @@ class CohortTraining:
         """
         off, at = 0.0, wanted.v
         for k in range(min(len(wanted.rows), COMPARED)):
-            (end,), _ = self.train(*stacked([replace(wanted, rows=wanted.rows[: k + 1])]))
-            expected = at.copy()
+            end, expected = wanted.v.copy(), at.copy()
+            self.make([replace(wanted, v=end, rows=wanted.rows[: k + 1])])
             replace(wanted, rows=wanted.rows[k : k + 1]).singly(expected)
             step = max(float(np.linalg.norm(expected - at)), 1e-30)
             off, at = max(off, float(np.linalg.norm(end - expected)) / step), end
-        same = self.trusted[wanted.kind] = off <= CLOSE
-        if not same:
+        if off > CLOSE:
             self.trained.note(f"{self.model.name}: steps of clients together are off by {off:.1e}")
-        return same
-
-
-def make_training(model: Model, trained: TrainingCalls) -> CohortTraining | None:
-    """What makes the steps of clients of a model together; None, with a note, where that cannot be done.
-
-    Raises:
-        UsageError: torch is not installed.
-    """
-    why = refusal(model)
-    if not why:
-        try:
-            steps = importlib.import_module("aggregator.cohort").CohortSteps(model.bundle)
-            return CohortTraining(model, steps, steps.device, trained)
-        except ModuleNotFoundError as error:
-            raise UsageError(f"{error.name} is missing here: pip install 'auscult[aggregator]'") from error
-        except UsageError as error:
-            why = str(error)
-    trained.note(why)
-    return None
+        return off <= CLOSE
 
 
 def stacked(some: Sequence[WantedSteps]) -> tuple[Any, ...]:
@@ -175,6 +162,9 @@ class CohortGradient:
             return []
         rows = [np.arange(len(self.x)) if indices is None else np.asarray(indices) for indices in steps]
         return self.lockstep.ask(WantedSteps(self, v, rows, eta, damp, pull, base))
+
+
+CohortTraining.gradient_type = CohortGradient
 
 
 def train_all(wanted: Sequence[WantedSteps]) -> list[list[float]]:

@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from edge_sdk.contract.environment.samples import SelfLabels
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.settling import equations
@@ -215,3 +216,32 @@ def test_training_alone_by_a_forest_is_chosen_where_it_is_clearly_best():
     assert equations.choose(s, correct, 300)[:2] == (kinds[1], kinds[1])
     correct[kinds[2]] = 281
     assert equations.choose(s, correct, 300)[:2] == (kinds[2], kinds[1])
+
+
+# Twice the same way --------------------------------------------------------------------------------------------
+def test_who_keeps_what_it_has_walked_to_comes_to_the_same_and_walks_once():
+    """The fleet's choice asks for several numbers of steps, and the evaluation after it for one of them."""
+    calls = []
+
+    def counted(env):
+        return replace(env, grad_fn=lambda theta, rows: calls.append(1) or env.grad_fn(theta, rows))
+
+    start = THETA0 + 0.1
+    anew, kept = counted(env_of()), counted(env_of(walked={}))
+    for s in (SMALL, replace(SMALL, personal="dense")):
+        expected = [v.copy() for v in equations.component(anew, s, start, s.steps)]
+        assert [v.tobytes() for v in equations.component(kept, s, start, s.steps)] == [v.tobytes() for v in expected]
+        calls.clear()
+        (again,) = equations.component(kept, s, start, s.steps[-1:])
+        assert again.tobytes() == expected[-1].tobytes() and not calls
+        (other,) = equations.component(kept, s, start + 1, s.steps[-1:])  # from another model
+        assert calls and other.tobytes() != again.tobytes()
+
+
+def test_labels_of_its_own_are_another_way():
+    taught = SelfLabels(np.array([0, 1]), np.array([2, 0]))
+    walked = {}
+    (before,) = equations.component(env_of(walked=walked), SMALL, THETA0, SMALL.steps[-1:])
+    size = len(walked)
+    (after,) = equations.component(env_of(walked=walked, self_labels=taught), SMALL, THETA0, SMALL.steps[-1:])
+    assert len(walked) == 2 * size and after.tobytes() == before.tobytes()
