@@ -19,7 +19,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.vectors.privacy import NOISY, Privacy
 from edge_sdk.methods.integers.vectors.settings import Uploads, check_unopened, summing
-from edge_sdk.methods.robust.method import robust
+from edge_sdk.methods.robust.method import near_of, robust
 from edge_sdk.methods.robust.settings import NONE, Robust, check_method
 from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
 from edge_sdk.methods.secret.messages.among_messages import NoneOpened, Withheld
@@ -77,9 +77,10 @@ def method_of(run: Run) -> Method:
         raise UsageError("run.settle with run.privacy: what devices count of its candidates would leave without noise")
     if run.settle:
         settling = from_mapping(Settling, run.settle, "run.settle")
-        method = settled(method, settling)
-        method = self_trained(method, settling) if settling.label_times else method
         rules = robust_of(run)
+        near = [near_of(rules, tier) for tier in ("hospital", "aggregator")]
+        method = settled(method, settling, *near)
+        method = self_trained(method, settling, *near) if settling.label_times else method
         at = [rule != NONE for rule in (rules.rule, rules.hospitals)]
         method = standardised(method, *at) if settling.statistics else method
     method = evaluated(method, every=run.evaluate_every)

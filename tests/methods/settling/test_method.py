@@ -14,7 +14,8 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.settling import equations
-from edge_sdk.methods.settling.method import Choice, Chosen, Counts, Settle, settled
+from edge_sdk.methods.settling.counting import Counts
+from edge_sdk.methods.settling.method import Choice, Chosen, Settle, settled
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation.evaluation import (
     Evaluate,
