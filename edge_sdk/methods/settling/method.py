@@ -31,9 +31,10 @@ from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, S
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.counting import Counts, Near, added_up, no_counts, noted
+from edge_sdk.methods.settling.own_line import behind_own_line
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.aggregation.gather import expected
-from edge_sdk.methods.shared.evaluation.reports import FOREST
+from edge_sdk.methods.shared.evaluation.beside import FOREST
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -187,7 +188,8 @@ def chosen_models(env: NodeEnv, s: Settling, found: Mapping[str, Vector], m: Cho
     (personal,) = equations.component(env, s, start_of(s, found), (c.steps,))
     (local,) = equations.local_model(env, s, (network.local_steps,))
     trees = {FOREST: pack(equations.forest(env, s, c.forest))} if c.forest and env.own is not None else {}
-    return {"global": found["global"], "personal": personal, "local": local, **trees}
+    every = {"global": found["global"], "personal": personal, "local": local, **trees}
+    return behind_own_line(env, s, 0.0 if c.forest and env.own is None else c.weight, every)
 
 
 def start_of(s: Settling, found: Mapping[str, Vector]) -> Vector:

@@ -32,6 +32,7 @@ from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.aggregation.registration import Overclaimed
 from edge_sdk.methods.shared.aggregation.suspension import Suspended
+from edge_sdk.methods.shared.evaluation.beside import OwnKept
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.evaluation.reports import Diverged, Models, Progress, Report
 from edge_sdk.methods.shared.evaluation.spent import PrivateProgress, PrivateReport
@@ -45,7 +46,7 @@ from edge_sdk.nodes.kernels.family import Family
 from edge_sdk.wire.codec.codec import Codec
 
 TOLD = (
-    Progress, Report, Models, Choice, LabelChoice, Refused, Diverged, Suspended, Overclaimed,
+    Progress, Report, Models, Choice, LabelChoice, Refused, Diverged, OwnKept, Suspended, Overclaimed,
     PrivateProgress, PrivateReport, *TOLD_OF_ROLLOUTS,
     *(NotSummed, NotPooled, NotOpened, NoneOpened, Withheld, Scores),
 )  # fmt: skip

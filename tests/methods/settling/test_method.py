@@ -31,7 +31,9 @@ from tests.methods.problems import DEVICES, HASTY, SIZES, TREE, play, told
 from tests.methods.settling.problems import PARTS, envs_of, logits
 from tests.methods.test_contract import settings_of
 
-SMALL = Settling(rate=0.02, batch=8, steps=(0, 5, 20), local_steps=(10, 30), local_weights=(0.0, 0.5, 1.0))
+SMALL = Settling(
+    rate=0.02, batch=8, steps=(0, 5, 20), local_steps=(10, 30), local_weights=(0.0, 0.5, 1.0), keep_own=False
+)
 ROUNDS = 4
 FITTING = [name for name, m in METHODS.items() if m.kernels == "plain"]
 
