@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edge_sdk.errors import UsageError as UsageError
     from edge_sdk.methods import METHODS as METHODS
     from edge_sdk.methods.own import method as method
+    from edge_sdk.methods.shared.evaluation.beside import OwnKept as OwnKept
     from edge_sdk.model.model import Model as Model
     from edge_sdk.model.split_model import SplitModel as SplitModel
     from edge_sdk.nodes.device.descriptions import RunRefused as RunRefused
@@ -58,6 +59,7 @@ HOMES = {
     "METHODS": "methods",
     "Model": "model.model",
     "ModelsDeclined": "nodes.models.last_line",
+    "OwnKept": "methods.shared.evaluation.beside",
     "Patients": "data.patients",
     "PeerError": "errors",
     "Prediction": "nodes.models.predictions",
@@ -96,6 +98,7 @@ __all__ = [
     "LocalTraining",
     "Model",
     "ModelsDeclined",
+    "OwnKept",
     "Patients",
     "PeerError",
     "Prediction",

@@ -27,7 +27,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.settling import labelling
-from edge_sdk.methods.settling.equations import ensemble, forest, validation
+from edge_sdk.methods.settling.equations import ensemble, forest
 from edge_sdk.methods.settling.settings import FOREST as ON_LABELS
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
 from edge_sdk.methods.shared.evaluation.beside import FOREST, OWN
@@ -44,8 +44,8 @@ def behind_own_line(env: NodeEnv, s: Settling, weight: float, found: Mapping[str
         weight: of the own model in what the fleet has chosen.
         found: "personal", "local" and perhaps FOREST, as the fleet has chosen.
     """
-    judged = validation(env)
-    if not s.keep_own or not len(judged.labels):
+    judged = env.validation
+    if not s.keep_own or judged is None or not len(judged.labels):
         return found
     known, own = ensemble(env, s, weight).classes, {**found, "personal": found["local"]}
     own.pop(FOREST, None)

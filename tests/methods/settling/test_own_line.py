@@ -67,8 +67,8 @@ def test_of_equal_ones_and_without_samples_the_fleets_choice_stays():
     same = {"global": saying(0.5, 0.5, 0.5), "personal": saying(0.4, 0.6, 0.6), "local": saying(0.4, 0.6, 0.6)}
     assert behind_own_line(env_of(), S, 0.0, same) is same
     nobody = {**same, "local": saying(0.1, 0.9, 0.9)}
-    env = env_of(np.zeros(0, np.int64))
-    assert behind_own_line(env, S, 0.0, nobody) is nobody
+    for env in (env_of(np.zeros(0, np.int64)), replace(env_of(), validation=None)):
+        assert behind_own_line(env, S, 0.0, nobody) is nobody
 
 
 def test_the_ensemble_takes_the_weight_and_what_is_no_model_goes():
