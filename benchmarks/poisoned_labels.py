@@ -27,6 +27,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -47,7 +48,7 @@ from edge_sdk.methods.robust.settings import NONE, RULES
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration import window_runs
-from edge_sdk.nodes.configuration.settings import from_mapping
+from edge_sdk.nodes.configuration.settings import assigned, from_mapping
 from edge_sdk.replay.planning.bundles import compile_network
 
 CLASSES, SECONDS, LARGER = 7, 2.0, 100.0
@@ -109,6 +110,7 @@ class Bench:
 
     Attributes:
         bad: names of the bad ones. whole: they are a hospital, and rules are over hospitals.
+        settle: other settings of the settling phase.
         alone: seed -> what devices reach alone, which no attack changes; found with the first run of a seed.
     """
 
@@ -116,12 +118,14 @@ class Bench:
     fleet: Sequence[Holder]
     bad: frozenset[str]
     whole: bool = False
+    settle: Mapping[str, Any] = field(default_factory=dict)
     alone: dict[int, Alone] = field(default_factory=dict)
 
     def losses(self, attack: str, rule: str, seed: int) -> dict[str, list[float]]:
         """Honest device -> accuracy of its global and its personal model, and the best that it reaches alone."""
         every = [poisoned(h, attack) if attack in OF_SAMPLES and h.name in self.bad else h for h in self.fleet]
-        job = Job(run_of(self.model, rule, seed, self.whole), self.model, every)
+        run = run_of(self.model, rule, seed, self.whole)
+        job = Job(replace(run, settle={**run.settle, **self.settle}), self.model, every)
         out, _ = play(job, changed_by(attack, job.run, self.bad))
         honest = [h for h in self.fleet if h.name not in self.bad]
         if seed not in self.alone:
@@ -155,6 +159,7 @@ def parse() -> argparse.Namespace:
     words.add_argument("--attacks", nargs="*", choices=ATTACKS, default=ATTACKS)
     words.add_argument("--rules", nargs="*", choices=(NONE, *RULES), default=(NONE, "trimmed-mean"))
     words.add_argument("--whole", action="store_true", help="the bad ones are a hospital; rules are over hospitals")
+    words.add_argument("--settle", action="append", default=[], metavar="KEY=VALUE", help="such as keep_own=false")
     words.add_argument("--json", type=Path)
     return words.parse_args()
 
@@ -163,7 +168,8 @@ def main() -> None:
     options = parse()
     model = Model(compile_network("features", ["--input", "6,64", "--classes", str(CLASSES)], 0, print))
     fleet = [h for h in watch(SECONDS) if patient(h.name) in TUNED]
-    bench = Bench(model, fleet, bad_ones(fleet, options.bad, options.whole), options.whole)
+    bad = bad_ones(fleet, options.bad, options.whole)
+    bench = Bench(model, fleet, bad, options.whole, assigned(options.settle))
     print(f"{len(fleet)} wrists, {len(bench.bad)} of them bad, {options.seeds} seeds")
     print(f"{'attack':12} {'rule':14}   global personal    alone   personal - alone   > 2 worse   most")
     kept = json.loads(options.json.read_text()) if options.json and options.json.is_file() else {}
