@@ -93,7 +93,8 @@ def added_up(s: Any, near: Near | None = None) -> Counts:
     if len(told) >= MAJORITY:
         told = bounded(told)
         told = told if near is None else alike(told, near)
-    return reduce(plus, [*told.values(), *silent], s.counts)
+    total: Counts = reduce(plus, [*told.values(), *silent], s.counts)
+    return total
 
 
 def bounded(told: Mapping[str, Counts]) -> dict[str, Counts]:
