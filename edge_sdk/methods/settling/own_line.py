@@ -3,15 +3,15 @@
 The fleet chooses one way to predict for all its devices, as one device has few samples to choose by. But a shared model
 that others have poisoned, counts that others have made up, or a choice that is right for everybody else can be wrong
 for one device. So each device compares what was chosen with what it has by itself: a forest on its own labels and on
-those that it gives its own windows without the shared model, alone or half and half with its local network. The
-smallest mean loss on its own validation samples decides,
+those that it gives its own windows without the shared model, alone or half and half with its local network. The better
+of these two is taken where its loss on the device's validation samples is smaller by more than SURE, added up,
 
     loss = -log max(P(label), FLOOR)
 
 since some twenty samples say more by their probabilities than by how many are right. No sample counts with more than
--log FLOOR, and of equal ones the fleet's choice stays. Nothing of another device enters the forest, and into the local
-network only how many of the settings' steps it makes and by what statistics it standardises. So a poisoned fleet costs
-a device what it would have gained, and what its own samples cannot see.
+-log FLOOR, and few samples seldom decide. Nothing of another device enters the forest, and into the local network only
+how many of the settings' steps it makes and by what statistics it standardises. So a poisoned fleet costs a device what
+it would have gained, and what its own samples cannot see.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
 from edge_sdk.methods.shared.evaluation.beside import FOREST, OWN
 
 FLOOR = 0.02
+SURE = 2.0
+"""Sum of losses by which the own models must be ahead: odds of exp(SURE) = 7 to 1 for what the fleet has chosen."""
 OWN_WEIGHTS = (0.5, 1.0)
 """Candidates for the weight of the forest beside the local network."""
 
@@ -54,7 +56,7 @@ def behind_own_line(env: NodeEnv, s: Settling, weight: float, found: Mapping[str
         own[FOREST], weights = own_forest(env, s), OWN_WEIGHTS
     own_losses = [mean_loss(judged, own, w, known) for w in weights]
     best, loss = int(np.argmin(own_losses)), mean_loss(judged, found, weight, known)
-    if not own_losses[best] < loss:
+    if not len(judged.labels) * (loss - own_losses[best]) > SURE:
         return found
     return {**own, OWN: np.array([loss, own_losses[best], len(judged.labels), weights[best]], np.float32)}
 
