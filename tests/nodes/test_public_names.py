@@ -14,7 +14,7 @@ import edge_sdk
 NAMES = {
     *("AuscultError", "Adam", "Device", "Hospital", "METHODS", "Model", "Patients", "PeerError", "Run", "SGD"),
     *("ModelsDeclined", "Prediction", "Predictions", "Recording", "RunRefused", "Samples", "SplitModel", "StoreLimits"),
-    *("Fleet", "Results", "ResultsCompared", "UsageError", "compare", "load", "method", "simulate"),
+    *("Fleet", "Results", "ResultsCompared", "UsageError", "compare", "load", "method", "simulate", "OwnTask"),
     *(
         "DevicePolicy",
         "DeviceList",
