@@ -17,6 +17,7 @@ SITE := .site
 SBOM := runs/sbom
 CPU_WHEELS ?= $(PIP_FIND_LINKS)
 UPGRADE ?=
+SIGN ?=
 # Recorded or generated volunteers with one sensor.
 WRISTS := --hospitals 3 --seed 7
 
@@ -174,8 +175,9 @@ lock: $(SUPPLY)/.ready
 	PATH="$(CURDIR)/$(SUPPLY)/bin:$$PATH" $(PYTHON) requirements/lock.py --cpu-wheels "$(CPU_WHEELS)" $(UPGRADE)
 
 # Tests of what a device loads with the oldest and the newest numpy, onnxruntime, paho-mqtt and msgpack that are allowed.
+# WHOLE=1: of a workstation, with torch.
 ranges:
-	$(PYTHON) requirements/ranges.py
+	$(PYTHON) requirements/ranges.py $(if $(WHOLE),--whole)
 
 licences: $(READY)
 	$(BIN)/python requirements/licences.py
@@ -188,9 +190,10 @@ sbom: $(SUPPLY)/.ready
 	    --output-reproducible -o $(SBOM)/$$name.cdx.json || exit 1; \
 	done
 
-# Wheels and sdists of auscult, auscult-edge and auscult-native, each built twice to the same bytes, into dist/.
+# Wheels and sdists of auscult, auscult-edge and auscult-native, each built twice to the same bytes, into dist/. SIGN=KEY
+# signs their list with a private key of ssh-keygen (requirements/signing.py).
 dist: $(SUPPLY)/.ready sbom
-	$(SUPPLY)/bin/python requirements/dist.py --sbom $(SBOM)
+	$(SUPPLY)/bin/python -m requirements.dist --sbom $(SBOM) $(if $(SIGN),--sign $(SIGN))
 
 # Not a part of `lint`: it asks a service on the network for known faults, and fails where there is none.
 audit: $(SUPPLY)/.ready
