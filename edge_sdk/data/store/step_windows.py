@@ -17,7 +17,7 @@ from edge_sdk.label_names import STEP_JOIN
 
 
 def step_windows(store: SampleStore, steps: int) -> StoredWindows:
-    """Of the latest OF_LATEST windows those of which a step has a class, in order of time.
+    """Windows of which a step has a class, of the latest OF_LATEST, in order of time.
 
     A step has the class that most of its time has, as its samples stand for it; none where of more of it nothing was
     said. Labels are such texts as "rest|rest|", with nothing for a step without one.

@@ -82,7 +82,7 @@ class StepClasses(SeveralLabels):
         return None if found is None else frozenset(filter(None, found))
 
     def listed(self, labels: Sequence[Any], names: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Those with a step whose class is known."""
+        """Samples with a step whose class is known, as a mask (N,)."""
         return np.asarray([bool(self.read(label)) for label in labels], np.bool_)
 
     def unlisted(self, labels: Sequence[str], names: Sequence[str]) -> str:
@@ -129,17 +129,17 @@ class StepClasses(SeveralLabels):
         return {**found, **self.of_a_device(found)}
 
     def of_a_device(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """As of sets of labels, and the loss of steps: that of a window is its mean over all steps."""
+        """Scores as of sets of labels, and the loss of steps: that of a window is its mean over all of them."""
         return {**super().of_a_device(sums), **({"loss": self.steps * sums["loss"]} if "loss" in sums else {})}
 
-    def shown(self, outputs: Floats, x: Array) -> npt.NDArray[np.float64]:
+    def shown(self, outputs: Floats, x: Array | None = None) -> npt.NDArray[np.float64]:
         """Probabilities (N, K, S), 1 together at each step."""
         z = np.asarray(outputs, np.float64)
         e = np.exp(z - z.max(1, keepdims=True))
         return np.asarray(e / e.sum(1, keepdims=True))
 
     def baseline(self, y: Array) -> Floats:
-        """How often classes occur in training, as logits (1, K, S) that are the same at each step."""
+        """Logits (1, K, S), the same at each step, by how often classes occur in training."""
         count = y.sum((0, 2), dtype=np.float64)
         logits = np.log(np.clip(count / max(count.sum(), 1.0), 1e-6, 1.0))
         return np.asarray(np.repeat(logits[None, :, None], self.steps, 2))

@@ -197,7 +197,8 @@ def data_options(job: Replay) -> Mapping[str, Any]:
 def asked_options(job: Replay) -> Mapping[str, Any]:
     """The options of the data, with what a bundle is for, labels, windows or a plug-in's task, if nothing is asked."""
     of_bundles = (plugged_of_bundles, reconstruction_of_bundles, steps_of_bundles)
-    options = {key: value for find in of_bundles for key, value in find(job.bundle).items()} | data_options(job)
+    options = {key: value for find in of_bundles for key, value in find(job.bundle).items()}
+    options |= data_options(job)
     if options.get("target") or options.get("task"):
         return options
     if not (labels := options.get("labels") or labels_of_bundles(job.bundle)):

@@ -92,8 +92,8 @@ def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> Non
         raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}; compile it with {how}")
     if isinstance(asked, StepClasses):
         if task != asked:
-            own = f"--labels {','.join(asked.names)} --steps {asked.steps}"
-            raise UsageError(f"{option} {own}: bundle {name} predicts {task.in_words()}")
+            said = f"--labels {','.join(asked.names)} --steps {asked.steps}"
+            raise UsageError(f"{option} {said}: bundle {name} predicts {task.in_words()}")
     elif isinstance(asked, Reconstruction):
         if task != asked:
             own, stated = task.entry(), asked.entry()
