@@ -61,6 +61,7 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
 def test_classes_are_those_of_the_traces_or_those_that_are_named(nights: Path) -> None:
     found = form_cohort(str(nights), 2, 0, {"task": "steps", "label": "stage"})
     assert found.task == StepClasses(("deep", "light", "rem", "wake"), 8) and found.classes == found.task.names
+    assert found.summary.endswith(", 0.2 Hz")
     assert found.signal is not None and found.signal.mean, "a network that is compiled is given standardised channels"
     named = form_cohort(str(nights), 2, 0, {"task": "steps", "label": "stage", "labels": ",".join(STAGES), "steps": 4})
     assert named.task == StepClasses(STAGES, 4)

@@ -126,7 +126,7 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
     target, task = words(how.target), asked or values_of(traces, how)
     kinds = f"{len(first.classes)} classes" if task is None else task.in_words()
     return Cohort(
-        summary=f"{count_nodes(tree)}, {kinds}, {first.rate_hz:.0f} Hz",
+        summary=f"{count_nodes(tree)}, {kinds}, {in_hertz(first.rate_hz)} Hz",
         tree=tree,
         classes=first.classes
         if task is None
@@ -142,6 +142,11 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
         signal=signal_of_traces(traces, how) if how.reconstructs or how.tells_steps else None,
         step=how.stride / first.rate_hz,
     )
+
+
+def in_hertz(rate: float) -> str:
+    """A rate for people: whole numbers, and below 1 two digits."""
+    return f"{rate:.0f}" if rate >= 1 else f"{rate:.2g}"
 
 
 def signal_of_traces(traces: Sequence[Trace], how: Cutting) -> SignalSpec:
