@@ -11,12 +11,14 @@ FUZZ := .fuzz
 TARGET ?= frames
 MINUTES ?= 2
 SUPPLY := .supply
+PYRIGHT := .pyright
 UNCHANGED := .unchanged
 ALL ?=
 SITE := .site
 SBOM := runs/sbom
 CPU_WHEELS ?= $(PIP_FIND_LINKS)
 UPGRADE ?=
+SIGN ?=
 # Recorded or generated volunteers with one sensor.
 WRISTS := --hospitals 3 --seed 7
 
@@ -69,11 +71,18 @@ test-aarch64: $(READY) $(AARCH64)/.ready
 $(AARCH64)/.ready: pyproject.toml tests/hardware/aarch64/prepare.py
 	$(BIN)/python -m tests.hardware.aarch64.prepare $(AARCH64)
 
-lint: $(READY)
+lint: $(READY) $(PYRIGHT)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p edge_sdk -p aggregator -p models -p hardware
 	$(BIN)/mypy --strict --scripts-are-modules docs/examples/*.py
+	$(PYRIGHT)/bin/pyright --pythonpath $(BIN)/python
+
+# What editors check with, on examples and public names; it brings a Node where there is none.
+$(PYRIGHT)/.ready:
+	$(PYTHON) -m venv $(PYRIGHT)
+	$(PYRIGHT)/bin/pip install --quiet --disable-pip-version-check 'pyright[nodejs]>=1.1.380'
+	touch $@
 
 # What the code weighs: lines, rooms, parameters of constructors, words of pages. MUTANTS=200 counts what tests find.
 health: $(READY)
@@ -174,8 +183,9 @@ lock: $(SUPPLY)/.ready
 	PATH="$(CURDIR)/$(SUPPLY)/bin:$$PATH" $(PYTHON) requirements/lock.py --cpu-wheels "$(CPU_WHEELS)" $(UPGRADE)
 
 # Tests of what a device loads with the oldest and the newest numpy, onnxruntime, paho-mqtt and msgpack that are allowed.
+# WHOLE=1: of a workstation, with torch.
 ranges:
-	$(PYTHON) requirements/ranges.py
+	$(PYTHON) requirements/ranges.py $(if $(WHOLE),--whole)
 
 licences: $(READY)
 	$(BIN)/python requirements/licences.py
@@ -188,9 +198,10 @@ sbom: $(SUPPLY)/.ready
 	    --output-reproducible -o $(SBOM)/$$name.cdx.json || exit 1; \
 	done
 
-# Wheels and sdists of auscult, auscult-edge and auscult-native, each built twice to the same bytes, into dist/.
+# Wheels and sdists of auscult, auscult-edge and auscult-native, each built twice to the same bytes, into dist/. SIGN=KEY
+# signs their list with a private key of ssh-keygen (requirements/signing.py).
 dist: $(SUPPLY)/.ready sbom
-	$(SUPPLY)/bin/python requirements/dist.py --sbom $(SBOM)
+	$(SUPPLY)/bin/python -m requirements.dist --sbom $(SBOM) $(if $(SIGN),--sign $(SIGN))
 
 # Not a part of `lint`: it asks a service on the network for known faults, and fails where there is none.
 audit: $(SUPPLY)/.ready
@@ -204,4 +215,4 @@ $(SUPPLY)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(UNCHANGED) $(VENV) $(FLOWER) $(FLOWER_RAY) $(PFL) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) $(SITE) build dist *.egg-info
+	rm -rf $(UNCHANGED) $(VENV) $(FLOWER) $(FLOWER_RAY) $(PFL) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) $(PYRIGHT) $(SITE) build dist *.egg-info

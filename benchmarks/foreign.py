@@ -102,7 +102,7 @@ def load_libraries() -> None:
     from edge_sdk.models.frontend.tracing.export import read_registry
     from edge_sdk.models.ir.proto import OPSET
 
-    read_registry(OPSET)
+    read_registry(opset_version=OPSET)  # as torch names it, which is what is remembered
 
 
 def build(entry: Foreign) -> Any:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edge_sdk.errors import UsageError as UsageError
     from edge_sdk.methods import METHODS as METHODS
     from edge_sdk.methods.own import method as method
+    from edge_sdk.methods.shared.evaluation.beside import OwnKept as OwnKept
     from edge_sdk.model.model import Model as Model
     from edge_sdk.model.split_model import SplitModel as SplitModel
     from edge_sdk.model.tasks.own import OwnTask as OwnTask
@@ -59,6 +60,7 @@ HOMES = {
     "METHODS": "methods",
     "Model": "model.model",
     "ModelsDeclined": "nodes.models.last_line",
+    "OwnKept": "methods.shared.evaluation.beside",
     "OwnTask": "model.tasks.own",
     "Patients": "data.patients",
     "PeerError": "errors",
@@ -98,6 +100,7 @@ __all__ = [
     "LocalTraining",
     "Model",
     "ModelsDeclined",
+    "OwnKept",
     "OwnTask",
     "Patients",
     "PeerError",

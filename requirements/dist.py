@@ -1,6 +1,10 @@
 """Builds the packages of a release: wheels and sdists of `auscult`, `auscult-edge` and `auscult-native`.
 
-    make dist        into dist/, with the bills of materials of `make sbom` and SHA256SUMS beside them
+    make dist                 into dist/, with the bills of materials of `make sbom`, provenance.json and SHA256SUMS
+    make dist SIGN=KEY        the same, and SHA256SUMS.sig, made with this private key (signing.py)
+
+`auscult-native` has a wheel for this processor and, where its compiler is here, one for aarch64. None is for musl, as
+there is no onnxruntime that it could serve.
 
 Each is built from the files that git knows, as they are in the working tree, and each wheel from its sdist. All is
 built twice, in two places, and must come to the same bytes. Times are those of the latest commit, or SOURCE_DATE_EPOCH.
@@ -13,18 +17,24 @@ import gzip
 import hashlib
 import io
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from requirements.signing import sign, write_provenance
 
 ROOT = Path(__file__).parent.parent
 PURE = {"auscult": {"edge_sdk", "aggregator"}, "auscult-edge": {"edge_sdk"}}
 """Package of Python alone -> the names that it puts beside other people's packages."""
 NATIVE = {"auscult-native": {"auscult_native"}}
+CROSS = {"aarch64": "aarch64-linux-gnu-g++"}
+"""Processor beside this one -> its compiler (apt install g++-aarch64-linux-gnu)."""
 SOURCES = ("edge_sdk", "aggregator", "models", "hardware")
 TOP_FILE = "auscult.toml"
 """Name that the pyproject.toml at the top has in the sdist of `auscult-edge`."""
@@ -34,6 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="what is there is replaced (dist)")
     parser.add_argument("--sbom", type=Path, help="folder of bills of materials, which go beside the packages")
+    parser.add_argument("--sign", type=Path, metavar="KEY", help="private key of ssh-keygen that signs SHA256SUMS")
     parser.add_argument("--no-native", action="store_true", help="without auscult-native, which needs a C++ compiler")
     options = parser.parse_args()
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # what is installed beside us
@@ -49,7 +60,11 @@ def main() -> None:
     run("check-wheel-contents", "--ignore", "W009", *(path for path in packages if path.endswith(".whl")))
     for bill in sorted(options.sbom.glob("*.cdx.json")) if options.sbom else ():
         shutil.copy(bill, options.out)
+    write_provenance(options.out, ROOT)
     write_sums(options.out)
+    if options.sign is not None:
+        sign(options.out / "SHA256SUMS", options.sign)
+    report(options.out, options.sign)
 
 
 def build_twice(names: tuple[str, ...], out: Path) -> list[Path]:
@@ -94,19 +109,35 @@ def build(name: str, place: Path, out: Path) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(unpacked, filter="data")
     [folder] = unpacked.iterdir()
-    wheels = place / f"{name}-wheel"
-    call_backend(name, "build_wheel", folder, wheels)
-    [wheel] = wheels.iterdir()
-    if name in NATIVE:
-        wheel = give_portable_name(wheel, place / f"{name}-repaired")
-    shutil.copy(wheel, out)
+    for processor in ("", *(cross_processors() if name in NATIVE else ())):
+        wheels = place / f"{name}-wheel{processor}"
+        call_backend(name, "build_wheel", folder, wheels, processor)
+        [wheel] = wheels.iterdir()
+        if name in NATIVE:
+            wheel = give_portable_name(wheel, place / f"{name}-repaired{processor}")
+        shutil.copy(wheel, out)
 
 
-def call_backend(name: str, hook: str, source: Path, out: Path) -> None:
-    """Builds with what is installed here (PEP 517), and without a network."""
+def cross_processors() -> list[str]:
+    """Processors beside this one for which there is a compiler here; of others it is told that they are left out."""
+    others = [each for each in CROSS if each != platform.machine()]
+    for each in others:
+        if shutil.which(CROSS[each]) is None:
+            print(f"auscult-native has no wheel for {each}: {CROSS[each]} is not installed")
+    return [each for each in others if shutil.which(CROSS[each])]
+
+
+def call_backend(name: str, hook: str, source: Path, out: Path, processor: str = "") -> None:
+    """Builds with what is installed here (PEP 517), and without a network; for another processor if one is named."""
     out.mkdir(exist_ok=True)
     backend = "scikit_build_core.build" if name in NATIVE else "setuptools.build_meta"
-    run(sys.executable, "-c", f"import {backend} as backend; backend.{hook}({str(out)!r})", folder=source)
+    code = f"import {backend} as backend; backend.{hook}({str(out)!r})"
+    target = {"SYSTEM_NAME": "Linux", "SYSTEM_PROCESSOR": processor, "CXX_COMPILER": CROSS.get(processor, "")}
+    told = {
+        "CMAKE_ARGS": " ".join(f"-DCMAKE_{key}={value}" for key, value in target.items()),
+        "_PYTHON_HOST_PLATFORM": f"linux-{processor}",  # which the wheel's name is made of
+    }
+    run(sys.executable, "-c", code, folder=source, more=told if processor else {})
 
 
 def stage_edge(place: Path, edge: Path) -> None:
@@ -156,12 +187,17 @@ def check_names(wheel: Path, allowed: set[str]) -> None:
 
 
 def write_sums(out: Path) -> None:
-    """Writes SHA256SUMS, in the form of sha256sum, and prints each file with its size."""
+    """Writes SHA256SUMS, in the form of sha256sum."""
+    (out / "SHA256SUMS").write_text("".join(f"{hash_of(path)}  {path.name}\n" for path in sorted(out.iterdir())))
+
+
+def report(out: Path, key: Path | None) -> None:
+    """Prints each file with its size, and whether they are signed."""
     made = sorted(out.iterdir())
-    (out / "SHA256SUMS").write_text("".join(f"{hash_of(path)}  {path.name}\n" for path in made))
     for path in made:
         print(f"{path.stat().st_size / 1e6:8.2f} MB  {path.name}")
-    print(f"{len(made)} files in {out}; every package was built twice, to the same bytes")
+    signed = "not signed (SIGN=KEY)" if key is None else f"signed with {key.name}"
+    print(f"{len(made)} files in {out}; every package was built twice, to the same bytes; {signed}")
 
 
 def hash_of(path: Path) -> str:
@@ -169,9 +205,10 @@ def hash_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def run(*words: str, folder: Path = ROOT) -> str:
-    """Runs a program and returns what it prints; ends this one where it fails."""
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+def run(*words: str, folder: Path = ROOT, more: Mapping[str, str] | None = None) -> str:
+    """Runs a program and returns what it prints; ends this one where it fails. `more`: variables of its environment."""
+    own = {**os.environ, **(more or {})}
+    done = subprocess.run(words, cwd=folder, env=own, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
     return done.stdout

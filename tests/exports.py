@@ -150,11 +150,11 @@ def keep_tables() -> None:
     kept: dict[Any, Table] = {}
 
     @contextlib.contextmanager
-    def enter_kept(decompositions: Mapping[Any, Any]) -> Iterator[None]:
+    def enter_kept(decompositions: Mapping[Any, Any], **more: Any) -> Iterator[None]:
         known = {op: kept[op] for op in decompositions if op in kept and kept[op].is_of(op.py_kernels, rules.get(op))}
         before = {op: dict(op.py_kernels) for op in decompositions if op not in known}
         free = {op for op in before if op not in rules}
-        with enter({op: decompositions[op] for op in before}):
+        with enter({op: decompositions[op] for op in before}, **more):
             for op in free:
                 kept[op] = Table(before[op], dict(op.py_kernels), rules[op])
             for op, table in known.items():

@@ -18,16 +18,17 @@ device = auscult.Device("watch-7", hospital="north", broker="mqtt://127.0.0.1", 
 window: deque[list[float]] = deque(maxlen=64)
 began = 1_700_000_000.0
 with open(recording, newline="") as file:
-    for number, row in enumerate(csv.DictReader(file)):
-        reading = [float(row[axis]) for axis in ("ax", "ay", "az")]
-        window.append(reading)
-        device.observe(reading, time=began + number / 32)  # never waits
-        if number % 320 == 0:
-            device.flush()  # a file is faster than a sensor
+    rows = list(csv.DictReader(file))
+for number, row in enumerate(rows):
+    reading = [float(row[axis]) for axis in ("ax", "ay", "az")]
+    window.append(reading)
+    device.observe(reading, time=began + number / 32)  # never waits
+    if number % 320 == 0:
+        device.flush()  # a file is faster than a sensor
 device.flush()
 
 now = device.predict(np.array(window, np.float32).T)[0]
 print("predicted", now.label, round(now.probability, 2), "by the model", now.model)
-ended = began + number / 32
-print("labelled", device.label(row["activity"], ended - 20, ended), "windows as", row["activity"])
+ended, activity = began + (len(rows) - 1) / 32, rows[-1]["activity"]
+print("labelled", device.label(activity, ended - 20, ended), "windows as", activity)
 device.close()

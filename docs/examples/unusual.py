@@ -22,7 +22,7 @@ if __name__ == "__main__":
     device = auscult.Device(
         "falls-01", hospital="hospital-1", broker="mqtt://127.0.0.1", bundle="run/model.bundle", directory=where
     )
-    predictions, seen, began, alarms = device.predictions(), 0, 1_700_000_000.0, 0
+    predictions, seen, began, alarms, model = device.predictions(), 0, 1_700_000_000.0, 0, ""
     with open("falls/falls-01.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     for number, row in enumerate(rows):  # in place of a sensor
@@ -30,9 +30,10 @@ if __name__ == "__main__":
         if number % 320 == 319:
             seen, before = sum(device.count_windows().values()), seen
             for one in (next(predictions) for _ in range(seen - before)):
+                model = one.model
                 if one.is_alarm and one.time is not None:
                     alarms, last = alarms + 1, round((one.time - began) * 32)
                     event = next((r["event"] for r in rows[last - 63 : last + 1] if r["event"]), "nothing")
                     print(f"{last / 32:6.0f} s: error {one.score:.3f}, threshold {one.threshold:.3f}: {event} noted")
-    print(f"{alarms} alarms in {seen} windows by the {one.model} model")
+    print(f"{alarms} alarms in {seen} windows by the {model} model")
     device.close()

@@ -15,7 +15,7 @@ PICTURES = {
 """Example -> what is to be seen in a picture of docs/, and which."""
 GROUPS = {
     "On a workstation": "Fleet simulate Results compare ResultsCompared load method OwnTask METHODS",
-    "Devices and hospitals": "Device Hospital ModelsDeclined Run RunRefused",
+    "Devices and hospitals": "Device Hospital ModelsDeclined OwnKept Run RunRefused",
     "Settings of devices and hospitals": "Wire DevicePolicy LocalTraining HospitalPolicy DeviceList Upstream",
     "What a device records and predicts": "Recording Prediction Predictions TrainingBudget StoreLimits",
     "Data and models": "Samples Unlabelled Patients Model SplitModel SGD Adam",

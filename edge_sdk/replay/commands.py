@@ -95,11 +95,8 @@ def run_replay(options: argparse.Namespace, job: Replay) -> None:
         raise UsageError("--target with --days: values are replayed in real time")
     if options.labels is not None and options.days is not None:
         raise UsageError("--labels with --days: sets of labels are replayed in real time")
-    if options.task not in (None, "reconstruction") and options.days is not None:
+    if options.task is not None and options.days is not None:
         raise UsageError(f"--task {options.task} with --days: it is replayed in real time")
-    if options.task == "reconstruction" and (options.seeds != 1 or options.days is not None):
-        what = "--days" if options.days is not None else f"--seeds {options.seeds}"
-        raise UsageError(f"--task with {what}: windows are reconstructed in real time, one seed at a time (--seed)")
     if options.days is not None:
         return do_days(options, job)
     if options.tensorboard is not None:
@@ -152,9 +149,9 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
     from edge_sdk.nodes.daemon.counter_files import write_json
     from edge_sdk.replay.reports import seeds_page, tables, terminal
     from edge_sdk.replay.reports.choices import choice_lines
+    from edge_sdk.replay.reports.of_task import tables_of
     from edge_sdk.replay.reports.verdict import titles_of, verdict
     from edge_sdk.replay.seeds import replay_seeds
-    from edge_sdk.replay.values import tables as values
 
     began = time.time()
 
@@ -169,10 +166,12 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
     if as_json:
         print(json.dumps(found))
         return found
-    print(f"\n{values.verdict(found) if 'values' in found else verdict(found)}")
-    print(f"\nseeds {', '.join(map(str, found['seeds']))}: mean ± standard deviation over seeds\n")
+    own = tables_of(found)
+    print(f"\n{own.verdict(found) if own else verdict(found)}")
+    over = "means over seeds" if "anomalies" in found else "mean ± standard deviation over seeds"
+    print(f"\nseeds {', '.join(map(str, found['seeds']))}: {over}\n")
     shares = tables.statistics_table(found["statistics"], titles_of(found))
-    print(f"{values.model_table(found) if 'values' in found else shares}\n")
+    print(f"{own.model_table(found) if own else shares}\n")
     for line in choice_lines(found["runs"]):
         print(f"settled  {line}")
     print(f"result   {job.out / 'result.json'}\nreport   {job.out / 'report.html'}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edge_sdk.replay.anomalies.over_seeds import summarise_anomaly_seeds
+from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.metrics.scores import (
     ALONE,
     FLEET,
@@ -29,7 +31,7 @@ def summarise_seeds(results: Sequence[Result]) -> dict[str, Any]:
     Returns:
         "seeds", "method", "rounds", "data", "settings" of the runs; "accuracy": model -> {"mean", "sd"}; "bytes" and
         "seconds", means; "statistics": as `scores.summarise`, but each metric is {"mean", "sd"}, and a device counts
-        with its mean over the seeds; so "values", where there are some.
+        with its mean over the seeds; so "values" and "anomalies", where there are some.
     """
     first = results[0]
     kept = {key: first[key] for key in ("method", "rounds", "hospitals", "data", "settings")}
@@ -49,6 +51,7 @@ def summarise_seeds(results: Sequence[Result]) -> dict[str, Any]:
         },
         "neighbours": merge_neighbours([r.get("neighbours", {}) for r in results]),
         **({"values": summarise_value_seeds(results)} if "values" in first else {}),
+        **({ANOMALIES: summarise_anomaly_seeds(results)} if ANOMALIES in first else {}),
     }
 
 

@@ -24,6 +24,8 @@ from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger, rho_of_answer
 from edge_sdk.wire.frames import Message
 from tests.methods.problems import DEVICES, envs_of, play
 
+pytestmark = pytest.mark.usefixtures("closed_after")
+
 RUNS = {
     name: Run(id="noisy", method=name, rounds=2, seed=7, privacy={"clip": 1.0, "noise": 1.0, "cohort": 1})
     for name in ("fedavg", "fedslr")

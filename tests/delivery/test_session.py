@@ -21,6 +21,8 @@ from edge_sdk.delivery.storage.store import Job, Store
 from edge_sdk.wire.frames import Message
 from tests.delivery import roles
 
+pytestmark = pytest.mark.usefixtures("closed_after")
+
 RUN = Run(id="count", method="count", rounds=2)
 CHILDREN = ("a", "b", "c")
 ROLE = roles.assembly(roles.AGGREGATOR, RUN, sizes=dict.fromkeys(CHILDREN, 1))

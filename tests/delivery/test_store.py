@@ -17,6 +17,8 @@ from edge_sdk.wire.mqtt import VOUCHED, Connection
 from edge_sdk.wire.stream import SMALL
 from tests.delivery import roles
 
+pytestmark = pytest.mark.usefixtures("closed_after")
+
 
 def sent(seq: int, size: int) -> OutboxRow:
     return OutboxRow(seq, seq, False, ("parent",), frozenset(["parent"]), size=size)

@@ -19,6 +19,8 @@ from edge_sdk.wire.frames import Birth, pack_frame, unpack_frame
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
 
+pytestmark = pytest.mark.usefixtures("closed_after")
+
 
 def test_a_sum_is_told_when_enough_devices_have_added_to_it(tmp_path: Path) -> None:
     kept = LabelSum(tmp_path, cohort=3)

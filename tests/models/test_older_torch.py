@@ -49,6 +49,19 @@ def test_tracing_leaves_a_module_as_it_was(monkeypatch):
     assert np.isfinite(model.loss_grad(model.theta0, np.ones((2, 4), np.float32), np.arange(2))[1]).all()
 
 
+def test_the_table_of_functions_is_read_without_a_version(monkeypatch):
+    """As torch 2.6 asks for it, the oldest that is allowed: nothing could be compiled there."""
+    calls = []
+    monkeypatch.setattr(export, "READ", lambda: calls.append("read") or SimpleNamespace())
+    export.read_registry.cache_clear()
+    try:
+        with export.keep_registry():
+            assert export.ONNXRegistry.from_torchlib() is export.ONNXRegistry.from_torchlib()
+    finally:
+        export.read_registry.cache_clear()
+    assert calls == ["read"]
+
+
 def test_gradients_that_can_be_differentiated_again_are_compared(monkeypatch):
     """As those that torch 2.9 makes up for a parameter that changes nothing."""
     differentiate = torch.autograd.grad

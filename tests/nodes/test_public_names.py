@@ -14,7 +14,18 @@ import edge_sdk
 NAMES = {
     *("AuscultError", "Adam", "Device", "Hospital", "METHODS", "Model", "Patients", "PeerError", "Run", "SGD"),
     *("ModelsDeclined", "Prediction", "Predictions", "Recording", "RunRefused", "Samples", "SplitModel", "StoreLimits"),
-    *("Fleet", "Results", "ResultsCompared", "UsageError", "compare", "load", "method", "simulate"),
+    *(
+        "Fleet",
+        "OwnKept",
+        "OwnTask",
+        "Results",
+        "ResultsCompared",
+        "UsageError",
+        "compare",
+        "load",
+        "method",
+        "simulate",
+    ),
     *(
         "DevicePolicy",
         "DeviceList",

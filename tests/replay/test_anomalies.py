@@ -18,7 +18,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.anomalies import compared, tables
 from edge_sdk.replay.anomalies.neighbours import look_for_detectors
-from edge_sdk.replay.anomalies.scores import score_anomalies, summarise_anomalies, with_reconstruction_errors
+from edge_sdk.replay.anomalies.scores import FIGURES, score_anomalies, summarise_anomalies, with_reconstruction_errors
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.planning.bundles import network_of, size_options
 from edge_sdk.replay.traces.falls import RATE, write_fall_traces
@@ -264,3 +264,24 @@ def test_the_networks_of_the_zoo_are_for_the_task(tmp_path: Path) -> None:
     assert main(["bundle", "compile", "autoencoder", "--input", "2,20", "--search", "0", "-o", str(path)]) == 0
     assert read_bundle(path).task.kind == "reconstruction" and read_bundle(path).task != WAVES
     assert read_bundle(compile_waves(tmp_path / "waves.bundle")).manifest["output"] == [*SHAPE]
+
+
+def test_several_seeds_are_one_table_with_devices_at_their_means(tmp_path: Path) -> None:
+    """Two devices in two seeds; a device counts once, with its mean error."""
+    from edge_sdk.replay.anomalies.over_seeds import summarise_anomaly_seeds
+
+    def one_seed(seed: int, own: tuple[float, float], alone: tuple[float, float]) -> dict[str, Any]:
+        every = {"global": own, "alone": alone}
+        devices = [
+            {"device": name, "newcomer": False, "anomalies": {m: {"error": e[k]} for m, e in every.items()}}
+            for k, name in enumerate("ab")
+        ]
+        models = {m: dict.fromkeys(FIGURES) | {"error": sum(e) / 2} for m, e in every.items()}
+        kept = {"task": {"kind": "reconstruction"}, "step": 1.0, "devices": 2, "models": models, "newcomers": {}}
+        return {"seed": seed, "devices": devices, "anomalies": {**kept, "together": models}}
+
+    found = summarise_anomaly_seeds([one_seed(0, (1.0, 3.0), (2.0, 2.0)), one_seed(1, (2.0, 4.0), (2.0, 6.0))])
+    assert found["models"]["global"]["error"] == 2.5 and found["models"]["global"]["auroc"] is None
+    against = found["against"]["alone"]["global"]
+    assert (against["mean"], against["devices"], against["worse"]) == (-0.5, 2, 0)
+    assert found["spread"]["global"] == pytest.approx(np.std([2.0, 3.0], ddof=1))

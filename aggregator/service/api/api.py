@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -27,12 +28,11 @@ from aggregator.service.application.schemas import Also, Either, Keys, ListOf, d
 from aggregator.service.console.pages import awaits_of, checked_action, service_of
 from aggregator.service.database import audit
 from aggregator.service.database.database import Row
+from aggregator.service.models.registry import Registry
 from aggregator.service.runs import schedules
 from aggregator.service.runs.runs import NoSuchRunError, Wanted, add_run, change_run, find_run, list_runs, wanted_of
 from edge_sdk.live.loop.fleet_report import STATES
-from edge_sdk.nodes.configuration.presets import RECOMMENDED
 from edge_sdk.nodes.configuration.settings import from_mapping
-from edge_sdk.nodes.configuration.window_runs import training_of
 
 
 @declare(Keys({"runs": ListOf(RUN), **NUMBERS}), query=QUERY)
@@ -76,20 +76,19 @@ async def clone(request: Request) -> Response:
     """The settings of another run, with those of the body over them."""
     service, table = service_of(request), read_json(await request.body())
     source, id = request.path_params["id"], str(table.pop("id", ""))
-    before = without_recommended(wanted_of(find_run(service.database, source)), table)
+    before = without_recommended(service.registry, wanted_of(find_run(service.database, source)), table)
     wanted = from_table(before | {key: merge(before.get(key), value) for key, value in table.items()})
     wanted, who = service.registry.pin(service.registry.complete(wanted)), request.state.who.name
     made = add_run(service.database, wanted, service.file.classes, who, id, source, awaits_of(service))
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
 
 
-def without_recommended(wanted: Wanted, table: Mapping[str, Any]) -> dict[str, Any]:
+def without_recommended(registry: Registry, wanted: Wanted, table: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a run that is cloned; for another method or number of rounds without the settings that were
     recommended for its own."""
     keys = dict(vars(wanted))
-    changed = any((table.get(key) or keys[key]) != keys[key] for key in ("method", "rounds"))
-    if changed and wanted.preset == RECOMMENDED:
-        own = training_of(wanted.method, wanted.rounds)
+    if any((table.get(key) or keys[key]) != keys[key] for key in ("method", "rounds")):
+        own = registry.complete(replace(wanted, settings={})).settings
         keys["settings"] = {key: value for key, value in wanted.settings.items() if own.get(key) != value}
     return keys
 

@@ -161,8 +161,13 @@ def draw_comparison(found: Mapping[str, Sequence[dict[str, Any]]], model: str, t
 
 
 def draw(curves: Any, y_name: str, percent: bool = False, bands: Any = None, has_zero: bool = False) -> Markup:
-    """Curves over rounds, in the colours that models have in the report of a replay. The text is made of numbers and of
-    our own names, and `charts` escapes it."""
+    """Curves over rounds, in the colours that models have in the report of a replay; a single value as a number. The
+    text is made of numbers and of our own names, and `charts` escapes it."""
+    points = [point for curve in curves.values() for point in curve]
+    if len(points) == 1:  # what is only known when the run is over
+        (round, value), shown = points[0], "{:.1%}" if percent else "{:.4g}"
+        said = f"<b>{shown.format(value)}</b><span>{y_name}, after round {round:g}</span>"
+        return Markup(f'<div class="tiles"><div class="tile">{said}</div></div>')
     colours = {**COLOURS, **OWN}
     return Markup(lines(curves, "round", y_name, percent, colours, bands or {}, has_zero))
 

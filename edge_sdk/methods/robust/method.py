@@ -14,12 +14,13 @@ on repetitions: uploads are sorted by name, and one that comes again is the same
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
 
 from edge_sdk.contract.method import ME, UP, Method, NodeEnv, Role, Step
 from edge_sdk.errors import PeerError
@@ -145,3 +146,21 @@ def find_centre(rows: rules.Rows, rule: str, settings: Robust) -> rules.Row:
     if rule == TRIMMED_MEAN:
         return rules.trimmed_mean(mixed, settings.share)
     return rules.geometric_median(mixed) if rule == GEOMETRIC_MEDIAN else rules.median(mixed)
+
+
+def near_of(settings: Robust, tier: str) -> Callable[[rules.Row, float], npt.NDArray[np.bool_]] | None:
+    """By a tier's rule: rows (children, k) -> which of them are within `keep` times the median distance of its result.
+
+    For what children tell that is no vector of a model, as counts are. "clip" has the median for its result; where
+    `keep` is 0, it is the default. The second argument: least distance that a median is raised to. None: the tier has
+    no rule.
+    """
+    rule = settings.at(tier)
+    if rule == NONE:
+        return None
+
+    def near(rows: rules.Row, least: float) -> npt.NDArray[np.bool_]:
+        far = rules.distances(rows, find_centre(rows, rule, settings))
+        return np.asarray(far <= (settings.keep or Robust.keep) * max(least, float(np.median(far))))
+
+    return near

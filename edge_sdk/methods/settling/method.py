@@ -23,21 +23,18 @@ from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
 
-import numpy as np
-
 from edge_sdk.algebra.arrays import OrNone
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.forest import pack
-from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.settling import equations
+from edge_sdk.methods.settling.counting import Counts, Near, added_up, no_counts, noted
+from edge_sdk.methods.settling.own_line import behind_own_line
 from edge_sdk.methods.settling.settings import Candidate, Settling
-from edge_sdk.methods.shared.aggregation.gather import LARGEST, Integers, expected, with_name
-from edge_sdk.methods.shared.evaluation.reports import FOREST
-
-MOST_SAMPLES = 2**20
-"""Validation samples that a device may count with: nobody decides for the fleet by a number."""
+from edge_sdk.methods.shared.aggregation.gather import expected
+from edge_sdk.methods.shared.evaluation.beside import FOREST
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -46,27 +43,6 @@ class Settle:
     """Down: settle on this model with every candidate, and say how often each is right. `shown`: as the method does."""
 
     shown: Any
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Up: sums over devices.
-
-    Attributes:
-        correct: validation samples that each candidate gets right.
-        samples: validation samples.
-        devices: how many devices these are.
-    """
-
-    correct: Integers
-    samples: int = 0
-    devices: int = 0
-
-    def check(self, layout: Layout) -> None:
-        if not (0 <= self.samples <= LARGEST and self.devices >= 0):
-            raise ValueError(f"{self.samples} samples of {self.devices} devices: both are 0 or more")
-        if not ((self.correct >= 0) & (self.correct <= self.samples)).all():
-            raise ValueError(f"a count of correct answers is not between 0 and {self.samples}, the samples there are")
 
 
 @dataclass(frozen=True)
@@ -129,15 +105,15 @@ class SettlingState:
         inner: the method's.
         rounds: aggregator: closes of the method inside.
         settling: counts are being gathered; device: it has been asked for its own.
-        counts: what has been gathered.
-        heard: from whom.
+        counts: what has been gathered; apart: what each child has told since. heard: who has.
         candidate, alone, network: aggregator: as in `Chosen`.
     """
 
     inner: Any
     rounds: int = 0
     settling: bool = False
-    counts: Counts = field(default_factory=lambda: Counts(np.zeros(0, np.int64)))
+    counts: Counts = field(default_factory=lambda: no_counts(0))
+    apart: Mapping[str, Counts] = field(default_factory=dict)
     heard: tuple[str, ...] = ()
     candidate: int = -1
     alone: int = -1
@@ -152,32 +128,18 @@ def state_around(inner: Any) -> type[SettlingState]:
 
 def nothing(s: Settling) -> Counts:
     """The sum over no devices."""
-    return Counts(np.zeros(len(s.candidates), np.int64))
-
-
-def noted(env: NodeEnv, s: Any, sender: str, message: Any) -> Any:
-    """The state after a child's counts; a state with `counts` and `heard`.
-
-    Raises:
-        PeerError: it sent something else, counts of other candidates, or of more devices than it has.
-    """
-    m, most = expected(sender, message, Counts), env.sizes.get(sender, 1)
-    if m.correct.shape != s.counts.correct.shape:
-        raise PeerError(f"{sender} counts {m.correct.size} candidates, there are {s.counts.correct.size}")
-    if m.devices > most:
-        raise PeerError(f"{sender} counts {m.devices} devices, it has {most}")
-    if m.samples > MOST_SAMPLES * most:
-        raise PeerError(
-            f"{sender} counts {m.samples} validation samples of {most} devices: at most {MOST_SAMPLES} each"
-        )
-    old = s.counts
-    total = Counts(old.correct + m.correct, old.samples + m.samples, old.devices + m.devices)
-    return replace(s, counts=total, heard=with_name(s.heard, sender))
+    return no_counts(len(s.candidates))
 
 
 # Around a method ------------------------------------------------------------------------------------------------
-def settled(method: Method, settings: Settling) -> Method:
+def settled(
+    method: Method, settings: Settling, over_devices: Near | None = None, over_hospitals: Near | None = None
+) -> Method:
     """Add the settling phase after a method's last round.
+
+    Args:
+        over_devices: whose counts hospitals add up, by the run's robust rule; None: everybody's.
+        over_hospitals: the same of hospitals, at the aggregator.
 
     Raises:
         UsageError: its devices share no model of one layout that they could settle from.
@@ -202,8 +164,8 @@ def settled(method: Method, settings: Settling) -> Method:
     return replace(
         method,
         device=device(method, settings),
-        hospital=hospital(method, settings),
-        aggregator=aggregator(method, settings),
+        hospital=hospital(method, settings, over_devices),
+        aggregator=aggregator(method, settings, over_hospitals),
         messages=(*method.messages, Settle, Counts, Chosen),
         show=show,
         models=models,
@@ -226,7 +188,8 @@ def chosen_models(env: NodeEnv, s: Settling, found: Mapping[str, Vector], m: Cho
     (personal,) = equations.component(env, s, start_of(s, found), (c.steps,))
     (local,) = equations.local_model(env, s, (network.local_steps,))
     trees = {FOREST: pack(equations.forest(env, s, c.forest))} if c.forest and env.own is not None else {}
-    return {"global": found["global"], "personal": personal, "local": local, **trees}
+    every = {"global": found["global"], "personal": personal, "local": local, **trees}
+    return behind_own_line(env, s, 0.0 if c.forest and env.own is None else c.weight, every)
 
 
 def start_of(s: Settling, found: Mapping[str, Vector]) -> Vector:
@@ -276,12 +239,12 @@ def device(method: Method, settings: Settling) -> Role:
     return around(method.device, receive, close)
 
 
-def hospital(method: Method, settings: Settling) -> Role:
+def hospital(method: Method, settings: Settling, near: Near | None = None) -> Role:
     inner = method.hospital
 
     def receive(env: NodeEnv, s: SettlingState, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, Settle):
-            asked = replace(s, settling=True, counts=nothing(settings), heard=())
+            asked = replace(s, settling=True, counts=nothing(settings), apart={}, heard=())
             return asked, [Send(DOWN, m, all=True)]
         if sender not in (UP, ME) and s.settling:
             return noted(env, s, sender, m), []
@@ -289,14 +252,14 @@ def hospital(method: Method, settings: Settling) -> Role:
 
     def close(env: NodeEnv, s: SettlingState) -> Step:
         if s.settling:
-            return replace(s, settling=False), [Send(UP, s.counts)]
+            return replace(s, settling=False, apart={}), [Send(UP, added_up(s, near))]
         state, sends = inner.close(env, s.inner)
         return replace(s, inner=state), sends
 
     return around(inner, receive, close)
 
 
-def aggregator(method: Method, settings: Settling) -> Role:
+def aggregator(method: Method, settings: Settling, near: Near | None = None) -> Role:
     inner = method.aggregator
 
     def receive(env: NodeEnv, s: SettlingState, sender: str, m: Any) -> Step:
@@ -304,12 +267,12 @@ def aggregator(method: Method, settings: Settling) -> Role:
 
     def close(env: NodeEnv, s: SettlingState) -> Step:
         if s.settling:
-            return decided(settings, s)
+            return decided(settings, replace(s, counts=added_up(s, near), apart={}))
         state, sends = inner.close(env, s.inner)
         s = replace(s, inner=state, rounds=s.rounds + 1)
         if any(send.to not in (UP, OUT) for send in sends):
             return s, sends
-        asked = replace(s, settling=True, counts=nothing(settings), heard=())
+        asked = replace(s, settling=True, counts=nothing(settings), apart={}, heard=())
         return asked, [*sends, Send(DOWN, Settle(method.show(env, state)), all=True)]
 
     return around(inner, receive, close)

@@ -22,8 +22,6 @@ from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
 
-import numpy as np
-
 from edge_sdk.algebra.arrays import OrNone
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Vector
@@ -31,8 +29,9 @@ from edge_sdk.contract.environment.samples import SelfLabels
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.settling import labelling
+from edge_sdk.methods.settling.counting import Counts, Near, added_up, no_counts, noted
 from edge_sdk.methods.settling.labelling import NO_LABELS
-from edge_sdk.methods.settling.method import Chosen, Counts, Settle, noted
+from edge_sdk.methods.settling.method import Chosen, Settle
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.aggregation.gather import expected
 from edge_sdk.methods.shared.membership.riders import Rider, tell_all, tell_new
@@ -109,7 +108,7 @@ class SelfTrainingState:
     Attributes:
         inner: the method's.
         examining: counts are being gathered; device: it has been asked for its own.
-        counts: what has been gathered. heard: from whom.
+        counts: what has been gathered; apart: what each child has told since. heard: who has.
         choice: as in `WithLabels`. chosen: aggregator, hospital: the fleet has made one. told: hospital: who knows it.
         examined: aggregator: round after which devices were asked last. share: of samples right when the fleet chose.
         given_up: aggregator: labels did harm, so no device gives any for the rest of the run.
@@ -119,7 +118,8 @@ class SelfTrainingState:
 
     inner: Any
     examining: bool = False
-    counts: Counts = field(default_factory=lambda: Counts(np.zeros(0, np.int64)))
+    counts: Counts = field(default_factory=lambda: no_counts(0))
+    apart: Mapping[str, Counts] = field(default_factory=dict)
     heard: tuple[str, ...] = ()
     choice: int = -1
     chosen: bool = False
@@ -138,7 +138,7 @@ def state_around(inner: Any) -> type[SelfTrainingState]:
 
 
 def nothing(s: Settling) -> Counts:
-    return Counts(np.zeros(labelling.count_size(s), np.int64))
+    return no_counts(labelling.count_size(s))
 
 
 def turns(s: Settling, rounds: int) -> frozenset[int]:
@@ -148,8 +148,10 @@ def turns(s: Settling, rounds: int) -> frozenset[int]:
 
 
 # Around a method ------------------------------------------------------------------------------------------------
-def self_trained(method: Method, settings: Settling) -> Method:
-    """Add self-labelled windows to a method that settles (`settling.method.settled`)."""
+def self_trained(
+    method: Method, settings: Settling, over_devices: Near | None = None, over_hospitals: Near | None = None
+) -> Method:
+    """Add self-labelled windows to a method that settles. Its arguments are those of `settling.method.settled`."""
     kind = get_type_hints(method.show)["return"]
 
     def show(env: NodeEnv, s: SelfTrainingState) -> LabelledModel:
@@ -172,8 +174,8 @@ def self_trained(method: Method, settings: Settling) -> Method:
     return replace(
         method,
         device=device(method, settings),
-        hospital=hospital(method, settings),
-        aggregator=aggregator(method, settings, rounds_over),
+        hospital=hospital(method, settings, over_devices),
+        aggregator=aggregator(method, settings, rounds_over, over_hospitals),
         messages=(*method.messages, Examine, WithLabels, LabelledModel),
         show=show,
         models=models,
@@ -245,12 +247,13 @@ def device(method: Method, settings: Settling) -> Role:
     return around(inner, receive, close)
 
 
-def hospital(method: Method, settings: Settling) -> Role:
+def hospital(method: Method, settings: Settling, near: Near | None) -> Role:
     inner = method.hospital
 
     def receive(env: NodeEnv, s: SelfTrainingState, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, Examine):
-            return replace(s, examining=True, counts=nothing(settings), heard=(), told=()), [Send(DOWN, m, all=True)]
+            asked = replace(s, examining=True, counts=nothing(settings), apart={}, heard=(), told=())
+            return asked, [Send(DOWN, m, all=True)]
         if sender == UP and isinstance(m, WithLabels):
             told = () if isinstance(m.message, Settle) else s.told  # who has missed it is told before it counts
             s, m = replace(s, choice=m.choice, chosen=True, told=told), m.message
@@ -260,7 +263,7 @@ def hospital(method: Method, settings: Settling) -> Role:
 
     def close(env: NodeEnv, s: SelfTrainingState) -> Step:
         if s.examining:
-            return replace(s, examining=False), [Send(UP, s.counts)]
+            return replace(s, examining=False, apart={}), [Send(UP, added_up(s, near))]
         state, sends = inner.close(env, s.inner)
         return told_before(env, replace(s, inner=state), sends)
 
@@ -275,7 +278,7 @@ def told_before(env: NodeEnv, s: SelfTrainingState, sends: Sequence[Send]) -> St
     return replace(s, told=told), sends
 
 
-def aggregator(method: Method, settings: Settling, rounds_over: Any) -> Role:
+def aggregator(method: Method, settings: Settling, rounds_over: Any, near: Near | None) -> Role:
     """Closes a round of the method twice where devices label: first to see its model, and again, from the state of
     before, once the counts are in (as methods/shared/evaluation/evaluation.py does)."""
     inner = method.aggregator
@@ -287,12 +290,13 @@ def aggregator(method: Method, settings: Settling, rounds_over: Any) -> Role:
         state, sends = inner.close(env, s.inner)
         after = replace(s, inner=state)
         if s.examining:
+            after = replace(after, counts=added_up(after, near), apart={})
             return chosen(settings, after, rounds_over(after), questions(sends))
         round = rounds_over(after)
         if round == s.examined or round not in turns(settings, env.rounds):
             return after, tell_all(sends, lambda m: WithLabels(m, s.choice)) if s.chosen else sends
         told = [send for send in sends if send.to == OUT]
-        asked = replace(s, examining=True, counts=nothing(settings), heard=(), examined=round)
+        asked = replace(s, examining=True, counts=nothing(settings), apart={}, heard=(), examined=round)
         return asked, [*told, Send(DOWN, Examine(method.show(env, state)), all=True)]
 
     return around(inner, receive, close)

@@ -70,6 +70,7 @@ class Settling:
         label_sharpness: power to which the mixture's probabilities are raised before: two teachers that agree are surer
             than each of them.
         label_share: largest share of what a device labels itself that may be of one class, in units of an even share.
+        keep_own: a device predicts with what it made alone where its own validation samples say so (own_line.py).
     """
 
     optimiser: str = "adam"
@@ -95,6 +96,7 @@ class Settling:
     label_smooth: int = 7
     label_sharpness: float = 2.0
     label_share: float = 3.0
+    keep_own: bool = True
 
     def __post_init__(self) -> None:
         above_zero(self, "rate")

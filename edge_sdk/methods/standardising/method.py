@@ -35,7 +35,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.shared.aggregation.gather import expected
-from edge_sdk.methods.shared.evaluation.reports import FOREST
+from edge_sdk.methods.shared.evaluation.beside import BESIDE
 from edge_sdk.methods.shared.membership.riders import tell_all, tell_new
 from edge_sdk.methods.standardising.equations import (
     are_moments,
@@ -133,7 +133,7 @@ def standardised(method: Method, over_devices: bool = False, over_hospitals: boo
 
     def models(env: NodeEnv, s: StandardState | None, m: Standardised) -> Mapping[str, Vector]:
         found = method.models(fitted(env, m.statistics), s and s.inner, expected(UP, m.shown, kind))
-        return {n: v if n == FOREST else placed(env.layout, v, m.statistics) for n, v in found.items()}
+        return {n: v if n in BESIDE else placed(env.layout, v, m.statistics) for n, v in found.items()}
 
     def predicts(env: NodeEnv, m: Standardised) -> Ensemble | None:
         return None if method.predicts is None else method.predicts(env, m.shown)

@@ -19,7 +19,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.vectors.privacy import NOISY, Privacy
 from edge_sdk.methods.integers.vectors.settings import Uploads, check_unopened, summing
-from edge_sdk.methods.robust.method import robust
+from edge_sdk.methods.robust.method import near_of, robust
 from edge_sdk.methods.robust.settings import NONE, Robust, check_method
 from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
 from edge_sdk.methods.secret.messages.among_messages import NoneOpened, Withheld
@@ -32,6 +32,7 @@ from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.aggregation.registration import Overclaimed
 from edge_sdk.methods.shared.aggregation.suspension import Suspended
+from edge_sdk.methods.shared.evaluation.beside import OwnKept
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.evaluation.reports import Diverged, Models, Progress, Report
 from edge_sdk.methods.shared.evaluation.spent import PrivateProgress, PrivateReport
@@ -45,7 +46,7 @@ from edge_sdk.nodes.kernels.family import Family
 from edge_sdk.wire.codec.codec import Codec
 
 TOLD = (
-    Progress, Report, Models, Choice, LabelChoice, Refused, Diverged, Suspended, Overclaimed,
+    Progress, Report, Models, Choice, LabelChoice, Refused, Diverged, OwnKept, Suspended, Overclaimed,
     PrivateProgress, PrivateReport, *TOLD_OF_ROLLOUTS,
     *(NotSummed, NotPooled, NotOpened, NoneOpened, Withheld, Scores),
 )  # fmt: skip
@@ -77,9 +78,10 @@ def method_of(run: Run) -> Method:
         raise UsageError("run.settle with run.privacy: what devices count of its candidates would leave without noise")
     if run.settle:
         settling = from_mapping(Settling, run.settle, "run.settle")
-        method = settled(method, settling)
-        method = self_trained(method, settling) if settling.label_times else method
         rules = robust_of(run)
+        near = [near_of(rules, tier) for tier in ("hospital", "aggregator")]
+        method = settled(method, settling, *near)
+        method = self_trained(method, settling, *near) if settling.label_times else method
         at = [rule != NONE for rule in (rules.rule, rules.hospitals)]
         method = standardised(method, *at) if settling.statistics else method
     method = evaluated(method, every=run.evaluate_every)

@@ -104,8 +104,8 @@ class Device:
 
     @property
     def on_event(self) -> Callable[[Any], None] | None:
-        """Called with what the run tells this device (scores, models, the end, `RunRefused`, `ModelsDeclined`), on the
-        network's thread; None: nobody wants to hear it. Set it before `start` or `run`."""
+        """Called with what the run tells this device (scores, models, the end, `RunRefused`, `ModelsDeclined`,
+        `OwnKept`), on the network's thread; None: nobody wants to hear it. Set it before `start` or `run`."""
         return self.part.on_event
 
     @on_event.setter

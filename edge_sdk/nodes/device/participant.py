@@ -18,8 +18,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import Assembly, LaneSettings, LaneWork, Runtime, Transport, TreePlace
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.live.membership.willingness import Willingness
-from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
-from edge_sdk.methods.shared.evaluation.reports import Diverged, Models
+from edge_sdk.methods.shared.evaluation.beside import SAID
+from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models, Scores
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.assembly import (
     augmentation_of,
@@ -299,7 +299,7 @@ class Participant:
                 message.round,
                 self.model.task.describe(message.sums) or describe_scores(message.sums),
             )
-        if isinstance(message, Diverged):
+        if isinstance(message, SAID):
             self.log.warning("%s: round %d: %s", self.name, message.round, message.what)
         if isinstance(message, (Models, Finished)):
             self.keep(message)

@@ -19,7 +19,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from edge_sdk.contract.method import UP, Role, Send, Step
-from edge_sdk.methods.settling.method import Counts
+from edge_sdk.methods.settling.counting import Counts
 from edge_sdk.methods.shared.aggregation.scores import LOSS_DEVICES, MODELS, STAGES, TEST, UNTOLD, partial_histograms
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.nodes.policy.allow import CLASSES, Allow

@@ -35,11 +35,16 @@ def verdict_section(result: Result) -> str:
 
 def anomalies_section(result: Result) -> str:
     """A table of models, and charts over rounds and over devices."""
+    return f"{models_section(result)}{rounds_chart(result)}{devices_chart(result)}"
+
+
+def models_section(result: Result) -> str:
+    """The table of models."""
     head = ["", *HEAD, "AUROC, all windows", "error against alone [95 %]"]
     lines = [[title, *cells] for title, cells in model_rows(result)]
     title = "Errors and anomalies on test windows, means over devices"
     lead = f"<p class='lead'>{escape(NOTE)}.</p>"
-    return f"<h2>{title}</h2>{lead}{table(head, lines)}{rounds_chart(result)}{devices_chart(result)}"
+    return f"<h2>{title}</h2>{lead}{table(head, lines)}"
 
 
 def rounds_chart(result: Result) -> str:

@@ -33,12 +33,13 @@ def titles(result: Result) -> dict[str, str]:
     found = {**TITLES, MEAN: "mean training window", LOCAL: "local network"}
     if told.get("state") != COMPUTED:
         return found
-    words = {NETWORK: "network", LAST: "last value", RIDGE: "ridge regression"}
-    if "components" in told:
-        words[PCA] = f"{told['components']} principal components"
+    number = f"{told['components']} " if "components" in told else ""  # of several seeds there may be several
+    words = {NETWORK: "network", LAST: "last value", RIDGE: "ridge regression", PCA: f"{number}principal components"}
     named = {f"alone_{kind}": f"alone, {said}" for kind, said in words.items() if kind != NETWORK}
-    pooled = PCA if "components" in told else RIDGE
-    named |= {ALONE_DISTANCE: "alone, distance of features", ALONE: f"alone ({words[told['chosen']]})"}
+    pooled = RIDGE if result[ANOMALIES]["task"]["kind"] == FORECAST else PCA
+    chosen = [told["chosen"]] if isinstance(told["chosen"], str) else told["chosen"]
+    best = " or ".join(words[kind] for kind in chosen)
+    named |= {ALONE_DISTANCE: "alone, distance of features", ALONE: f"alone ({best})"}
     return {**found, **named, POOLED: f"all data in one place ({words[pooled]})"}
 
 

@@ -146,6 +146,9 @@ def values_at(signal: RecordedSignal, time: Times) -> npt.NDArray[np.float32]:
         return np.full((len(time), len(signal.names)), np.nan, np.float32)
     after = np.clip(np.searchsorted(signal.time, time), 1, len(signal.time) - 1)
     near = signal.time[after] - signal.time[after - 1] <= LONGEST * signal.step
+    near |= (time == signal.time[after]) | (
+        time == signal.time[after - 1]
+    )  # the first sample after a pause counts, too
     near &= (time >= signal.time[0]) & (time < signal.time[-1] + signal.step)
     found = np.stack([np.interp(time, signal.time, column) for column in signal.values.T], 1)
     return narrow(np.where(near[:, None], found, np.nan))

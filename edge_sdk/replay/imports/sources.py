@@ -15,6 +15,7 @@ from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.columns import read_columns_file
 from edge_sdk.replay.imports.empatica import is_empatica, read_empatica
+from edge_sdk.replay.imports.fit_files import FIT, read_fit_file
 from edge_sdk.replay.imports.readers import PLUGINS, read_plugged, reader_of
 from edge_sdk.replay.imports.ready_windows import is_ready_windows, read_ready_windows
 from edge_sdk.replay.imports.recording import Recorded
@@ -25,6 +26,7 @@ LIMIT = 8 * 2**30
 TEXTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".dat", ".dat.gz")
 COLUMNS = (".parquet", ".feather", ".arrow")
 SIGNALS = (*EDF, ".hea")
+OTHERS = (*COLUMNS, *SIGNALS, *FIT)
 BESIDE = ("GENERATED.txt", "tags.csv")
 """Files that are no recordings."""
 
@@ -45,7 +47,7 @@ def find_sources(source: Path, reader: str = "", only: str = "") -> list[tuple[s
     if not found and reader:
         raise UsageError(f"{source}: nothing that {reader} takes ({PLUGINS.place_of(reader)})")
     if not found:
-        kinds = ", ".join((*TEXTS, *COLUMNS, *SIGNALS, *(f"what {name} takes" for name in PLUGINS)))
+        kinds = ", ".join((*TEXTS, *OTHERS, *(f"what {name} takes" for name in PLUGINS)))
         raise UsageError(
             f"{source}: nothing to import; expected files that end in {kinds}, or folders of an Empatica E4 or UCI HAR"
         )
@@ -80,7 +82,7 @@ def is_ours(path: Path) -> bool:
         return is_empatica(path) or is_ready_windows(path)
     name = path.name.lower()
     signals_of_wfdb = name.endswith(".dat") and path.with_suffix(".hea").exists()
-    known = name.endswith((*TEXTS, *COLUMNS, *SIGNALS)) and path.name not in BESIDE
+    known = name.endswith((*TEXTS, *OTHERS)) and path.name not in BESIDE
     return path.is_file() and known and not name.endswith(SUFFIX) and not signals_of_wfdb
 
 
@@ -114,6 +116,8 @@ def read_source(name: str, path: Path, said: Stated, reader: str = "") -> Iterat
         yield read_empatica(path, name, repairs)
     elif suffix in COLUMNS:
         yield from read_columns_file(path, name, said)
+    elif suffix in FIT:
+        yield read_fit_file(path, name, said, repairs)
     elif suffix in SIGNALS:
         yield read_signal_file(path, name, said, repairs)
     else:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from edge_sdk.replay.anomalies import page as anomaly_page
+from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.metrics.scores import ALONE
 from edge_sdk.replay.metrics.statistics import shares_in, title_in
 from edge_sdk.replay.reports import charts, rows, sections
@@ -28,16 +30,25 @@ def make_seeds_page(found: Result) -> str:
     seeds = ", ".join(map(str, found["seeds"]))
     title = escape(f"{found['method']}: {len(runs)} seeds, {len(runs[0]['devices'])} devices, {found['rounds']} rounds")
     lead = f"seeds {seeds}, data {found['data']['name']}, {found['seconds']:.0f} s each; ± is the deviation over seeds"
-    values = "values" in found
+    who_wins, errors = parts_of(found, runs)
     parts = [
-        value_page.verdict_section(found) if values else sections.verdict_section(found),
+        who_wins,
         f"<h1>{title}</h1><p class='lead'>{escape(lead)}</p>",
-        seeds_sections(found, runs) if values else share_sections(found, runs),
+        errors,
         sections.circumstances_section({**runs[0], **found}),
         links(found["seeds"]),
         as_json({key: value for key, value in found.items() if key != "runs"}),
     ]
     return wrap(title, parts)
+
+
+def parts_of(found: Result, runs: Sequence[Result]) -> tuple[str, str]:
+    """Who wins, and tables and charts, by what the models predict."""
+    if "values" in found:
+        return value_page.verdict_section(found), seeds_sections(found, runs)
+    if ANOMALIES in found:
+        return anomaly_page.verdict_section(found), anomaly_page.models_section(found)
+    return sections.verdict_section(found), share_sections(found, runs)
 
 
 def share_sections(found: Result, runs: Sequence[Result]) -> str:

@@ -236,9 +236,10 @@ def repeat_one_step(layer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @functools.cache
-def read_registry(opset_version: int) -> ONNXRegistry:
-    """The exporter's table of ONNX functions, read once in a process: that takes longer than most exports."""
-    return READ(opset_version=opset_version)
+def read_registry(*opset_version: int, **named: int) -> ONNXRegistry:
+    """The exporter's table of ONNX functions, read once in a process: that takes longer than most exports. torch
+    2.6 asks for it without a version."""
+    return READ(*opset_version, **named)
 
 
 @contextlib.contextmanager

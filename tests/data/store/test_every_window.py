@@ -12,6 +12,8 @@ from edge_sdk.data.store.frozen import freeze
 from edge_sdk.data.store.sample_store import SampleStore, StoreLimits
 from tests.data.store_making import BEGAN, SHAPE, make_windows
 
+pytestmark = pytest.mark.usefixtures("closed_after")
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> SampleStore:

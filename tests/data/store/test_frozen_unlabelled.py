@@ -14,6 +14,8 @@ from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
 from edge_sdk.data.store.sample_store import SampleStore, StoreLimits
 from tests.data.store_making import BEGAN, SHAPE, make_windows
 
+pytestmark = pytest.mark.usefixtures("closed_after")
+
 LIMITS = StoreLimits(megabytes=2, held_out=0.0)
 
 

@@ -14,6 +14,8 @@ from edge_sdk.data.store.sample_store import SampleStore, StoreLimits
 from edge_sdk.errors import UsageError
 from tests.data.store_making import BEGAN, SHAPE, make_windows, numbers_in
 
+pytestmark = pytest.mark.usefixtures("closed_after")
+
 SMALL = StoreLimits(megabytes=2)
 
 

@@ -12,7 +12,7 @@ from edge_sdk.methods.integers.vectors.labels import label_type
 from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.secret.messages.forms import CountsKind, Flat, ScoresKind
 from edge_sdk.methods.secret.messages.upload_form import UploadKind
-from edge_sdk.methods.settling.method import Counts
+from edge_sdk.methods.settling.counting import Counts
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
 

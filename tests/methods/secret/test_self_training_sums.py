@@ -10,7 +10,7 @@ from edge_sdk.contract.environment.samples import Labelled, OwnWindows
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.messages.forms import FeatureSumsKind, Flat
 from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum, NumberedQuestion
-from edge_sdk.methods.settling.method import Counts
+from edge_sdk.methods.settling.counting import Counts
 from edge_sdk.methods.settling.self_training import LabelChoice
 from edge_sdk.methods.shared.evaluation import evaluation
 from edge_sdk.methods.standardising.equations import own_sums

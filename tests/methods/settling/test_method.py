@@ -14,7 +14,8 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.settling import equations
-from edge_sdk.methods.settling.method import Choice, Chosen, Counts, Settle, settled
+from edge_sdk.methods.settling.counting import Counts
+from edge_sdk.methods.settling.method import Choice, Chosen, Settle, settled
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation.evaluation import (
     Evaluate,
@@ -30,7 +31,9 @@ from tests.methods.problems import DEVICES, HASTY, SIZES, TREE, play, told
 from tests.methods.settling.problems import PARTS, envs_of, logits
 from tests.methods.test_contract import settings_of
 
-SMALL = Settling(rate=0.02, batch=8, steps=(0, 5, 20), local_steps=(10, 30), local_weights=(0.0, 0.5, 1.0))
+SMALL = Settling(
+    rate=0.02, batch=8, steps=(0, 5, 20), local_steps=(10, 30), local_weights=(0.0, 0.5, 1.0), keep_own=False
+)
 ROUNDS = 4
 FITTING = [name for name, m in METHODS.items() if m.kernels == "plain"]
 

@@ -18,7 +18,7 @@ from edge_sdk.methods.augfl.messages import Counted
 from edge_sdk.methods.fedal.messages import Settled
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.vectors.settings import Uploads
-from edge_sdk.methods.settling.method import Counts
+from edge_sdk.methods.settling.counting import Counts
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated

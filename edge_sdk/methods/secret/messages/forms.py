@@ -23,7 +23,7 @@ from edge_sdk.algebra.secure_aggregation.rounding import Steps
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.messages.messages import SumForm
-from edge_sdk.methods.settling.method import Counts
+from edge_sdk.methods.settling.counting import Counts
 from edge_sdk.methods.shared.aggregation.gather import MANY, Exact, bounded, carry_number, number, split_number
 from edge_sdk.methods.shared.aggregation.scores import (
     LOSS_DEVICES,

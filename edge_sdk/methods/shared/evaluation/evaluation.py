@@ -27,7 +27,7 @@ from edge_sdk.methods.shared.aggregation.guard import Guard, Refused, begin_roun
 from edge_sdk.methods.shared.aggregation.registration import bound_claim, note_claim
 from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.aggregation.suspension import is_suspended, note_refusal, note_upload, without_suspended
-from edge_sdk.methods.shared.evaluation import reports
+from edge_sdk.methods.shared.evaluation import beside, reports
 from edge_sdk.methods.shared.evaluation.healing import heal
 from edge_sdk.methods.shared.evaluation.reports import Models, Progress, Report, judge, judge_personal, judge_test
 from edge_sdk.methods.shared.evaluation.spent import priced
@@ -220,13 +220,14 @@ def device(method: Method) -> Role:
     def judged(env: NodeEnv, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
         models = method.models(env, s.inner, expected(UP, shown, kind))
         env = with_scores(method, env, shown)
-        models, ensemble = reports.with_forest(models, None if method.predicts is None else method.predicts(env, shown))
+        told = beside.told_of_own(round, models)
+        models, ensemble = beside.with_forest(models, None if method.predicts is None else method.predicts(env, shown))
         judged_by = env.held_out if env.test is None and env.held_out is not None else env.validation
         known = {} if ensemble is None else reports.ensemble_sums(judged_by, models, ensemble)
         found = judge(env, models, known)
         sums = found | judge_personal(models, found) | (judge_test(env, models, ensemble) if final else {})
         scores = Scores(round, sums)
-        return scores, [Send(OUT, scores)] + [Send(OUT, Models(round, models, ensemble))] * final
+        return scores, [*told, Send(OUT, scores)] + [Send(OUT, Models(round, models, ensemble))] * final
 
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if isinstance(m, Evaluate):

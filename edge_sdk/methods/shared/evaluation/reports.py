@@ -41,9 +41,6 @@ from edge_sdk.methods.shared.aggregation.scores import LOSS_DEVICES, UNTOLD
 from edge_sdk.methods.shared.aggregation.scores import TEST as TEST
 
 COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
-FOREST = (
-    "forest"  # what a device's ensemble has beside its models: a vector of algebra/forest.pack, of no theta's length
-)
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
 
@@ -243,16 +240,6 @@ def ensemble_sums(
 
 def no_features() -> Any:
     raise UsageError("a forest predicts of features, and these samples have none")
-
-
-def with_forest(
-    models: Mapping[str, Vector], ensemble: Ensemble | None
-) -> tuple[Mapping[str, Vector], Ensemble | None]:
-    """Models without the forest among them, and an ensemble with it."""
-    rest = {name: theta for name, theta in models.items() if name != FOREST}
-    if ensemble is None or FOREST not in models:
-        return rest, ensemble
-    return rest, replace(ensemble, forest=models[FOREST])
 
 
 def mean_accuracies(sums: Mapping[str, float]) -> dict[str, float]:

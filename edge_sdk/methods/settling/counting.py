@@ -1,0 +1,116 @@
+"""Counts by which the fleet chooses: what a device tells, and how a node adds up what its children tell.
+
+A device can lie in its counts, so a node keeps them apart until its round is over, and then bounds them. A child counts
+with at most HEAVY times the validation samples, per device, that its siblings have in the median: nobody decides for
+the fleet by claiming a million. Where a run has a robust rule, those whose counts are unlike the others' do not count:
+what is compared is the share of its samples that each candidate gets right, less the mean over candidates, as devices
+with harder samples are right less often with all of them.
+
+One or two children have no majority: their counts are added up as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_sdk.algebra.vectors import Layout
+from edge_sdk.contract.method import NodeEnv
+from edge_sdk.errors import PeerError
+from edge_sdk.methods.shared.aggregation.gather import LARGEST, Integers, expected, with_name
+
+Rows = npt.NDArray[np.float64]
+Near = Callable[[Rows, float], npt.NDArray[np.bool_]]
+"""Rows (children, k), and a distance that is none -> which of them (children,) are like the others."""
+
+MOST_SAMPLES = 2**20
+"""Validation samples that a device may count with."""
+HEAVY = 3
+"""Times the median of its siblings that a child's samples count at most."""
+MAJORITY = 3
+"""Children with which there is one."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Up: sums over devices.
+
+    Attributes:
+        correct: validation samples that each candidate gets right.
+        samples: validation samples.
+        devices: how many devices these are.
+    """
+
+    correct: Integers
+    samples: int = 0
+    devices: int = 0
+
+    def check(self, layout: Layout) -> None:
+        if not (0 <= self.samples <= LARGEST and self.devices >= 0):
+            raise ValueError(f"{self.samples} samples of {self.devices} devices: both are 0 or more")
+        if not ((self.correct >= 0) & (self.correct <= self.samples)).all():
+            raise ValueError(f"a count of correct answers is not between 0 and {self.samples}, the samples there are")
+
+
+def no_counts(size: int) -> Counts:
+    """The sum over no devices, of so many candidates."""
+    return Counts(np.zeros(size, np.int64))
+
+
+def plus(a: Counts, b: Counts) -> Counts:
+    """The sum of two."""
+    return Counts(a.correct + b.correct, a.samples + b.samples, a.devices + b.devices)
+
+
+def noted(env: NodeEnv, s: Any, sender: str, message: Any) -> Any:
+    """The state after a child's counts; a state with `counts`, `apart` and `heard`.
+
+    Raises:
+        PeerError: it sent something else, counts of other candidates, or of more devices than it has.
+    """
+    m, most = expected(sender, message, Counts), env.sizes.get(sender, 1)
+    if m.correct.shape != s.counts.correct.shape:
+        raise PeerError(f"{sender} counts {m.correct.size} candidates, there are {s.counts.correct.size}")
+    if m.devices > most:
+        raise PeerError(f"{sender} counts {m.devices} devices, it has {most}")
+    if m.samples > MOST_SAMPLES * most:
+        raise PeerError(
+            f"{sender} counts {m.samples} validation samples of {most} devices: at most {MOST_SAMPLES} each"
+        )
+    return replace(s, apart={**s.apart, sender: m}, heard=with_name(s.heard, sender))
+
+
+def added_up(s: Any, near: Near | None = None) -> Counts:
+    """What a node adds up to at the end of its round, of a state as of `noted`. `near`: of the run's robust rule."""
+    told = {name: m for name, m in sorted(s.apart.items()) if m.samples and m.devices}
+    silent = [m for name, m in sorted(s.apart.items()) if name not in told]
+    if len(told) >= MAJORITY:
+        told = bounded(told)
+        told = told if near is None else alike(told, near)
+    total: Counts = reduce(plus, [*told.values(), *silent], s.counts)
+    return total
+
+
+def bounded(told: Mapping[str, Counts]) -> dict[str, Counts]:
+    """Counts of children with no more than HEAVY times the usual number of samples per device; shares stay."""
+    usual = float(np.median([m.samples / m.devices for m in told.values()]))
+    return {name: shortened(m, max(1, int(HEAVY * usual * m.devices))) for name, m in told.items()}
+
+
+def alike(told: Mapping[str, Counts], near: Near) -> dict[str, Counts]:
+    """Counts of those that are like the others. One sample more or less of each candidate is no difference."""
+    rows = np.stack([m.correct / m.samples for m in told.values()])
+    usual = float(np.median([m.samples for m in told.values()]))
+    kept = near(rows - rows.mean(1, keepdims=True), sqrt(rows.shape[1]) / usual)
+    return {name: m for (name, m), is_near in zip(told.items(), kept, strict=True) if is_near}
+
+
+def shortened(m: Counts, most: int) -> Counts:
+    """Counts of at most so many samples."""
+    return m if m.samples <= most else replace(m, correct=m.correct * most // m.samples, samples=most)

@@ -1,0 +1,90 @@
+"""The last line within a run: a device that its own samples say is better off alone predicts with what it made alone.
+
+The fleet chooses one way to predict for all its devices, as one device has few samples to choose by. But a shared model
+that others have poisoned, counts that others have made up, or a choice that is right for everybody else can be wrong
+for one device. So each device compares what was chosen with what it has by itself: a forest on its own labels and on
+those that it gives its own windows without the shared model, alone or half and half with its local network. The better
+of these two is taken where its loss on the device's validation samples is smaller by more than SURE, added up,
+
+    loss = -log max(P(label), FLOOR)
+
+since some twenty samples say more by their probabilities than by how many are right. No sample counts with more than
+-log FLOOR, and few samples seldom decide. Nothing of another device enters the forest, and into the local network only
+how many of the settings' steps it makes and by what statistics it standardises. So a poisoned fleet costs a device what
+it would have gained, and what its own samples cannot see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from edge_sdk.algebra.ensemble import Ensemble, Floats, combined, log_probabilities
+from edge_sdk.algebra.forest import pack
+from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.environment.samples import Labelled
+from edge_sdk.contract.method import NodeEnv
+from edge_sdk.methods.settling import labelling
+from edge_sdk.methods.settling.equations import ensemble, forest
+from edge_sdk.methods.settling.settings import FOREST as ON_LABELS
+from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
+from edge_sdk.methods.shared.evaluation.beside import FOREST, OWN
+
+FLOOR = 0.02
+SURE = 2.0
+"""Sum of losses by which the own models must be ahead: odds of exp(SURE) = 7 to 1 for what the fleet has chosen."""
+OWN_WEIGHTS = (0.5, 1.0)
+"""Candidates for the weight of the forest beside the local network."""
+
+
+def behind_own_line(env: NodeEnv, s: Settling, weight: float, found: Mapping[str, Vector]) -> Mapping[str, Vector]:
+    """A device's models; those that it made alone in place of the personal one, and OWN, where its samples say so.
+
+    Args:
+        weight: of the own model in what the fleet has chosen.
+        found: "personal", "local" and perhaps FOREST, as the fleet has chosen.
+    """
+    judged = env.validation
+    if not s.keep_own or judged is None or not len(judged.labels):
+        return found
+    known, own = ensemble(env, s, weight).classes, {**found, "personal": found["local"]}
+    own.pop(FOREST, None)
+    weights: tuple[float, ...] = (0.0,)
+    if s.trees and env.own is not None and len(env.own.labels) and judged.features is not None:
+        own[FOREST], weights = own_forest(env, s), OWN_WEIGHTS
+    own_losses = [mean_loss(judged, own, w, known) for w in weights]
+    best, loss = int(np.argmin(own_losses)), mean_loss(judged, found, weight, known)
+    if not len(judged.labels) * (loss - own_losses[best]) > SURE:
+        return found
+    return {**own, OWN: np.array([loss, own_losses[best], len(judged.labels), weights[best]], np.float32)}
+
+
+def own_forest(env: NodeEnv, s: Settling) -> Vector:
+    """A device's forest, packed: on its labels, and on those that it gives its windows by that forest alone.
+
+    The threshold of these is its own choice, too, by its own validation samples.
+    """
+    env, by_itself = env.untaught or env, replace(s, label_weights=(1.0,))
+    if s.label_times:
+        counts, _ = labelling.labelling_counts(env, by_itself, env.theta0)
+        env = labelling.taught_by(env, by_itself, env.theta0, labelling.choose_labelling(by_itself, counts))
+    return pack(forest(env, s, ON_LABELS if env.self_labels is None else TAUGHT_FOREST))
+
+
+def mean_loss(judged: Labelled, models: Mapping[str, Vector], weight: float, known: tuple[int, ...]) -> float:
+    """Mean bounded loss on samples of models together, with a weight of the own one.
+
+    Args:
+        known: classes that may be predicted; empty: all.
+    """
+    how = Ensemble(weight, known, models.get(FOREST, Ensemble().forest))
+    features: Callable[[], Floats] = judged.features or no_features
+    scores = combined(how, judged.logits(models["personal"]), lambda: judged.logits(models["local"]), features)
+    p = np.exp(log_probabilities(scores))[np.arange(len(judged.labels)), judged.labels]
+    return float(-np.log(np.maximum(p, FLOOR)).mean())
+
+
+def no_features() -> Floats:
+    raise AssertionError("a forest is chosen only where samples have features")
