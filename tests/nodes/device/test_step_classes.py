@@ -125,5 +125,10 @@ def test_words_on_parts_of_windows_are_classes_of_steps(tmp_path: Path) -> None:
     y = np.concatenate([parts.y, parts.held_out[1]])
     classes = {"".join("-" if not step.any() else "rwR"[step.argmax()] for step in one.T) for one in y}
     assert len(y) == 4 * 4 and {"-rw", "www"} <= classes, classes
-    assert device.part.model.predict(best_theta(), parts.x).shape == (len(parts.x), 3, 3)
+    with pytest.raises(UsageError, match="smooth = 2: steps tells the steps of each window, no others"):
+        device.predictions(smooth=2)
+    stream = device.predictions()
+    device.observe(np.moveaxis(draw(2, 9)[0], 1, 2).reshape(-1, 2), time=began + 36_000)
+    one = next(stream)
+    assert len(one.steps) == 3 and one.probabilities.shape == (3, 3) and one.time is not None
     device.close()
