@@ -19,6 +19,7 @@ SBOM := runs/sbom
 CPU_WHEELS ?= $(PIP_FIND_LINKS)
 UPGRADE ?=
 SIGN ?=
+WHOLE ?=
 # Recorded or generated volunteers with one sensor.
 WRISTS := --hospitals 3 --seed 7
 

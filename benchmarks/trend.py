@@ -9,7 +9,7 @@ processor time, which other work disturbs less than the clock on the wall, memor
 today's figure by the earlier one's: above 1, it has become dearer. Its interval (95 %, Student's t over the logarithms
 of the blocks' ratios) wholly above 1.10 is a failure, and the exit code is 1. A tree that cannot be checked out, or in
 which a benchmark fails, is named, has no such ratio, and the others go on; the exit code is 2 then. `--write` puts the
-table, with date and machine, into docs/speed.md and README.md, unless this tree itself has failed.
+table, with date and machine, into docs/speed.md, unless this tree itself has failed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DAYS = 1, 2, 3, 4
 """Days between this commit and the earlier ones, along first parents; the first is the last release, where one is
 tagged."""
 TODAY = "this working tree"
-PAGES = ("docs/speed.md", "README.md")
+PAGE = "docs/speed.md"
 
 
 def git(*words: str) -> str:
@@ -131,7 +131,7 @@ def main() -> int:
     parser.add_argument("--against", nargs="+", default=[], metavar="COMMIT", help="(default: of 1 to 4 days before)")
     parser.add_argument("--blocks", type=int, default=5, help="counted blocks, 2 or more (5)")
     parser.add_argument("--only", nargs="+", choices=tuple(RUNS), default=tuple(RUNS), help="(all)")
-    parser.add_argument("--write", action="store_true", help=f"put the table into {' and '.join(PAGES)}")
+    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE}")
     args = parser.parse_args()
     if args.blocks < 2:
         parser.error("an interval takes two blocks or more")
@@ -156,8 +156,8 @@ def main() -> int:
     table = write_table(rows, earlier, UNITS)
     about = f"{time.strftime('%d %B %Y').lstrip('0')}, {args.blocks} blocks in turns, {describe_machine()}."
     print(table, about, sep="\n\n")
-    for page in PAGES if args.write and len(rows) == len(found) else ():
-        put_between(ROOT / page, f"{table}\n\n{about}")
+    if args.write and len(rows) == len(found):
+        put_between(ROOT / PAGE, f"{table}\n\n{about}")
     dearer = say_failures(rows, earlier)
     print(*failed, *dearer, sep="\n")
     return 2 if failed else 1 if dearer else 0

@@ -19,8 +19,8 @@ NAMES = {str: "text", Path: "path", int: "whole number", float: "number", bool: 
 HEAD = """# Settings
 
 For whoever writes a settings file. Every key of the TOML files of the services, and every setting of the methods, as
-the code has them. Where nothing is said of a key, [the page of the services](operate.md) or
-[of the methods](methods.md) has it. A key in bold must be there; paths are relative to the file.
+the code has them. [Operate](operate.md) and [Methods](methods.md) say which to choose. A key in bold must be there;
+paths are relative to the file.
 """
 ITEM = re.compile(r"^    (\w+(?:, \w+)*): (.*(?:\n {6,}.*)*)", re.MULTILINE)
 

@@ -88,10 +88,9 @@ def test_a_table_is_put_between_the_marks_and_nothing_else_changes(tmp_path: Pat
         put_between(page, "new")
 
 
-def test_the_readme_has_the_table_of_the_page() -> None:
-    tables = [read_between(ROOT / page) for page in trend.PAGES]
-    assert tables[0] == tables[1]
-    rows = [line.strip("| ").split(" | ") for line in tables[0].splitlines() if line.startswith("| ")][2:]
+def test_the_table_of_the_page_has_the_units() -> None:
+    table = read_between(ROOT / trend.PAGE)
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
     assert rows
     for figure, today, *_ in rows:
         assert today.split()[1] == UNITS[figure]

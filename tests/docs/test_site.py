@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import edge_sdk
+from docs.site.settings import descriptions
 from docs.site.stage import MADE, ROOT, stage
 from edge_sdk.cli import DOORS
 from edge_sdk.methods import METHODS
@@ -53,6 +54,9 @@ def test_every_key_of_a_settings_file_and_every_method_is_shown(pages: Path) -> 
     for kind, command in ((DeviceFile, "device"), (HospitalFile, "hospital"), (AggregatorFile, "aggregator")):
         part = text.partition(f"### auscult {command}\n")[2].partition("\n### ")[0]
         assert not [key for key in kind.__dataclass_fields__ if f"`{key}`" not in part]
+        assert {*kind.__dataclass_fields__} == {*descriptions(kind)}, (
+            f"{kind.__name__}: its docstring says what each is"
+        )
     assert {*re.findall(r"^### (?!auscult)(.*)$", text, re.MULTILINE)} == {*METHODS}
     assert "| `threads` | whole number | `1` |" in text and "| **`hospital`** | text |" in text
 

@@ -13,7 +13,6 @@ import pytest
 
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.nodes.broker import find_mosquitto
-from tests.docs.pages import blocks
 from tests.hardware.provision.edge import Installed, install
 from tests.model.bundle_files import repacked
 from tests.system.app_process import ROOT, WRIST, play
@@ -63,8 +62,8 @@ def test_the_ecg_example_learns_from_marks_that_come_first(tmp_path: Path) -> No
     bundle = tmp_path / "ecg.bundle"
     bundle.write_bytes(repacked(read_bundle(WRIST), {"signal": ECG, "name": "ecg"}))
     record, marks = write_ecg(tmp_path)
-    (block,) = [block for block in blocks("docs/your-app.md") if block.text.startswith("# ecg_beats.py")]
-    (tmp_path / "ecg_beats.py").write_text(block.text.replace(":1883", ":1"))
+    example = (ROOT / "docs" / "examples" / "ecg_beats.py").read_text()
+    (tmp_path / "ecg_beats.py").write_text(example.replace(":1883", ":1"))
     command = [sys.executable, "ecg_beats.py", str(bundle), str(record), str(marks), "60"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:

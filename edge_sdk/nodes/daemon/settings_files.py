@@ -33,6 +33,13 @@ class DeviceFile:
     """`auscult device FILE`.
 
     Attributes:
+        name, hospital: names of the device and of its hospital: letters, digits, `_`, `-`, `.`.
+        broker: `mqtts://host[:port]`, or `mqtt://` on this machine; `wss://host/mqtt` where only the web gets through.
+        bundle: the compiled model; the one that the run names.
+        directory: all that outlives the process: personal component, messages on their way.
+        data: its samples: a trace that is cut into windows, or samples that are ready.
+        threads: of onnxruntime.
+        wire: how it talks.
         local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
         public: file of public inputs, for a method that compares outputs; the run names it by its content.
         budget: when it may train; None: whenever its hospital asks.
@@ -91,6 +98,12 @@ class HospitalFile:
     """`auscult hospital FILE`.
 
     Attributes:
+        name, aggregator: names of the hospital and of the aggregator.
+        broker: the broker of its devices.
+        upstream: the broker of the aggregator; None: `broker`.
+        bundle, directory: as a device's.
+        devices: names of all its devices, here or not; none needed with `enrolled`.
+        wait_for: devices that must be here before the hospital reports itself ready; None: all.
         data: what it holds of its devices' patients, for a split model; see `edge_sdk.data.patients.patients_of`.
         companions: those of its devices that have another bundle than the run's, and take part with outputs only.
         last_words: seconds after the end of a run for which `--once` waits for devices that have not acknowledged the
@@ -181,8 +194,20 @@ class RunTable:
     """The [run] table of an aggregator's file; see `edge_sdk.contract.run.Run`.
 
     Attributes:
+        id: name of the run; each node keeps the state of each run apart.
         method, rounds: None: as the settings file says, or presets.METHOD and presets.ROUNDS.
-        deadline: seconds, or a word: see `nodes.deadlines`.
+        seed: of everything random.
+        classes: label names in the order of the model's outputs.
+        evaluate_every: rounds between evaluations on all devices; 0: only at the end.
+        deadline: seconds after which a hospital goes on without the devices that have not answered, "auto" or "none".
+        quorum: devices of a hospital without which its round does not end; where fewer were asked, all of these.
+        settings: of the method; what `--set` takes in a replay.
+        settle: the settling phase after the last round (`edge_sdk.methods.settling.settings.Settling`).
+        augment: changes of windows while devices train; none: those that the bundle names.
+        robust: rules in place of plain sums, against bad devices.
+        uploads: vectors as small integers, and secret sums.
+        privacy: noise that devices add to their uploads, and the epsilon that it keeps to.
+        devices: names of those that it is for, at hospitals with `trainings` above 1; none: all.
     """
 
     id: str
@@ -210,6 +235,10 @@ class AggregatorFile:
     """`auscult aggregator FILE`.
 
     Attributes:
+        name, broker, bundle, directory: as a hospital's.
+        run: the training job, which everybody below receives.
+        wait_for: hospitals that must be ready before the run starts; None: all.
+        wire: how it talks.
         hospitals: name -> number of its devices.
         settings: where settings come from that [run] does not state: "recommended" (for its method), "paper",
             "stated", or a settings file; see `edge_sdk.nodes.configuration.presets`.
