@@ -13,6 +13,8 @@ NORMAL = "normal"
 JOIN, NONE = "+", "none"
 """What stands between the labels of a set, wherever they come from; what the empty set is called, which is not the same
 as no label at all."""
+STEP_JOIN = "|"
+"""What stands between the classes of a window's steps, one after another, where these are one text."""
 DIVIDES = ","
 """What stands between names in options and cells of CSV; no label of a set may have it, or it would be cut in two."""
 

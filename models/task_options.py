@@ -13,11 +13,13 @@ from edge_sdk.model.tasks.task import (
     FORECAST,
     LABELS,
     RECONSTRUCTION,
+    STEPS,
     VALUE,
     Forecast,
     OutputTask,
     Reconstruction,
     SeveralLabels,
+    StepClasses,
     Values,
 )
 from edge_sdk.models.ir.errors import CompileError
@@ -28,22 +30,27 @@ from edge_sdk.models.ir.specification.spec import losses_of
 def add_task_options(p: argparse.ArgumentParser) -> None:
     """Options that say what the outputs are, and by which loss they are trained."""
     words = (
-        "what it predicts: one class (default), value (numbers), labels (a set of names, also none), the window itself "
+        "what it predicts: one class (default), value (numbers), labels (a set of names, also none), steps (a class at "
+        "each step of a window), the window itself "
     )
     words += (
         "(reconstruction) or its last values (forecast), whose error is an anomaly score; or a task of another package"
     )
     p.add_argument("--task", metavar="TASK", help=words)
-    words = "(cross_entropy; of values and reconstructions mean_squared_error, of labels binary_cross_entropy)"
+    words = "(cross_entropy; of values and reconstructions mean_squared_error, of labels binary_cross_entropy, of "
+    words += "steps soft_cross_entropy)"
     p.add_argument("--loss", choices=sorted(LOSSES), help=words)
     words = f"of the errors on a device's own validation windows, above which a window is an alarm ({USUAL_QUANTILE})"
     p.add_argument("--quantile", type=float, metavar="SHARE", help=words)
     words = "values at the end of a window that are forecast, of each channel: the module sees the window without them"
     p.add_argument("--horizon", type=int, metavar="VALUES", help=words)
+    words = "of a window, each of which has a class of its own: the module returns logits (batch, classes, steps)"
+    p.add_argument("--steps", type=int, metavar="STEPS", help=words)
     p.add_argument(
         "--unit", metavar="UNIT,...", help="of the values, one for each output, such as bpm; none where it has none"
     )
-    words = "of the labels, one for each output; of the values (default: whoever has the data names them)"
+    words = "of the labels or the classes of steps, one for each output; of the values (default: whoever has the data "
+    words += "names them)"
     p.add_argument("--names", metavar="NAME,...", help=words)
     p.add_argument(
         "--range",
@@ -67,6 +74,8 @@ def read_task_options(args: argparse.Namespace) -> OutputTask | None:
     """
     if args.horizon is not None and args.task != FORECAST:
         raise CompileError(f"--horizon is of forecasts: say --task {FORECAST}")
+    if args.steps is not None and args.task != STEPS:
+        raise CompileError(f"--steps is of windows with a class at each step: say --task {STEPS}")
     if args.task == CLASS:
         if args.unit is not None or args.names or args.range:
             raise CompileError(f"--unit, --names and --range are of values or labels: say --task {VALUE} or {LABELS}")
@@ -111,6 +120,18 @@ def read_labels(args: argparse.Namespace) -> SeveralLabels:
     return SeveralLabels(names)
 
 
+def read_steps(args: argparse.Namespace) -> StepClasses:
+    """The classes that --names lists at each of --steps steps."""
+    if args.unit is not None or args.range:
+        raise CompileError(f"--unit and --range are of values: leave them out with --task {STEPS}")
+    if not (names := read_words(args.names)) or args.steps is None:
+        raise CompileError(
+            f"--task {STEPS}: say how many steps a window has, and name the classes in the order of the outputs, e.g. "
+            "--steps 16 --names wake,light,deep,rem"
+        )
+    return StepClasses(names, args.steps)
+
+
 def read_values(args: argparse.Namespace) -> Values:
     """The values that --unit, --names and --range describe."""
     ranges = [read_range(text) for text in args.range or []]
@@ -123,6 +144,7 @@ def read_values(args: argparse.Namespace) -> Values:
 READ: Mapping[str, Callable[[argparse.Namespace], OutputTask]] = {
     VALUE: read_values,
     LABELS: read_labels,
+    STEPS: read_steps,
     RECONSTRUCTION: read_reconstruction,
     FORECAST: read_forecast,
 }

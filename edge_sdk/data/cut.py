@@ -7,6 +7,7 @@ from math import inf
 from pathlib import Path
 
 from edge_sdk.data.live.resample import is_same_rate
+from edge_sdk.data.steps import cut_step_windows
 from edge_sdk.data.traces import Trace, Windows, cut_windows, read_trace, resample_trace
 from edge_sdk.data.traces.abnormal import cut_all_windows
 from edge_sdk.data.traces.labels import JOIN, check_separator
@@ -38,6 +39,7 @@ class Cut:
         abnormal: of a model that reconstructs windows, the labels of what is abnormal, or no names: every window
             counts, labelled or not, and those with a moment of these are only judged by. None: it predicts something
             else.
+        steps: of a window, each of which has a class of its own; 0: a window has one label.
     """
 
     trace: Path
@@ -57,11 +59,16 @@ class Cut:
     separator: str = JOIN
     target: tuple[str, ...] = ()
     abnormal: tuple[str, ...] | None = None
+    steps: int = 0
 
     def __post_init__(self) -> None:
         check_separator(self.separator)
         if self.abnormal is not None and (self.target or self.labelled or self.asked):
             raise UsageError("abnormal: every window counts; leave out target, labelled and asked")
+        if self.steps and (self.target or self.labelled or self.asked or self.abnormal is not None):
+            raise UsageError("steps: each has the class that was said; leave out target, labelled, asked and abnormal")
+        if self.steps < 0 or self.steps > self.window:
+            raise UsageError(f"steps = {self.steps}: a window of {self.window} samples has 1 to {self.window}; 0: none")
         if self.window < 1 or self.stride < 1:
             raise UsageError(f"window = {self.window}, stride = {self.stride}: at least 1 sample each")
         if not 0 < self.held_out < 1:
@@ -101,4 +108,6 @@ def cut_trace(data: Cut) -> tuple[Trace, Windows]:
     trace = resample_trace(trace, data.rate_hz) if data.rate_hz else trace
     if data.abnormal is not None:
         return trace, cut_all_windows(trace, data.window, data.stride, data.gap, data.abnormal)
+    if data.steps:
+        return trace, cut_step_windows(trace, data.window, data.stride, data.gap, data.steps)
     return trace, cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap, target=data.target)

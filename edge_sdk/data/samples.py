@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.cut import Cut, cut_trace
 from edge_sdk.data.npz import read_npz
+from edge_sdk.data.steps import step_texts
 from edge_sdk.data.traces import Trace, Windows, keep_labelled, split, split_off_validation
 from edge_sdk.data.traces.abnormal import split_normal
 from edge_sdk.errors import UsageError
@@ -214,7 +215,9 @@ def labelled_part(train: Windows, samples: int, asked: Sequence[int] = ()) -> Wi
 
 
 def as_samples(windows: Windows) -> Samples:
-    """The windows with the names of their classes, or with their values."""
+    """The windows with the names of their classes, those of their steps, or with their values."""
+    if windows.in_steps:
+        return Samples(np.ascontiguousarray(windows.x, np.float32), step_texts(windows.y, windows.classes))
     if windows.in_values:
         return Samples(np.ascontiguousarray(windows.x, np.float32), read_labels(windows.y))
     return label_samples(windows.x, windows.y, windows.classes)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
+from edge_sdk.model.tasks.step_classes import STEPS
 from edge_sdk.replay.metrics.scores import ALONE, IN_USE, LOCAL, POOLED, REFERENCES, members
 from edge_sdk.replay.metrics.statistics import compare, title_in
 from edge_sdk.replay.over_seeds import device_means, paired, summarise_seeds
@@ -132,6 +133,8 @@ def check_alike(runs: Sequence[FinishedRun]) -> None:
 def score_name(run: FinishedRun) -> str:
     """What the score of a run is called; of values, which they are and their units."""
     one = run.results[0]
+    if one.get("labels", {}).get("task", {}).get("kind") == STEPS:
+        return f"{title_in(one)} of {STEPS}"
     return judged_by(one["values"]["task"]) if "values" in one else title_in(one)
 
 

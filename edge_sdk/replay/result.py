@@ -18,6 +18,7 @@ from edge_sdk.model.tasks.task import (
     FORECAST,
     LABELS,
     RECONSTRUCTION,
+    STEPS,
     VALUE,
     OneClass,
     OutputTask,
@@ -47,6 +48,7 @@ from edge_sdk.wire.addresses import conceal
 SPENT = ("epsilon", "epsilon_model", "delta")
 SHOWN = {
     VALUE: "mean absolute errors in these units",
+    STEPS: "macro-F1 of steps",
     LABELS: "macro-F1 at thresholds of 0.5",
     RECONSTRUCTION: "mean squared errors of windows as the model takes them",
     FORECAST: "mean squared errors of the ends of windows as the model takes them",

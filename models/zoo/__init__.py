@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import CLASS, FORECAST, RECONSTRUCTION
-from edge_sdk.models.zoo import autoencoders, dense, features, forecasters, sequence, vision, wearable
+from edge_sdk.model.tasks.task import CLASS, FORECAST, RECONSTRUCTION, STEPS
+from edge_sdk.models.zoo import autoencoders, dense, features, forecasters, sequence, step_networks, vision, wearable
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ ZOO: dict[str, Entry] = {
     "autoencoder-dense": Entry(autoencoders.DenseAutoencoder, (64,), 1, 20_816, task=RECONSTRUCTION),
     "forecaster": Entry(forecasters.ConvForecaster, (3, 64), 16, 53_184, signal=WRIST_SIGNAL, task=FORECAST),
     "forecaster-linear": Entry(forecasters.LinearForecaster, (3, 64), 16, 1_040, signal=WRIST_SIGNAL, task=FORECAST),
+    "steps": Entry(step_networks.StepNetwork, (2, 192), 4, 13_908, {"steps": 32}, task=STEPS),
     "signal": Entry(wearable.Signal, (1, 178), 5, 20_293),
     "separable": Entry(wearable.Separable, (12, 256), 5, 19_365, max_batch=16),
     "gru": Entry(sequence.Recurrent, (32, 12), 5, 4_581, {"cell": "GRU"}),

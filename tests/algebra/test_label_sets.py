@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edge_sdk.algebra.metrics import classification, label_sets
 from edge_sdk.algebra.metrics.classification import BINS, auc
 from edge_sdk.algebra.metrics.label_sets import (
     bins_of,
@@ -113,3 +114,13 @@ def test_harmonic_numbers() -> None:
 def test_a_sigmoid_of_large_logits_is_no_overflow() -> None:
     with np.errstate(over="raise", invalid="raise"):
         assert sigmoid(np.array([-800.0, 0.0, 800.0])).tolist() == [0.0, 0.5, 1.0]
+
+
+def test_scores_that_are_no_numbers_are_the_lowest() -> None:
+    """A model whose training has gone wrong is judged like any other, and stops nobody's evaluation."""
+    y, p = np.array([[1, 0], [0, 1]], np.float32), np.array([[np.nan, 0.9], [0.2, np.nan]])
+    found = label_sets.histogram_sums(y, p)
+    assert found == {"auc:0:0:12": 1.0, "auc:0:1:0": 1.0, "auc:1:0:57": 1.0, "auc:1:1:0": 1.0}
+    assert label_sets.count_sums(y, p)["fn:0"] == 1
+    of_classes = classification.sums(np.array([0, 1]), np.full((2, 2), np.nan, np.float32))
+    assert sum(n for name, n in of_classes.items() if name.startswith("auc:0:")) == 2

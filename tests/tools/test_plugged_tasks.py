@@ -148,7 +148,7 @@ def test_a_bundle_is_compiled_shown_and_simulated_by_commands(
     assert main([*run, f"--out={tmp_path / 'other'}", "--task=grades:levels=none,mild,moderate,worst"]) == 2
     assert "compile it with --task grades:levels=none,mild,moderate,worst" in capsys.readouterr().err
     assert main([*run, f"--out={tmp_path / 'other'}", "--task=grade"]) == 2
-    assert "task grade: there are value, labels, reconstruction, forecast, grades" in capsys.readouterr().err
+    assert "task grade: there are value, labels, steps, reconstruction, forecast, grades" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("grades")

@@ -98,13 +98,14 @@ MOST_CLASSES = 100  # that have histograms: 2 x 64 sums each would be more than 
 
 def histogram(y: Labels, scores: Floats, bins: int = BINS) -> dict[str, float]:
     """Counts of samples by score, for each class and for the rest, in equal bins of [0, 1]; empty bins left out.
+    What is no number, as of a model whose training has gone wrong, counts as 0.
 
     Returns:
         "auc:<class>:<1 for the class, 0 for the rest>:<bin>" -> count; nothing of more than MOST_CLASSES classes.
     """
     if scores.shape[1] > MOST_CLASSES:
         return {}
-    place = np.minimum((scores * bins).astype(int), bins - 1)
+    place = np.minimum((np.nan_to_num(scores) * bins).astype(int), bins - 1)
     sums: dict[str, float] = {}
     for c in range(scores.shape[1]):
         for mine in (0, 1):

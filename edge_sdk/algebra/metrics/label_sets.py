@@ -80,8 +80,9 @@ def count_sums(y: Floats, p: Floats, thresholds: Floats | float = USUAL) -> dict
 
 
 def histogram_sums(y: Floats, p: Floats) -> dict[str, float]:
-    """Counts of samples by probability, with and without each label, in equal bins of [0, 1]; empty ones left out."""
-    place, there = np.minimum((p * BINS).astype(np.int64), BINS - 1), y > USUAL
+    """Counts of samples by probability, with and without each label, in equal bins of [0, 1]; empty ones left out.
+    What is no number, as of a model whose training has gone wrong, counts as 0."""
+    place, there = np.minimum((np.nan_to_num(p) * BINS).astype(np.int64), BINS - 1), y > USUAL
     sums: dict[str, float] = {}
     for k in range(y.shape[1]):
         for mine in (0, 1):

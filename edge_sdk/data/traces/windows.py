@@ -26,7 +26,7 @@ class Windows:
         name: of the trace.
         x: float32 (N, c, window), contiguous.
         y: int64 (N,), indices into `classes`; UNLABELLED of a stretch without a label. Of values: float64 (N, K), their
-            means over each window.
+            means over each window. Of steps: int64 (N, S), a code for each.
         classes: label names, those of the trace; of values their names.
         recording: int64 (N,), which recording of the trace a window lies in (from 0, in time order).
         first: int64 (N,), index of a window's first sample in the trace.
@@ -48,13 +48,18 @@ class Windows:
 
     @property
     def in_values(self) -> bool:
-        """Is each label numbers, rather than the code of a class?"""
-        return self.y.ndim > 1
+        """Is each label numbers, rather than the code of a class, or of one for each step?"""
+        return self.y.ndim > 1 and not self.in_steps
+
+    @property
+    def in_steps(self) -> bool:
+        """Is each label the codes of a window's steps?"""
+        return self.y.ndim > 1 and self.y.dtype.kind == "i"
 
     @property
     def codes(self) -> npt.NDArray[np.int64]:
-        """int64 (N,): by which a device's windows are divided evenly; those with values are all alike."""
-        return np.zeros(len(self), np.int64) if self.in_values else self.y
+        """int64 (N,): by which a device's windows are divided evenly; those with several numbers are all alike."""
+        return np.zeros(len(self), np.int64) if self.y.ndim > 1 else self.y
 
     def take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64], note: str = "") -> Windows:
         """Copies the chosen windows (a mask or indices)."""

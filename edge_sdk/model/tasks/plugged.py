@@ -22,6 +22,7 @@ from edge_sdk.model.tasks.own import BINARY, LINKS, SOFT, OwnTask, check_own_tas
 from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION
 from edge_sdk.model.tasks.several_labels import LABELS
 from edge_sdk.model.tasks.signal_spec import TEXT
+from edge_sdk.model.tasks.step_classes import STEPS
 from edge_sdk.model.tasks.task_protocol import CLASS, Array, Floats, Label
 from edge_sdk.model.tasks.values import VALUE, Values
 from edge_sdk.plugins import PlugIns
@@ -165,7 +166,7 @@ def of_values(name: str, settings: tuple[tuple[str, str], ...], own: OwnTask) ->
     return PluggedTask(tuple(own.units), tuple(own.names), plugin=name, settings=settings, own=own)
 
 
-PLUGINS = PlugIns("task", {CLASS, VALUE, LABELS, RECONSTRUCTION, FORECAST}, check_offered)
+PLUGINS = PlugIns("task", {CLASS, VALUE, LABELS, STEPS, RECONSTRUCTION, FORECAST}, check_offered)
 
 
 def make_plugged(name: str, settings: Mapping[str, str]) -> PluggedTask:
@@ -193,7 +194,7 @@ def find_plugged(said: str) -> PluggedTask:
     """
     name, _, rest = said.partition(":")
     if name not in PLUGINS:
-        there = [VALUE, LABELS, RECONSTRUCTION, FORECAST, *PLUGINS]
+        there = [VALUE, LABELS, STEPS, RECONSTRUCTION, FORECAST, *PLUGINS]
         raise UsageError(f"task {name}: there are {', '.join(there)}")
     parts = [part.partition("=") for part in rest.split(";") if part.strip()]
     if strange := next((key for key, sign, _ in parts if not sign), None):

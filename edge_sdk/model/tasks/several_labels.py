@@ -34,19 +34,29 @@ class SeveralLabels(ByTargets):
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.names) <= MOST_LABELS:
-            raise UsageError(f"task {LABELS}: {len(self.names)} labels, expected names of 1 to {MOST_LABELS}")
-        check_names(f"task {LABELS}: names", self.names)
+        if not self.fewest <= len(self.names) <= MOST_LABELS:
+            wanted = f"expected names of {self.fewest} to {MOST_LABELS}"
+            raise UsageError(f"task {self.kind}: {len(self.names)} labels, {wanted}")
+        check_names(f"task {self.kind}: names", self.names)
         keys = [label_key(name) for name in self.names]
         for name, key in zip(self.names, keys, strict=True):
             try:
-                check_set_name(name)
+                self.check_name(name)
             except UsageError as error:
-                raise UsageError(f"task {LABELS}: {error}") from error
+                raise UsageError(f"task {self.kind}: {error}") from error
             if keys.count(key) > 1:
                 how = "spaces, forms of Unicode, widths, upper and lower case do not differ"
-                raise UsageError(f"task {LABELS}: {name!r} is there twice; {how}")
+                raise UsageError(f"task {self.kind}: {name!r} is there twice; {how}")
         object.__setattr__(self, "names", tuple(map(clean_label, self.names)))
+
+    @property
+    def fewest(self) -> int:
+        """Names that there are at least."""
+        return 1
+
+    def check_name(self, name: str) -> None:
+        """Raises UsageError for a name that could not be told from something else in a label."""
+        check_set_name(name)
 
     @cached_property
     def spelled(self) -> Mapping[str, str]:

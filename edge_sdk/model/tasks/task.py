@@ -1,7 +1,8 @@
 """The task of a bundle: what its outputs are, how a label becomes a target, and how predictions are scored.
 
 One class for each sample is the task of every bundle that says nothing else. Values are in values.py, sets of labels in
-several_labels.py, windows that are reconstructed in reconstruction.py.
+several_labels.py, a class for each step of a window in step_classes.py, windows that are reconstructed in
+reconstruction.py.
 
 A new task is a class that has what `task_protocol.OutputTask` lists, an entry of `read_task`, and a way to show its
 predictions (nodes/models/working_model.py). One of another package is an `own.OwnTask`, see plugged.py.
@@ -27,6 +28,9 @@ from edge_sdk.model.tasks.reconstruction import read_reconstruction
 from edge_sdk.model.tasks.several_labels import LABELS as LABELS
 from edge_sdk.model.tasks.several_labels import SeveralLabels as SeveralLabels
 from edge_sdk.model.tasks.several_labels import read_several_labels
+from edge_sdk.model.tasks.step_classes import STEPS as STEPS
+from edge_sdk.model.tasks.step_classes import StepClasses as StepClasses
+from edge_sdk.model.tasks.step_classes import read_step_classes
 from edge_sdk.model.tasks.task_protocol import CLASS as CLASS
 from edge_sdk.model.tasks.task_protocol import Array, Floats, lacking
 from edge_sdk.model.tasks.task_protocol import Label as Label
@@ -144,6 +148,8 @@ def read_task(entry: Any, classes: int, output: Sequence[int], input: Sequence[i
         return OneClass(classes)
     if isinstance(entry, dict) and entry.get("kind") == LABELS:
         return read_several_labels(entry, output)
+    if isinstance(entry, dict) and entry.get("kind") == STEPS:
+        return read_step_classes(entry, output)
     if isinstance(entry, dict) and entry.get("kind") == RECONSTRUCTION:
         return read_reconstruction(entry, output, input)
     if isinstance(entry, dict) and entry.get("kind") == FORECAST:

@@ -84,6 +84,7 @@ class DeviceService:
         device, run, apart = self.device.part, self.device.part.current, self.device.part.validation is not None
         assert device.train is not None and device.held_out is not None and run is not None
         scores, in_words = device.kept.scores, all(isinstance(label, str) for label in device.train.labels)
+        labels = count_labels(device.train, device.model.task) if in_words else {}
         alone = self.judge_local_only(run) if self.file.local_only and len(device.held_out) else {}
         return {
             "device": device.name,
@@ -91,8 +92,8 @@ class DeviceService:
             "samples": len(device.train),
             "validation": None if device.validation is None else len(device.validation),
             "held_out": len(device.held_out),
-            "classes": len(set(device.train.labels)) if in_words else 0,
-            "labels": count_labels(device.train) if in_words else {},
+            "classes": len(labels),
+            "labels": labels,
             "accuracy": compute_accuracies(sums_on_test(scores) if apart else scores),
             "alone_accuracy": alone.get("accuracy"),
             "validation_accuracy": compute_accuracies(sums_on_validation(scores)) if apart else {},

@@ -23,6 +23,7 @@ from edge_sdk.contract.children.device_facts import BATTERY
 from edge_sdk.data.samples import Label, Samples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.model.inputs import Data
+from edge_sdk.model.tasks.step_classes import STEPS
 from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
 from edge_sdk.nodes.device.options import DEFAULT_POLICY, DEFAULT_TRAINING, DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.participant import Participant
@@ -184,20 +185,22 @@ class Device:
         """Say what was done from `began` to `ended`, seconds since 1970. Later words correct earlier ones.
 
         Args:
-            activity: a name; of a model that predicts sets of labels a set of names, also an empty one; of one that
-                predicts values a number, or a tuple of them, in its units.
+            activity: a name, of a model that tells the class of each step of a window also of parts of windows; of one
+                that predicts sets of labels a set of names, also an empty one; of one that predicts values a number, or
+                a tuple of them, in its units.
 
         Returns:
-            How many windows have another label than before.
+            How many windows have another label than before, as a whole.
 
         Raises:
             UsageError: it is no label of the bundle's task, or no stretch of time.
         """
         said = frozenset(activity) if isinstance(activity, Set) else activity
         changed = self.live.open().label(self.part.own_model.task.write(said), began, ended)
-        if changed and self.refusal:
+        touched = changed > 0 or self.part.own_model.task.kind == STEPS  # parts of windows may be, which nobody counts
+        if touched and self.refusal:
             self.runtime.reconsider()  # the run may have been refused for want of labels
-        elif changed:
+        elif touched:
             self.runtime.wake()  # its hospital may want to know
         return changed
 

@@ -53,8 +53,6 @@ class Judging(Protocol):
 
     def select_listed(self, samples: Samples, run: Run, part: str) -> Samples: ...
 
-    def abnormal(self, run: Run) -> tuple[str, ...] | None: ...
-
 
 def hears_of_rollout(lanes: Sequence[DeviceLane], working: str) -> bool:
     """Will a device hear what becomes of the rollout that has brought what predicts now? `working`: run of that."""
@@ -65,7 +63,7 @@ def choose_present_judges(device: Judging, run: Run) -> Samples | None:
     """Held-out samples of this moment, for a comparison beside a run that goes on; None: there are none."""
     held_out = device.held_out
     if device.train is None and device.model.bundle.signal is not None:
-        held_out = device.live.open().copy_held_out(device.abnormal(run))
+        held_out = device.live.open().copy_held_out(device.model.task, run.classes)
     samples = choose_judges(held_out, device.validation)
     return None if samples is None else device.select_listed(samples, run, "held-out")
 

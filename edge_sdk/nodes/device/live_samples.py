@@ -12,6 +12,7 @@ import time as clocks
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,10 @@ from edge_sdk.data.store.every_window import every_window
 from edge_sdk.data.store.frozen import Choose, FrozenSamples, copy_held_out, drop_frozen, freeze
 from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
 from edge_sdk.data.store.sample_store import SampleStore, StoreLimits
+from edge_sdk.data.store.step_windows import step_windows
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.signal_spec import SignalSpec
+from edge_sdk.model.tasks.task import ModelTask, StepClasses
 
 WAITING = 60.0
 """Seconds of the signal that wait at most for the thread; where it does not keep up, the oldest are lost."""
@@ -194,14 +197,14 @@ class LiveSamples:
 
     # -- for a run
 
-    def freeze(self, run: str, abnormal: Sequence[str] | None = None) -> FrozenSamples:
+    def freeze(self, run: str, task: ModelTask, names: Sequence[str]) -> FrozenSamples:
         """The samples of a run, see data/store/frozen.py.
 
         Args:
-            abnormal: every window is one, labelled or not, and these labels are abnormal; None: those with a label are.
+            task: of its model, which says what windows it is to have. names: of its outputs.
         """
         self.flush()
-        self.frozen = freeze(self.store, self.directory, run, self.signal.normalise, chooser(abnormal))
+        self.frozen = freeze(self.store, self.directory, run, self.signal.normalise, chooser(task, names))
         return self.frozen
 
     def freeze_unlabelled(self, run: str) -> FrozenSamples:
@@ -209,9 +212,9 @@ class LiveSamples:
         self.unlabelled = freeze_unlabelled(self.store, self.directory, run, self.signal.normalise)
         return self.unlabelled
 
-    def copy_held_out(self, abnormal: Sequence[str] | None = None) -> Samples:
+    def copy_held_out(self, task: ModelTask, names: Sequence[str]) -> Samples:
         """What is held out now, in memory: for a comparison beside a run, whose own copy stays as it is."""
-        return copy_held_out(self.store, self.signal.normalise, chooser(abnormal))
+        return copy_held_out(self.store, self.signal.normalise, chooser(task, names))
 
     def end_run(self) -> None:
         """Let go the copy of the samples that the run had."""
@@ -280,9 +283,12 @@ class LiveSamples:
             self.log.warning("%s: %d samples are lost: they come faster than windows are made", self.name, lost)
 
 
-def chooser(abnormal: Sequence[str] | None) -> Choose:
-    """The windows that a run is to have: those with a label, or every one, as of `LiveSamples.freeze`."""
-    return SampleStore.labelled if abnormal is None else lambda store: every_window(store, abnormal)
+def chooser(task: ModelTask, names: Sequence[str]) -> Choose:
+    """The windows of a store that a run of these names is to have: those with a label, of steps those of which one has
+    a class, or every one."""
+    if isinstance(task, StepClasses):
+        return partial(step_windows, steps=task.steps)
+    return SampleStore.labelled if task.needs_labels else partial(every_window, abnormal=names[1:])
 
 
 def group_blocks(

@@ -256,14 +256,10 @@ class Participant:
         labelled, of which some are set apart to choose on where the run makes choices."""
         if self.train is not None:
             return self.train, self.held_out, self.validation
-        frozen = self.live.open().freeze(run.id, self.abnormal(run))
+        frozen = self.live.open().freeze(run.id, self.model.task, run.classes)
         apart = run.settle or self.model.task.calibrates
         train, chosen = frozen.apart if apart else (frozen.train, None)
         return train, frozen.held_out, chosen
-
-    def abnormal(self, run: Run) -> tuple[str, ...] | None:
-        """Labels of what is abnormal, of a model for which every window counts; None: those with a label count."""
-        return None if self.model.task.needs_labels else run.classes[1:]
 
     def must_give_way(self) -> bool:
         """Is training to stop before its next step?

@@ -19,6 +19,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.standardising.equations import by_itself, placed
 from edge_sdk.model.model import Model
+from edge_sdk.model.tasks.task import ModelTask, StepClasses
 from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
 from edge_sdk.nodes.kernels.labels import class_codes
@@ -117,6 +118,9 @@ def predict_own(model: Model, theta: npt.NDArray[np.float32], x: npt.NDArray[np.
     return np.asarray(own[model.predict(theta, x)[:, own].argmax(1)], np.int64)
 
 
-def count_labels(samples: Samples) -> dict[str, int]:
-    """Label -> how many samples have it."""
-    return dict(sorted(Counter(map(str, samples.labels)).items()))
+def count_labels(samples: Samples, task: ModelTask) -> dict[str, int]:
+    """Label -> how many samples have it; of steps class -> how many steps."""
+    texts = map(str, samples.labels)
+    if isinstance(task, StepClasses):
+        return dict(sorted(Counter(name for text in texts for name in task.along(text) or () if name).items()))
+    return dict(sorted(Counter(texts).items()))

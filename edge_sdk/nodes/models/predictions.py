@@ -1,5 +1,5 @@
-"""What a device predicts: names of classes with their probabilities, sets of labels, values or how unusual a window is;
-and by which model."""
+"""What a device predicts: names of classes with their probabilities, also for each step of a window, sets of labels,
+values or how unusual a window is; and by which model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Prediction:
             predicts something else than one class.
         probability: of the most probable class.
         probabilities: float (C,), of all `classes`, in their order; of labels each by itself, not 1
-            together.
+            together. Of a model that tells the classes of steps (C, S), 1 together at each of S steps.
         model: "personal", "global", another model of the run, or "initial".
         run: id of the run that made the model; "" for the initial one.
         time: seconds since 1970 of the window's last sample; None where nobody has told.
@@ -58,6 +58,8 @@ class Prediction:
         thresholds: of each label; empty: the model predicts something else.
         chosen: labels whose threshold was chosen, for the best F1 on the device's own validation samples (held-out ones
             where there are no others) at the end of the run. That of all others is 0.5.
+        steps: of a model that tells the classes of steps, the most probable class of each, with `probability` nan;
+            empty: it predicts something else.
         score: of a model that reconstructs windows, the mean squared error of this one, with `probability` nan and no
             `probabilities`; None: it predicts something else.
         ahead: of a model that forecasts, the values that come after the window, float64 (C, horizon), in the units of
@@ -85,6 +87,7 @@ class Prediction:
     score: float | None = None
     threshold: float | None = None
     ahead: Floats | None = None
+    steps: tuple[str, ...] = ()
 
     @property
     def is_alarm(self) -> bool | None:
@@ -95,7 +98,7 @@ class Prediction:
     def value(self) -> Value:
         """The only value, or the first. Raises UsageError if the model predicts something else."""
         if not self.values:
-            raise UsageError("this prediction is of a class, of labels or a score, and has no value")
+            raise UsageError("this prediction is of a class, of labels, steps or a score, and has no value")
         return self.values[0]
 
 
@@ -104,7 +107,7 @@ class Predictions(Sequence[Prediction]):
     """Predictions of N windows by one model.
 
     Attributes:
-        probabilities: float64 (N, C).
+        probabilities: float64 (N, C); of steps (N, C, S).
         classes: names of the C classes or labels, or of the K values.
         model, run, abstain: see `Prediction`; `abstain` is the threshold.
         values: of a model that predicts values, float64 (N, K) in their units; None: it predicts classes.
@@ -143,11 +146,16 @@ class Predictions(Sequence[Prediction]):
     @property
     def labels(self) -> tuple[str | None, ...]:
         """The most probable class of each window; None where its probability lies below the threshold."""
-        if self.rows is not self.probabilities or self.thresholds:
+        if self.rows is not self.probabilities or self.thresholds or self.in_steps:
             return (None,) * len(self)
         best = self.probabilities.argmax(1)
         sure = self.probabilities.max(1) >= self.abstain
         return tuple(self.classes[code] if is_sure else None for code, is_sure in zip(best, sure, strict=True))
+
+    @property
+    def in_steps(self) -> bool:
+        """Has each step of a window a class of its own?"""
+        return self.probabilities.ndim > 2  # windows and classes
 
     @property
     def sets(self) -> tuple[frozenset[str], ...]:
@@ -175,7 +183,7 @@ class Predictions(Sequence[Prediction]):
         return self.one(self.rows[at], at=at)
 
     def one(self, row: Floats, time: float | None = None, at: int = 0) -> Prediction:
-        """The prediction that probabilities (C,), or values (K,), of window number `at` make."""
+        """The prediction that probabilities (C,) or (C, S), or values (K,), of window number `at` make."""
         if self.values is not None:
             return Prediction(
                 None, nan, row[:0], self.classes, self.model, self.run, time, values=tuple(self.values_of(row))
@@ -188,6 +196,9 @@ class Predictions(Sequence[Prediction]):
             own = dict(zip(self.classes, self.thresholds, strict=True))
             of = (self.classes, self.model, self.run, time)
             return Prediction(None, nan, row, *of, labels=self.set_of(row), thresholds=own, chosen=self.chosen)
+        if self.in_steps:
+            steps = tuple(self.classes[code] for code in row.argmax(0).tolist())
+            return Prediction(None, nan, row, self.classes, self.model, self.run, time, steps=steps)
         code = int(row.argmax())
         probability = float(row[code])
         label = self.classes[code] if probability >= self.abstain else None

@@ -39,7 +39,7 @@ from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.tasks.task import FORECAST, LABELS, RECONSTRUCTION, Forecast, OneClass, Values
+from edge_sdk.model.tasks.task import FORECAST, LABELS, RECONSTRUCTION, STEPS, Forecast, OneClass, Values
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels
@@ -81,6 +81,8 @@ class WorkingModel:
             if abstain:
                 what = f"{self.model.name} predicts {self.model.task.in_words(self.classes)}"
                 raise UsageError(f"abstain = {abstain}: there is no probability of one class; {what}")
+            if smooth > 1 and self.model.task.kind == STEPS:
+                raise UsageError(f"smooth = {smooth}: {self.model.name} tells the steps of each window, no others")
             x = self.model.samples(self.with_first_axis(x))
             rows = mean_of_last(self.model.task.shown(self.outputs(name, x), x), smooth)
             show = show_values if isinstance(self.model.task, Values) else SHOW[self.model.task.kind]
@@ -185,6 +187,11 @@ def show_sets(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) 
     return Predictions(rows, names, name, working.run, thresholds=thresholds, chosen=own)
 
 
+def show_steps(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
+    """Probabilities (N, K, S) of classes at each step."""
+    return Predictions(rows, working.model.task.named(), name, working.run)
+
+
 def show_scores(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
     """Scores (N, 1) as anomalies, with the threshold of this device where the model has been judged here."""
     kept = working.kept.scores
@@ -195,6 +202,7 @@ def show_scores(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]
 
 SHOW: Mapping[str, Callable[[WorkingModel, str, npt.NDArray[np.floating]], Predictions]] = {
     LABELS: show_sets,
+    STEPS: show_steps,
     RECONSTRUCTION: show_scores,
     FORECAST: show_scores,
 }

@@ -19,31 +19,39 @@ from edge_sdk.model.tasks.forecast import FORECAST, Forecast
 from edge_sdk.model.tasks.plugged import PluggedTask, find_plugged
 from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION, USUAL_QUANTILE, Reconstruction
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import CLASS, LABELS, VALUE
+from edge_sdk.model.tasks.task import CLASS, LABELS, STEPS, VALUE
 from edge_sdk.replay.values.asked import words
 
 QUARTER = 4
+EIGHTH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskedTask:
-    """What is said of a reconstruction, a forecast or a task of another package, among the options of data.
+    """What is said of a reconstruction, a forecast, classes of steps or a task of another package, among the options of
+    data.
 
     Attributes:
-        task: "reconstruction", "forecast", another package's NAME:KEY=VALUE;KEY=VALUE, or "": a model predicts classes,
-            values or sets of labels.
+        task: "reconstruction", "forecast", "steps", another package's NAME:KEY=VALUE;KEY=VALUE, or "": a model predicts
+            classes, values or sets of labels.
         abnormal: labels of what is abnormal, with commas between them; "": none is.
         quantile: of errors on a device's validation windows, above which a window is an alarm; None: the bundle's.
         horizon: values at the end of a window that are forecast; None: the bundle's, or a quarter of the window.
+        steps: of a window, each of which has a class; None: the bundle's, or one for each EIGHTH samples.
     """
 
     task: str = ""
     abnormal: str = ""
     quantile: float | None = None
     horizon: int | None = None
+    steps: int | None = None
 
-    def check_asked(self, others: bool) -> None:
-        """Raises UsageError if these options do not go together. `others`: something else is to be predicted, too."""
+    def check_asked(self, others: bool, labels: str = "") -> None:
+        """Raises UsageError if these options do not go together.
+
+        Args:
+            others: something else is to be predicted, too. labels: names of labels that are.
+        """
         if self.task in (CLASS, VALUE, LABELS):
             raise UsageError(
                 f"--task {self.task}: classes have no option; values have --target, sets of labels --labels"
@@ -52,7 +60,14 @@ class AskedTask:
             raise UsageError(f"--abnormal and --quantile are of anomalies: say --task {RECONSTRUCTION} or {FORECAST}")
         if self.horizon is not None and self.task != FORECAST:
             raise UsageError(f"--horizon {self.horizon}: it is of forecasts: say --task {FORECAST}")
-        if self.reconstructs and others:
+        if self.steps is not None and not self.tells_steps:
+            raise UsageError(f"--steps {self.steps}: it is of windows with a class at each step: say --task {STEPS}")
+        if self.steps is not None and self.steps < 1:
+            raise UsageError(f"--steps {self.steps}: expected a number of steps, 1 or more")
+        if self.tells_steps and others:
+            raise UsageError(f"--task {STEPS}: each step has the class that was said; leave --target, --labelled and "
+                             "--ask out")  # fmt: skip
+        if self.reconstructs and (others or labels):
             raise UsageError(
                 f"--task {self.task}: every window counts; leave --target, --labels, --labelled and --ask out"
             )
@@ -61,6 +76,15 @@ class AskedTask:
     def words(self) -> tuple[str, ...] | None:
         """Labels of what is abnormal; None: neither windows nor their ends are predicted."""
         return words(self.abnormal) if self.reconstructs else None
+
+    @property
+    def tells_steps(self) -> bool:
+        """Is the class of each step of a window to be predicted?"""
+        return self.task == STEPS
+
+    def steps_of(self, window: int) -> int:
+        """Steps of a window of so many samples; 0: it has one label."""
+        return 0 if not self.tells_steps else max(1, window // EIGHTH) if self.steps is None else self.steps
 
     @property
     def reconstructs(self) -> bool:
@@ -77,7 +101,7 @@ class AskedTask:
         Raises:
             UsageError: there is no such task, it takes none of the labels, or an option is of another task.
         """
-        if self.reconstructs or not self.task:
+        if self.reconstructs or self.tells_steps or not self.task:
             return None
         task = find_plugged(self.task)
         if other := next(iter(others), None):

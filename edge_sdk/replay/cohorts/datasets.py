@@ -51,6 +51,8 @@ class Dealing(AskedTask):
 
     def __post_init__(self) -> None:
         self.check_asked(others=False)
+        if self.tells_steps:
+            raise UsageError(f"--task {self.task}: samples of data sets have no steps; folders of traces or samples do")
         if self.devices < 1:
             raise UsageError(f"--devices {self.devices}: at least 1 for each hospital")
         if self.samples < 0 or self.tests < 0:

@@ -16,13 +16,13 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Label, Samples, SplitSamples, read_samples
 from edge_sdk.errors import UsageError
-from edge_sdk.label_names import NORMAL
-from edge_sdk.model.tasks.task import Values
+from edge_sdk.label_names import NORMAL, STEP_JOIN
+from edge_sdk.model.tasks.task import StepClasses, Values
 from edge_sdk.records import list_inputs
 from edge_sdk.replay.anomalies.asked import AskedTask
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, count_nodes
 from edge_sdk.replay.datasets.table import Floats
-from edge_sdk.replay.labels.asked import asked_labels
+from edge_sdk.replay.labels.asked import asked_labels, asked_steps
 from edge_sdk.replay.values.asked import asked_values
 
 PUBLIC = "public.npz"
@@ -36,8 +36,9 @@ class ReadyOptions(AskedTask):
     Attributes:
         public: inputs that all devices are to know, at least; they are in a file of their own. 0: none.
         target, unit, range: of labels that are numbers, see `traces.Cutting`; `target` only names them.
-        labels: of which each sample has a set, as there.
-        task, abnormal, quantile, horizon: of samples to be reconstructed or forecast, or a task of another package.
+        labels: of which each sample has a set, as there; of steps their classes.
+        task, abnormal, quantile, horizon, steps: of samples to be reconstructed or forecast, or with a class at each
+            step, or a task of another package.
     """
 
     public: int = 0
@@ -47,7 +48,7 @@ class ReadyOptions(AskedTask):
     labels: str = ""
 
     def __post_init__(self) -> None:
-        self.check_asked(others=bool(self.target or self.labels))
+        self.check_asked(bool(self.target), self.labels)
 
 
 def is_ready(folder: Path) -> bool:
@@ -79,6 +80,7 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
     task = (
         own
         or how.reconstruction(texts, length_of(shapes))
+        or steps_of(folder, texts, how)
         or asked_labels(how.labels, texts)
         or values_of(folder, labels, how)
     )
@@ -98,6 +100,21 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
         unit=how.unit,
         chooses=all(samples.validation is not None and len(samples.validation) for samples in found.values()),
     )
+
+
+def steps_of(folder: Path, texts: Sequence[str], how: ReadyOptions) -> StepClasses | None:
+    """The classes of steps that labels are; None: they are something else.
+
+    Raises:
+        UsageError: they are not of one number of steps, that which is stated, or not of the classes that are.
+    """
+    if not how.tells_steps:
+        return None
+    sizes = sorted({text.count(STEP_JOIN) + 1 for text in texts if text})
+    wanted = next(iter(sizes), 1) if how.steps is None else how.steps
+    if strange := next((size for size in sizes if size != wanted), None):
+        raise UsageError(f"{folder}: a label of {strange} steps, expected {wanted}, with {STEP_JOIN!r} between them")
+    return asked_steps(how.labels, (name for text in texts for name in text.split(STEP_JOIN)), wanted)
 
 
 def values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> Values | None:

@@ -13,6 +13,7 @@ import numpy as np
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.cut import Cut, check_shares
 from edge_sdk.data.samples import labelled_part
+from edge_sdk.data.steps import cut_step_windows
 from edge_sdk.data.traces import Trace, TraceFolder, Windows, cut_windows, load_traces, split
 from edge_sdk.data.traces.abnormal import cut_all_windows, split_normal
 from edge_sdk.data.traces.read import UNLABELLED
@@ -25,13 +26,13 @@ from edge_sdk.replay.anomalies.asked import AskedTask, signal_of
 from edge_sdk.replay.cohorts.asked import asked_windows
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes
 from edge_sdk.replay.datasets.table import Floats
-from edge_sdk.replay.labels.asked import asked_labels
+from edge_sdk.replay.labels.asked import asked_labels, asked_steps
 from edge_sdk.replay.traces.synth import MARK
 from edge_sdk.replay.values.asked import asked_values, words
 
 OF_THE_COHORT = (
     *("public", "reserved", "ask", "ask_random", "rate", "channels", "label_missing"),
-    *("target", "unit", "range", "labels", "task", "abnormal", "quantile", "horizon"),
+    *("target", "unit", "range", "labels", "task", "abnormal", "quantile", "horizon", "steps"),
 )
 """Fields of `Cutting` that no device's table has, or not in this form."""
 
@@ -54,8 +55,9 @@ class Cutting(AskedTask):
         unit: of each of them, with commas between them, or one for all. range: LOW,HIGH between which each is expected;
             none: what the traces have.
         labels: names, with commas between them, of which each sample has a set; "all": those in the label column; "":
-            each sample has one class. separator: between the labels of a set.
-        task, abnormal, quantile, horizon: of windows to be reconstructed or forecast, or a task of another package.
+            each sample has one class. separator: between the labels of a set. Of steps: their classes; "": as "all".
+        task, abnormal, quantile, horizon, steps: of windows to be reconstructed or forecast, or with a class at each
+            step, or a task of another package.
     """
 
     label: str = "activity"
@@ -81,7 +83,7 @@ class Cutting(AskedTask):
 
     def __post_init__(self) -> None:
         check_shares(self.validation, self.held_out)
-        self.check_asked(others=bool(self.target or self.labels or self.labelled or self.ask or self.ask_random))
+        self.check_asked(bool(self.target or self.labelled or self.ask or self.ask_random), self.labels)
         if self.public < 0:
             raise UsageError(f"--public {self.public}: how many, or 0 for none")
         if self.ask < 0 or self.ask_random < 0 or (self.ask and self.ask_random):
@@ -115,11 +117,16 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
     lent = [f"{t.name} lends its windows as public inputs, and is no device" for t in every if t.name not in names]
     there = labels_in(traces)
     own = how.plugged(there, [name for name in ("unit", "range", "labels", "ask", "ask_random") if getattr(how, name)])
-    asked = own or how.reconstruction(there, how.window) or asked_labels(how.labels, there, how.separator)
+    asked = (
+        own
+        or how.reconstruction(there, how.window)
+        or asked_steps(how.labels, there, how.steps_of(how.window))
+        or asked_labels(how.labels, there, how.separator)
+    )
     target, task = words(how.target), asked or values_of(traces, how)
     kinds = f"{len(first.classes)} classes" if task is None else task.in_words()
     return Cohort(
-        summary=f"{count_nodes(tree)}, {kinds}, {first.rate_hz:.0f} Hz",
+        summary=f"{count_nodes(tree)}, {kinds}, {in_hertz(first.rate_hz)} Hz",
         tree=tree,
         classes=first.classes
         if task is None
@@ -132,9 +139,14 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
         notes=(*read.notes, *skipped, *lent),
         task=task,
         unit=how.unit,
-        signal=signal_of_traces(traces, how) if how.reconstructs else None,
+        signal=signal_of_traces(traces, how) if how.reconstructs or how.tells_steps else None,
         step=how.stride / first.rate_hz,
     )
+
+
+def in_hertz(rate: float) -> str:
+    """A rate for people: whole numbers, and below 1 two digits."""
+    return f"{rate:.0f}" if rate >= 1 else f"{rate:.2g}"
 
 
 def signal_of_traces(traces: Sequence[Trace], how: Cutting) -> SignalSpec:
@@ -145,6 +157,9 @@ def signal_of_traces(traces: Sequence[Trace], how: Cutting) -> SignalSpec:
 
 def parts_of(trace: Trace, how: Cutting) -> tuple[Windows, Windows]:
     """Windows of a trace to learn from or choose by, and those held out."""
+    if how.tells_steps:
+        cuts = cut_step_windows(trace, how.window, how.stride, how.gap, how.steps_of(how.window))
+        return split(cuts, held_out=how.held_out)
     if how.words is None:
         return split(cut_windows(trace, how.window, how.stride, how.gap, words(how.target)), held_out=how.held_out)
     cuts = cut_all_windows(trace, how.window, how.stride, how.gap, how.words)
@@ -191,6 +206,8 @@ def likeness_of_task(how: Cutting) -> dict[str, Any]:
     """What is to be predicted, as a device's [data] table says it."""
     if how.words is not None:
         return {"abnormal": how.words}
+    if how.tells_steps:
+        return {"steps": how.steps_of(how.window)}
     return {"target": words(how.target)} if how.target else {}
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from edge_sdk.data.traces.labels import is_missing
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import JOIN, label_key
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.several_labels import SeveralLabels, names_in, split_set
+from edge_sdk.model.tasks.step_classes import STEPS, StepClasses
 from edge_sdk.replay.values.asked import words
 
 ALL = "all"
@@ -51,6 +53,29 @@ def asked_labels(text: str, found: Iterable[str], separator: str = JOIN) -> Seve
     return task
 
 
+def asked_steps(text: str, found: Iterable[str], steps: int) -> StepClasses | None:
+    """The classes of steps that are asked for; None: `steps` is 0, and something else is.
+
+    Args:
+        text: names, with commas between them; ALL or "": all that are in the data.
+        found: all labels in the data; those that stand for no label are passed over.
+
+    Raises:
+        UsageError: these names cannot be classes, or the data have others.
+    """
+    if not steps:
+        return None
+    there = sorted({label_key(name): name for name in found if not is_missing(name)}.values())
+    names = tuple(there) if text in ("", ALL) else words(text)
+    try:
+        task = StepClasses(names, steps)
+    except UsageError as error:
+        raise UsageError(f"--task {STEPS} --labels {text or ALL}: {error}") from error
+    if strange := next((name for name in there if label_key(name) not in task.spelled), None):
+        raise UsageError(f"--task {STEPS} --labels {text}: the data have {strange!r}, which is none of these")
+    return task
+
+
 def divided(name: str, there: Sequence[str]) -> str:
     """The sign that joins several labels in what was read as one name, "": it is one.
 
@@ -68,6 +93,15 @@ def tell_separator(strange: str, separator: str) -> str:
     other = next((sign for sign in OTHERS if sign != separator and sign in written.strip(sign)), "")
     said = f"expected {separator!r} between labels"
     return f"{said}; where it is {other!r}, say so: --separator {other!r}" if other else said
+
+
+def steps_of_bundles(paths: Iterable[Path]) -> dict[str, Any]:
+    """Options of data where the first of some bundle files tells the classes of steps; none: it does not."""
+    first = next((path for path in paths if path.is_file()), None)
+    task = None if first is None else read_bundle(first).task
+    if not isinstance(task, StepClasses):
+        return {}
+    return {"task": STEPS, "labels": ",".join(task.names), "steps": task.steps}
 
 
 def labels_of_bundles(paths: Iterable[Path]) -> str:

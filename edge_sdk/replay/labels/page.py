@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from edge_sdk.replay.labels.tables import HEAD, NOTE, label_rows
+from edge_sdk.replay.labels.tables import NOTE, STEPS, head_of, kappa_line, label_rows
 from edge_sdk.replay.reports.sections import table
 
 
@@ -14,6 +14,8 @@ def labels_section(result: Mapping[str, Any]) -> str:
     """A table for each model; "" where a result is of no sets of labels."""
     if "labels" not in result:
         return ""
-    lead = f"<p class='lead'>Test windows of all devices, at thresholds of 0.5; {NOTE}.</p>"
-    parts = [f"<h3>{escape(title)}</h3>{table(HEAD, rows)}" for title, rows in label_rows(result).items()]
-    return f"<h2>Labels</h2>{lead}{''.join(parts)}"
+    in_steps = result["labels"]["task"]["kind"] == STEPS
+    what = "Steps of test windows of all devices" if in_steps else "Test windows of all devices, at thresholds of 0.5"
+    lead = f"<p class='lead'>{'. '.join([what, *kappa_line(result)])}; {NOTE}.</p>"
+    parts = [f"<h3>{escape(title)}</h3>{table(head_of(result), rows)}" for title, rows in label_rows(result).items()]
+    return f"<h2>{'Classes of steps' if in_steps else 'Labels'}</h2>{lead}{''.join(parts)}"

@@ -5,6 +5,7 @@ windows have it. Each device has for each model:
 
 macro_f1     mean F1 over the labels that occur in its test part or are predicted there, at thresholds of 0.5
 exact_match  share of its windows whose set is right in every label
+             (of steps: "steps_right", and "kappa", Cohen's)
 chosen_f1    macro-F1 at the thresholds that its validation part has chosen (`label_sets.choose_thresholds`)
 
 Under "labels" a result has scores of each label over the test windows of all devices together.
@@ -20,10 +21,12 @@ import numpy as np
 from edge_sdk.algebra.metrics import label_sets
 from edge_sdk.algebra.metrics.classification import BINS
 from edge_sdk.algebra.metrics.regression import MEAN
+from edge_sdk.algebra.metrics.step_classes import kappa
 from edge_sdk.methods.shared.evaluation import reports
 from edge_sdk.model.tasks.several_labels import SeveralLabels
+from edge_sdk.model.tasks.step_classes import StepClasses
 from edge_sdk.replay.metrics.scores import LOCAL, MAJORITY, NAMES
-from edge_sdk.replay.metrics.statistics import MACRO_F1
+from edge_sdk.replay.metrics.statistics import KAPPA, MACRO_F1, STEPS_RIGHT
 from edge_sdk.replay.neighbours.output_models import Rows, added
 
 Device = Mapping[str, Any]
@@ -84,6 +87,8 @@ def metrics_of(test: Sums, validation: Sums | None, task: SeveralLabels) -> dict
     """The metrics of one model on one device. `validation`: None: nothing was kept to choose thresholds by."""
     count = len(task.names)
     found = {MACRO_F1: label_sets.macro_f1(test, count), "exact_match": test["correct"] / test["samples"]}
+    if isinstance(task, StepClasses):
+        return {MACRO_F1: found[MACRO_F1], STEPS_RIGHT: found["exact_match"], KAPPA: kappa(test, count)}
     thresholds, _ = label_sets.choose_thresholds(validation or {}, count)
     f1 = [f1_at(label_sets.bins_of(test, k), thresholds[k]) for k in range(count)]
     there = [one for one in f1 if one is not None]
@@ -113,5 +118,11 @@ def summarise_labels(devices: Sequence[Device], task: SeveralLabels) -> dict[str
             "task": task.entry(),
             "models": {m: task.by_label(sums) for m, sums in together.items()},
             "macro_f1": {m: label_sets.macro_f1(sums, len(task.names)) for m, sums in together.items()},
+            **({"kappa": kappas_of(together, task)} if isinstance(task, StepClasses) else {}),
         },
     }
+
+
+def kappas_of(together: Mapping[str, Sums], task: StepClasses) -> dict[str, float]:
+    """Model -> Cohen's kappa over the steps of all devices together."""
+    return {model: kappa(sums, len(task.names)) for model, sums in together.items()}

@@ -12,6 +12,19 @@ SHOWN = ("majority", "alone", "global", "personalised", "unseen", "pooled")
 """Models whose labels are shown, in this order; `result.json` has all."""
 HEAD = ("label", "windows", "F1", "true +", "false +", "false -", "AUROC", "average precision")
 NOTE = "+- is what the bins of scores leave open"
+STEPS = "steps"
+
+
+def head_of(result: Result) -> tuple[str, ...]:
+    """Titles of the columns: what is counted are windows, or steps of these."""
+    return ("class", STEPS, *HEAD[2:]) if result["labels"]["task"]["kind"] == STEPS else HEAD
+
+
+def kappa_line(result: Result) -> list[str]:
+    """Cohen's kappa of each model over the steps of all devices; nothing where labels are in sets."""
+    found = result["labels"].get("kappa", {})
+    said = ", ".join(f"{TITLES.get(m, m)} {found[m]:.3f}" for m in SHOWN if m in found)
+    return [f"Cohen's kappa of all steps together: {said}"] if said else []
 
 
 def label_rows(result: Result) -> dict[str, list[list[str]]]:
@@ -40,9 +53,9 @@ def label_table(result: Result) -> str:
     parts = []
     wide = max(map(len, (*label_rows(result), *result["labels"]["task"]["names"])))
     for title, rows in label_rows(result).items():
-        lines = [f"{name:{wide}} {columns(cells)}" for name, *cells in ([title, *HEAD[1:]], *rows)]
+        lines = [f"{name:{wide}} {columns(cells)}" for name, *cells in ([title, *head_of(result)[1:]], *rows)]
         parts.append("\n".join(lines))
-    return "\n".join([*parts, NOTE])
+    return "\n".join([*parts, *kappa_line(result), NOTE])
 
 
 def columns(cells: Sequence[str]) -> str:

@@ -33,6 +33,14 @@ COLUMNS = {
 }
 """Score by which models are compared -> metrics of a table, it first, and their titles. Sets of labels have macro-F1,
 classes accuracy."""
+KAPPA, STEPS_RIGHT = "kappa", "steps_right"
+STEP_COLUMNS = {MACRO_F1: "macro-F1", STEPS_RIGHT: "steps right", KAPPA: "kappa"}
+"""The same of models that tell the classes of steps."""
+
+
+def columns_with(metrics: Mapping[str, Any]) -> Mapping[str, str]:
+    """Metrics of a table of models with these, and their titles."""
+    return STEP_COLUMNS if KAPPA in metrics else COLUMNS[score_of(metrics)]
 
 
 def score_of(metrics: Mapping[str, Any]) -> str:

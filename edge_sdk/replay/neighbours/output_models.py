@@ -1,9 +1,10 @@
-"""The strongest neighbours of models that predict values or sets of labels: linear models and trees on features.
+"""The strongest neighbours of models that predict values, sets of labels or steps: linear models and trees on features.
 
 kind      grid
 trees     300 extremely randomised trees, at least 1 or 3 samples in a leaf
 linear    on standardised features: of values ridge regression, penalty 1, 10, 100 or 1000; of labels a logistic
-          regression for each, penalty 1, 10, 100 or 1000; of another package's task as of values, on its targets
+          regression for each, penalty 1, 10, 100 or 1000; of another package's task as of values, on its targets; of
+          steps a multinomial logistic regression, as trees on features of each step and of those about it
 network   the run's own, as the devices have trained it alone
 
 Of each kind the fleet chooses one setting, and then the kind, by what the task calls better on validation samples.
@@ -22,12 +23,13 @@ import numpy.typing as npt
 
 from edge_sdk.model.tasks.own import LINKS
 from edge_sdk.model.tasks.plugged import PluggedTask
-from edge_sdk.model.tasks.task import LABELS, OutputTask
+from edge_sdk.model.tasks.task import LABELS, OutputTask, StepClasses
 from edge_sdk.replay.metrics.scores import ALONE, ALONE_LINEAR, ALONE_TREES, LOCAL, POOLED
 from edge_sdk.replay.neighbours.candidates import LINEAR, NETWORK, TREES
 from edge_sdk.replay.neighbours.features import features_of, kind_of_features
 from edge_sdk.replay.neighbours.fitted import fit_logistic, fit_ridge, fit_value_trees, is_installed
 from edge_sdk.replay.neighbours.holders import MOST_POOLED
+from edge_sdk.replay.neighbours.step_models import fit_steps, step_features
 from edge_sdk.replay.neighbours.told import COMPUTED, LEFT_OUT, MISSING, UNDEFINED
 
 Array = npt.NDArray[Any]
@@ -62,7 +64,7 @@ def look_for_output_models(
         return {"state": UNDEFINED, "why": "samples of this kind have no features"}, {}
     say(f"the strongest neighbour: what {len(names)} devices reach alone by their best model (--no-neighbours: not)")
     began = time.monotonic()
-    seen: dict[str, Any] = {n: [(features_of(x) if len(x) else None, y) for x, y in p] for n, p in own.items()}
+    seen: dict[str, Any] = {n: [(seen_of(task, x) if len(x) else None, y) for x, y in p] for n, p in own.items()}
     trained = [n for n, d in zip(names, written, strict=False) if not d["newcomer"]]
     alone = {n: [fit(task, kind, value, x, y, seed) for kind, value in GRID] for n, ((x, y), *_) in seen.items()}
     chosen = choose(task, alone, seen, trained)
@@ -89,12 +91,19 @@ def look_for_output_models(
     return told, rows
 
 
+def seen_of(task: OutputTask, x: Array) -> Array:
+    """Features of samples, (N, F); of steps (N, S, F)."""
+    return step_features(x, task.steps) if isinstance(task, StepClasses) else features_of(x)
+
+
 def fit(task: OutputTask, kind: str, value: float, x: Array, y: Array, seed: int) -> Predict:
     """A model of features (N, F) and targets (N, K), which predicts what the network's outputs would be.
 
     Args:
         value: samples in a leaf, or the penalty.
     """
+    if isinstance(task, StepClasses):
+        return fit_steps(kind == TREES, value, x, y, seed)
     trees = fit_value_trees(x, y, int(value), seed) if kind == TREES else None
     if task.kind == LABELS:
         return (lambda rows: logits(trees(rows))) if trees else fit_logistic(x, y, 1 / value)
@@ -136,7 +145,8 @@ def choose(
 def choose_pooled(task: OutputTask, seen: Mapping[str, Any], trained: Sequence[str], seed: int) -> tuple[str, Predict]:
     """The kind and the best of all settings, on all training samples in one place; of many samples some are drawn."""
     x, y = (np.concatenate([seen[n][0][i] for n in trained]) for i in (0, 1))
-    drawn = np.sort(np.random.default_rng([seed, 23]).permutation(len(x))[:MOST_POOLED])
+    most = max(1, MOST_POOLED // task.steps) if isinstance(task, StepClasses) else MOST_POOLED
+    drawn = np.sort(np.random.default_rng([seed, 23]).permutation(len(x))[:most])
     models = [(kind, fit(task, kind, value, x[drawn], y[drawn], seed)) for kind, value in GRID]
     return min(models, key=lambda pair: badness_on(task, dict.fromkeys(trained, pair[1]), seen))
 

@@ -15,7 +15,7 @@ TRACE_OPTIONS = (
     *("held_out", "validation", "labelled", "ask", "ask_random", "label", "window", "stride", "gap"),
     *("rate", "channels", "label_missing", "strict"),
 )
-VALUE_OPTIONS = ("target", "unit", "range", "labels", "separator", "task", "abnormal", "quantile", "horizon")
+VALUE_OPTIONS = ("target", "unit", "range", "labels", "separator", "task", "abnormal", "quantile", "horizon", "steps")
 DATA_OPTIONS = (*TRACE_OPTIONS, "devices", "deal", "samples", "judge", "tests", "public", *VALUE_OPTIONS)
 
 
@@ -68,7 +68,7 @@ def add_value_options(command: argparse.ArgumentParser, *names: str) -> None:
     Args:
         names: of the option of columns; none: --predict and --target.
     """
-    group = command.add_argument_group("values or sets of labels in place of classes")
+    group = command.add_argument_group("values, sets of labels or classes of steps in place of classes")
     words = "columns of numbers that are to be predicted, as means over each window; with commas between them"
     group.add_argument(*(names or ("--predict", "--target")), dest="target", metavar="NAMES", help=words)
     group.add_argument("--unit", metavar="UNITS", help="of each of them, such as bpm, or one for all (the bundle's)")
@@ -76,11 +76,14 @@ def add_value_options(command: argparse.ArgumentParser, *names: str) -> None:
     group.add_argument("--range", action="append", metavar="LOW,HIGH", help=words)
     words = "labels of which each window has a set (af+pvc, or none), with commas between them, or `all` in the traces "
     group.add_argument("--labels", metavar="NAMES", help=words + "(those of a bundle that predicts labels)")
+    words = "of a window, with --task steps: each has a class of its own, one of --labels or of all in the traces "
+    words += "(an eighth of the window's samples, or the bundle's)"
+    group.add_argument("--steps", type=int, metavar="STEPS", help=words)
     group.add_argument("--separator", metavar="SIGN", help="between the labels of a set in the label column (+)")
     group = command.add_argument_group("windows themselves, whose error is an anomaly score; no labels are needed")
     words = "every window is reconstructed, labelled or not (default where a bundle is for that)"
-    words += "; forecast: its end is, from what comes before; or a task that another package brings along, in place of "
-    words += "classes: NAME or NAME:KEY=VALUE;KEY=VALUE"
+    words += "; forecast: its end is, from what comes before; steps: its steps have classes, which need labels; or a "
+    words += "task that another package brings along, in place of classes: NAME or NAME:KEY=VALUE;KEY=VALUE"
     group.add_argument("--task", metavar="TASK", help=f"reconstruction: {words}")
     words = "values at the end of a window that are forecast, of each channel (a quarter of it, or the bundle's)"
     group.add_argument("--horizon", type=int, metavar="VALUES", help=words)

@@ -21,7 +21,7 @@ from edge_sdk.replay import datasets
 from edge_sdk.replay.anomalies.asked import plugged_of_bundles, reconstruction_of_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.ready import is_ready
-from edge_sdk.replay.labels.asked import labels_of_bundles
+from edge_sdk.replay.labels.asked import labels_of_bundles, steps_of_bundles
 from edge_sdk.wire.options import Wire
 
 LINK = tuple(f.name for f in fields(LinkFaults))
@@ -196,7 +196,9 @@ def data_options(job: Replay) -> Mapping[str, Any]:
 
 def asked_options(job: Replay) -> Mapping[str, Any]:
     """The options of the data, with what a bundle is for, labels, windows or a plug-in's task, if nothing is asked."""
-    options = {**plugged_of_bundles(job.bundle), **reconstruction_of_bundles(job.bundle), **data_options(job)}
+    of_bundles = (plugged_of_bundles, reconstruction_of_bundles, steps_of_bundles)
+    options = {key: value for find in of_bundles for key, value in find(job.bundle).items()}
+    options |= data_options(job)
     if options.get("target") or options.get("task"):
         return options
     if not (labels := options.get("labels") or labels_of_bundles(job.bundle)):

@@ -18,7 +18,7 @@ from edge_sdk.replay.metrics.scores import (
     MIXED,
     POOLED,
 )
-from edge_sdk.replay.metrics.statistics import ACCURACY, COLUMNS, score_of
+from edge_sdk.replay.metrics.statistics import ACCURACY, columns_with
 
 Group = Mapping[str, Any]
 
@@ -89,7 +89,7 @@ def spread_columns(metrics: Mapping[str, Any], width: int) -> str:
 
 def columns_of(models: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
     """Metrics of a table of these models, and their titles."""
-    return COLUMNS[next(map(score_of, models), ACCURACY)]
+    return columns_with(next(iter(models), {ACCURACY: 0.0}))
 
 
 def with_spread(value: Any) -> str:

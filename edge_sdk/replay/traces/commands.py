@@ -6,7 +6,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +35,12 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     words += (
         "minute; rhythms: electrocardiograms with findings, several at once; falls: acceleration in which only rare "
     )
-    words += "falls and tremors are labelled"
-    synth.add_argument(
-        "--kind", choices=("activities", "heart-rate", "rhythms", "falls"), default="activities", help=words
-    )
+    words += "falls and tremors are labelled; sleep: nights with movement and heart rate, and the stage of each epoch"
+    kinds_there = ("activities", "heart-rate", "rhythms", "falls", "sleep")
+    synth.add_argument("--kind", choices=kinds_there, default="activities", help=words)
     synth.add_argument("--devices", type=int, default=12)
     synth.add_argument("--seed", type=int, default=7)
-    synth.add_argument("--minutes", type=float, default=13.0, help="for each person, in the mean")
+    synth.add_argument("--minutes", type=float, help="for each person, in the mean (13; of sleep 1350, three nights)")
     words = "also write so many days of availability for each: nights on the charger, hours offline"
     synth.add_argument("--days", type=int, default=0, help=words)
     synth.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
@@ -167,17 +166,19 @@ def do_synth(options: argparse.Namespace) -> None:
     from edge_sdk.replay.traces.falls import write_fall_traces
     from edge_sdk.replay.traces.heart import write_heart_traces
     from edge_sdk.replay.traces.rhythms import write_rhythm_traces
+    from edge_sdk.replay.traces.sleep import write_sleep_traces
     from edge_sdk.replay.traces.synth import write_traces
 
-    others = {"heart-rate": write_heart_traces, "rhythms": write_rhythm_traces, "falls": write_fall_traces}
-    write = others.get(options.kind, write_traces)
-    made = write(
-        options.directory,
-        devices=options.devices,
-        seed=options.seed,
-        minutes=options.minutes,
-        overwrite=options.overwrite,
-    )
+    others = {
+        "heart-rate": write_heart_traces,
+        "rhythms": write_rhythm_traces,
+        "falls": write_fall_traces,
+        "sleep": write_sleep_traces,
+    }
+    write: Callable[..., Any] = others.get(options.kind, write_traces)
+    length = {} if options.minutes is None else {"minutes": options.minutes}
+    sizes = {"devices": options.devices, "seed": options.seed, **length}
+    made = write(options.directory, **sizes, overwrite=options.overwrite)
     if options.days:
         from edge_sdk.replay.traces.nights import write_nights
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edge_sdk.methods.shared.evaluation.reports import mean_errors, mean_macro_f1, mean_reconstruction_errors
-from edge_sdk.model.tasks.task import LABELS, Reconstruction, SeveralLabels, Task, Values
+from edge_sdk.model.tasks.task import Reconstruction, SeveralLabels, Task, Values
 from edge_sdk.nodes.daemon.device_service import compute_accuracies
 
 ACCURACY = "accuracy"
@@ -31,7 +31,7 @@ def own_scores(sums: Mapping[str, float]) -> dict[str, float]:
 
 def name_of(task: Task) -> str:
     """What the score of a task is called."""
-    if task.kind == LABELS:
+    if isinstance(task, SeveralLabels):
         return "macro-F1"
     if isinstance(task, Reconstruction):
         return "mean squared error"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.tasks.plugged import PluggedTask
-from edge_sdk.model.tasks.task import VALUE, OneClass, OutputTask, Reconstruction, Values
+from edge_sdk.model.tasks.task import VALUE, OneClass, OutputTask, Reconstruction, StepClasses, Values
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def read_range(text: str) -> tuple[float, float]:
 
 def option_of(asked: OutputTask) -> str:
     """The option that has asked for a task."""
-    if isinstance(asked, Reconstruction):
+    if isinstance(asked, (Reconstruction, StepClasses)):
         return f"--task {asked.kind}"
     if isinstance(asked, PluggedTask):
         return f"--task {asked.option}"
@@ -90,7 +90,11 @@ def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> Non
     how = option if isinstance(asked, PluggedTask) else f"--task {asked.kind}"
     if isinstance(task, OneClass) or task.kind != asked.kind:
         raise UsageError(f"{option}: bundle {name} predicts {task.in_words()}; compile it with {how}")
-    if isinstance(asked, Reconstruction):
+    if isinstance(asked, StepClasses):
+        if task != asked:
+            said = f"--labels {','.join(asked.names)} --steps {asked.steps}"
+            raise UsageError(f"{option} {said}: bundle {name} predicts {task.in_words()}")
+    elif isinstance(asked, Reconstruction):
         if task != asked:
             own, stated = task.entry(), asked.entry()
             differ = next(key for key in stated if own[key] != stated[key])

@@ -16,7 +16,7 @@ from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import Models, sums_on_test, sums_on_validation
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.tasks.task import CLASS, ModelTask
+from edge_sdk.model.tasks.task import CLASS, ModelTask, StepClasses
 from edge_sdk.nodes.daemon.device_service import compute_accuracies, measure_density
 from edge_sdk.nodes.evaluation.output_scores import judge_models
 from edge_sdk.nodes.kernels.own_windows import features_of
@@ -93,7 +93,7 @@ class Judges:
 
 
 def count_labels(task: ModelTask, y: npt.NDArray[Any], names: Sequence[str]) -> dict[str, int]:
-    """Class, or set of labels, -> how many samples have it; of numbers nothing is counted.
+    """Class, or set of labels, -> how many samples, or steps, have it; of numbers nothing is counted.
 
     Args:
         y: what a network is trained with.
@@ -101,6 +101,8 @@ def count_labels(task: ModelTask, y: npt.NDArray[Any], names: Sequence[str]) -> 
     """
     if (y.ndim > 1 and not task.histograms) or not task.needs_labels:
         return {}
+    if isinstance(task, StepClasses):
+        return {name: int(n) for name, n in zip(task.names, y.sum((0, 2)).tolist(), strict=True) if n}
     rows, counts = np.unique(y, axis=0, return_counts=True)
     texts = [names[row] if y.ndim == 1 else task.write(frozenset(np.array(names)[row > 0])) for row in rows]
     return {text: int(n) for text, n in zip(texts, counts, strict=True)}

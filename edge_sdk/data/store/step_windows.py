@@ -1,0 +1,49 @@
+"""Windows of a store with the class of each of their steps, by what people have said of stretches of time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from edge_sdk.data.steps import step_edges
+from edge_sdk.data.store.frozen_unlabelled import OF_LATEST
+from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
+from edge_sdk.data.store.timeline import LabelledSpan
+from edge_sdk.label_names import STEP_JOIN
+
+
+def step_windows(store: SampleStore, steps: int) -> StoredWindows:
+    """Windows of which a step has a class, of the latest OF_LATEST, in order of time.
+
+    A step has the class that most of its time has, as its samples stand for it; none where of more of it nothing was
+    said. Labels are such texts as "rest|rest|", with nothing for a step without one.
+    """
+    latest = store.select("1 ORDER BY ended DESC, id DESC LIMIT ?", OF_LATEST).take(slice(None, None, -1))
+    with store.lock:
+        spans = list(store.timeline.spans)
+    window = store.shape[1]
+    shares = (step_edges(window, steps) - 1 / 2) / max(1, window - 1)
+    labels = list[str]()
+    for began, ended in zip(latest.began.tolist(), latest.ended.tolist(), strict=True):
+        edges = (began + shares * (ended - began)).tolist()
+        said = [main_class(spans, a, b) for a, b in pairwise(edges)]
+        labels.append(STEP_JOIN.join(said) if any(said) else "")
+    found = replace(latest, labels=tuple(labels))
+    return found.take(np.flatnonzero([label != "" for label in labels]))
+
+
+def main_class(spans: Sequence[LabelledSpan], began: float, ended: float) -> str:
+    """What was done most of the time between two moments; "": nobody knows."""
+    lasted, unknown = dict[str, float](), ended - began
+    for span in spans[bisect_left(spans, began, key=lambda span: span.ended) :]:
+        if span.began >= ended:
+            break
+        own = min(ended, span.ended) - max(began, span.began)
+        lasted[span.activity] = lasted.get(span.activity, 0.0) + own
+        unknown -= own
+    best = max(lasted, key=lambda name: (lasted[name], name), default="")
+    return best if best and lasted[best] >= unknown else ""
