@@ -2,8 +2,8 @@
 
     python benchmarks/compile_costs.py [NAME ...] [--beside CHECKOUT]
 
-NAME is of the zoo, or `cells`: a loop of 64 GRU cells, or `scan`: 64 steps of a selective state space. Bytes say whether
-a bundle is the same as the other checkout's. Imports are not counted.
+NAME is of the zoo, or `cells`: a loop of 64 GRU cells, or `scan`: 64 steps of a selective state space. The last
+column says whether the other checkout makes the same bytes. Imports are not counted.
 """
 
 from __future__ import annotations
