@@ -123,6 +123,7 @@ endif
 
 bench-compile: $(READY) $(FOREIGN)/.ready
 	$(BIN)/python benchmarks/compile.py
+	$(BIN)/python benchmarks/compile_costs.py
 	$(BIN)/python benchmarks/small_planes.py
 	$(FOREIGN)/bin/python benchmarks/foreign.py
 	$(FOREIGN)/bin/python benchmarks/speed.py

@@ -7,7 +7,6 @@
 * It asks of each operator again whether it may be left whole, and makes the table of those that it takes apart.
   Both are kept, until a library registers operators.
 * It records where it is called from for a log that nobody reads, some twenty times in each export.
-* Its rewriter begins to compare each node with each of its rules; most rules are about another operator.
 
 The graphs are the same; of an export of a small network this was half, of a large one a tenth.
 tests/models/test_quick_exports.py compares them.
@@ -29,7 +28,6 @@ def quicken_exports() -> None:
         list_operators_once()
         keep_tables()
         log_nothing()
-        pass_rules_of_others()
 
 
 KEPT: dict[Any, Any] = {}
@@ -100,29 +98,6 @@ def log_nothing() -> None:
     for handler in [*_internal.trace_log.handlers]:
         if getattr(handler, "root_dir", "asked for") is None:
             _internal.trace_log.removeHandler(handler)
-
-
-def pass_rules_of_others() -> None:
-    """Have the rewriter of ONNX graphs compare a node only with the rules of its operator."""
-    from onnxscript.rewriter import _matcher, _rewrite_rule
-
-    rule, simple = _rewrite_rule.RewriteRule, _matcher.SimplePatternMatcher
-    attempt = rule.try_rewrite
-
-    @functools.cache
-    def operator_of(one: Any) -> tuple[str, str] | None:
-        """Domain and name of the operator that a rule is about; None: of several."""
-        if type(one._matcher) is not simple:
-            return None
-        said = one._matcher.pattern.output_nodes[0].op_identifier()  # the one that a node is compared with
-        return said and said[:2]
-
-    def try_own(self: Any, model: Any, graph: Any, node: Any, **more: Any) -> Any:
-        if operator_of(self) not in (None, (node.domain, node.op_type)) and more.get("tracer") is None:
-            return None
-        return attempt(self, model, graph, node, **more)
-
-    put(rule, "try_rewrite", try_own)
 
 
 class Table:

@@ -36,7 +36,7 @@ from edge_sdk.models.frontend.modules.side_effects import explain_own_backward, 
 from edge_sdk.models.frontend.modules.statistics import settle_statistics
 from edge_sdk.models.frontend.modules.training import refuse_training_only
 from edge_sdk.models.frontend.modules.training_state import refuse_training_state
-from edge_sdk.models.frontend.modules.wrappers import as_written, unwrap
+from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread, unwrap
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
 from edge_sdk.models.gate.graphs.check import YShape, check_graphs, draw_consistency, find_unequal_parts
 from edge_sdk.models.gate.graphs.gate import Drops, Truth
@@ -77,6 +77,7 @@ class Compiled:
 
 
 @as_written()
+@on_one_thread()
 def compile_module(
     net: nn.Module,
     spec: Spec,

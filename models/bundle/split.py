@@ -29,7 +29,7 @@ from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.modules.hooks import refuse_hooks
 from edge_sdk.models.frontend.modules.prepare import refuse_parts
-from edge_sdk.models.frontend.modules.wrappers import as_written
+from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread
 from edge_sdk.models.frontend.tracing.export import Forward, export_forward
 from edge_sdk.models.gate.graphs.check import check_graphs
 from edge_sdk.models.gate.graphs.gate import Truth
@@ -114,6 +114,7 @@ class SplitSpec:
 
 
 @as_written()
+@on_one_thread()
 def compile_split(net: SplitNet, spec: SplitSpec, progress: ShowProgress = lambda text: None) -> Compiled:
     """Compile a split model; the gate covers every party's gradient.
 

@@ -50,7 +50,7 @@ def test_tracing_leaves_a_module_as_it_was(monkeypatch):
 
 
 def test_the_table_of_functions_is_read_without_a_version(monkeypatch):
-    """As torch 2.6 asks for it, the oldest that is allowed: nothing could be compiled there."""
+    """As torch 2.6 asks for it."""
     calls = []
     monkeypatch.setattr(export, "READ", lambda: calls.append("read") or SimpleNamespace())
     export.read_registry.cache_clear()

@@ -14,7 +14,7 @@ import edge_sdk as auscult
 from edge_sdk.research.comparisons import frames
 from edge_sdk.research.comparisons.latex import escaped
 from edge_sdk.research.comparisons.results import Results
-from edge_sdk.research.runs.progress import TerminalBar, line_of, make_bar
+from edge_sdk.research.runs.progress import TerminalBar, line_of, make_bar, said_last
 
 pytest.importorskip("torch", reason="a network is compiled")
 
@@ -142,6 +142,25 @@ def test_the_bar_tells_how_far_all_runs_are():
     assert line_of([(0, 0), (0, 0)]) == "starting"
     assert line_of([(10, 10), (5, 10)]) == f"[{'#' * 22}{'.' * 8}] 15 of 20 rounds, 1 of 2 runs are over"
     assert line_of([(3, 10)]) == f"[{'#' * 9}{'.' * 21}] 3 of 10 rounds"
+
+
+def test_the_bar_says_what_is_done_where_no_round_is_played(tmp_path):
+    """Trials of networks before the first, and neighbours after the last, take longer than short runs do."""
+    log = tmp_path / "run.log"
+    assert said_last(log) == ""
+    log.write_text("trying networks: features\n round  devices\n     1        4   1.4238\n\n")
+    assert said_last(log) == "trying networks: features" == line_of([(0, 0)], said_last(log))
+    assert line_of([(3, 10)], "trying networks").endswith("3 of 10 rounds")
+    assert line_of([(10, 10)], "all data in one place").endswith("10 of 10 rounds; all data in one place")
+    assert line_of([(0, 0)], "x" * 500) == "x" * 60 + "..."
+
+
+def test_a_shorter_line_covers_the_one_before():
+    file = io.StringIO()
+    bar = TerminalBar(file)
+    bar.show([(0, 0)], "a long sentence")
+    bar.show([(0, 0)], "short")
+    assert file.getvalue() == "\ra long sentence\rshort" + " " * 10
 
 
 def test_a_bar_on_a_terminal_leaves_nothing_behind():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.research.runs.progress import Bar, rounds_of
+from edge_sdk.research.runs.progress import Bar, rounds_of, said_last
 from edge_sdk.simulation.runs.commands import ONE_THREAD
 
 MISUSED = 2
@@ -57,7 +57,8 @@ def play_all(jobs: Sequence[tuple[Sequence[str], Path]], workers: int, method: b
             for run in [run for run in runs if run.process is None][: max(0, workers - len(busy))]:
                 begin(run, environment, method)
             time.sleep(PAUSE)
-            bar.show([rounds_of(run.out) for run in runs])
+            doing = [said_last(run.log) for run in runs if run.process is not None and not run.is_over]
+            bar.show([rounds_of(run.out) for run in runs], doing[-1] if doing else "")
             for run in runs:
                 check(run)
     finally:

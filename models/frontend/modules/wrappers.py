@@ -51,6 +51,18 @@ def as_written() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Let torch compute on one thread: what a compilation computes is so small that more of them mostly wait for each
+    other, and what is measured of it, which a bundle says, would depend on the machine's number of cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class PlainCall:
     """Stands for torch's function that checkpoints."""
 

@@ -34,6 +34,7 @@ from edge_sdk.models.frontend.tracing.batch_sizes import (
 from edge_sdk.models.frontend.tracing.detached import DataMode, refuse_detached
 from edge_sdk.models.frontend.tracing.diagnose import IN_LAYER, explain, explain_writing
 from edge_sdk.models.frontend.tracing.dropout import leave_out_dropout, use_masks
+from edge_sdk.models.frontend.tracing.lean_exports import export_leanly
 from edge_sdk.models.frontend.tracing.pick_steps import gather_places
 from edge_sdk.models.frontend.tracing.pools import cut_pools
 from edge_sdk.models.frontend.tracing.tables import TablesAsMade
@@ -187,7 +188,7 @@ def write_onnx(
 ) -> tuple[onnx.ModelProto, torch.export.ExportedProgram | None]:
     """The program as an ONNX model whose inputs and output have these names, and the program as it was written."""
     try:
-        with silence_exporter(), shorten_recurrences(), keep_registry(), keep_small_constants():
+        with silence_exporter(), shorten_recurrences(), export_leanly(), keep_registry(), keep_small_constants():
             made = torch.onnx.export(
                 program,
                 dynamo=True,

@@ -1,0 +1,73 @@
+"""Work that torch's exporter does and throws away, left out; the graphs are the same to the byte.
+
+Long loops spend most of their export on it: of a loop of 64 recurrent cells about a third.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+
+@contextlib.contextmanager
+def export_leanly() -> Iterator[None]:
+    """Let torch write a program as ONNX without the work that leaves nothing behind."""
+    with leave_sizes_unwritten(), pass_rules_of_others():
+        yield
+
+
+@contextlib.contextmanager
+def leave_sizes_unwritten() -> Iterator[None]:
+    """Let torch note how a size is computed only where the program reads it.
+
+    While it takes functions apart it notes every sum and product of sizes, in a loop of recurrent cells thirty for each
+    function, and takes nearly all of them out again. It can do so on demand, and does elsewhere.
+    """
+    name, home = "maybe_disable_thunkify", find_wrappers()
+    if not hasattr(home, name):  # another torch, which is used as it is
+        yield
+        return
+    with mock.patch.object(home, name, contextlib.nullcontext):
+        yield
+
+
+def find_wrappers() -> Any:
+    """The module in which torch wraps what it takes apart; None: this version has no such module."""
+    where = "torch._functorch._aot_autograd.graph_capture_wrappers"
+    return importlib.import_module(where) if importlib.util.find_spec(where) else None
+
+
+@contextlib.contextmanager
+def pass_rules_of_others() -> Iterator[None]:
+    """Let the rewriter of ONNX graphs compare a node only with the rules of its operator.
+
+    It begins to compare each node with each of its rules, and most rules are about another operator.
+    """
+    try:
+        matcher: Any = importlib.import_module("onnxscript.rewriter._matcher")
+        rule: Any = importlib.import_module("onnxscript.rewriter._rewrite_rule").RewriteRule
+    except (ImportError, AttributeError):  # another onnxscript, which is used as it is
+        yield
+        return
+    attempt = rule.try_rewrite
+
+    def try_own(self: Any, model: Any, graph: Any, node: Any, **more: Any) -> Any:
+        if more.get("tracer") is None and find_operator(self) not in (None, (node.domain, node.op_type)):
+            return None
+        return attempt(self, model, graph, node, **more)
+
+    @functools.cache
+    def find_operator(one: Any) -> tuple[str, str] | None:
+        """Domain and name of the operator that a rule is about; None: of several."""
+        if type(one._matcher) is not matcher.SimplePatternMatcher:
+            return None
+        said = one._matcher.pattern.output_nodes[0].op_identifier()  # the one that a node is compared with
+        return said and (said[0], said[1])
+
+    with mock.patch.object(rule, "try_rewrite", try_own):
+        yield
