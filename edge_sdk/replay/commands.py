@@ -149,7 +149,7 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
     from edge_sdk.nodes.daemon.counter_files import write_json
     from edge_sdk.replay.reports import seeds_page, tables, terminal
     from edge_sdk.replay.reports.choices import choice_lines
-    from edge_sdk.replay.reports.of_task import tables_of
+    from edge_sdk.replay.reports.terminal import tables_of
     from edge_sdk.replay.reports.verdict import titles_of, verdict
     from edge_sdk.replay.seeds import replay_seeds
 
@@ -236,7 +236,7 @@ def print_result(job: Replay, result: Mapping[str, Any]) -> None:
     from edge_sdk.replay.labels import tables as labels
     from edge_sdk.replay.reports import tables, terminal
     from edge_sdk.replay.reports.boards import board_lines
-    from edge_sdk.replay.reports.of_task import tables_of
+    from edge_sdk.replay.reports.terminal import tables_of
     from edge_sdk.replay.reports.verdict import titles_of, verdict
 
     if own := tables_of(result):

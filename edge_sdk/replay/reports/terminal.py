@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_loss
 from edge_sdk.methods.shared.evaluation.spent import PrivacySpent, to_words
+from edge_sdk.replay.anomalies import tables as anomalies
+from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.metrics.scores import ALONE
 from edge_sdk.replay.metrics.statistics import ACCURACY, score_in, shares_in, title_in
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.tables import TITLES
+from edge_sdk.replay.values import tables as values
 
 Result = Mapping[str, Any]
 
@@ -25,6 +29,13 @@ NEWCOMERS_NOTE = "* joined the finished run, and is not in the mean"
 
 DENSE = 0.95
 """A component with at least this share of entries that are not zero is not called sparse."""
+OF_TASK: Mapping[str, ModuleType] = {"values": values, ANOMALIES: anomalies}
+"""Key of a result -> the module with its `verdict`, `device_table` and `model_table`."""
+
+
+def tables_of(result: Result) -> ModuleType | None:
+    """The tables of what is no class; None: the models predict classes or sets of labels."""
+    return next((room for key, room in OF_TASK.items() if key in result), None)
 
 
 def round_line(line: Mapping[str, Any], began: float) -> str:

@@ -224,7 +224,7 @@ def print_results(found: Sequence[tuple[Simulation, Mapping[str, Any]]], as_json
     from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
     from edge_sdk.replay.labels import tables as labels
     from edge_sdk.replay.reports import simulated, tables, terminal
-    from edge_sdk.replay.reports.of_task import tables_of
+    from edge_sdk.replay.reports.terminal import tables_of
     from edge_sdk.replay.reports.verdict import titles_of, verdict
 
     results = [result for _, result in found]
