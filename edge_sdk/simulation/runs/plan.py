@@ -144,6 +144,8 @@ def prepare(job: Simulation, say: Say, ranks: Ranks | None = None) -> Prepared:
     with named_predict():
         made = make_clients(job) if job.clients else None
         cohort = form_stored(job) if made is None else made.cohort
+    if made is not None and cohort.task is not None and not cohort.task.needs_labels:
+        raise UsageError(f"--clients: task {cohort.task.kind} is for the devices of a folder; leave --clients out")
     say(cohort.summary)
     asked, (advised, notes) = job.replay, recommended(job.replay, cohort)
     job = replace(job, replay=advised)
@@ -156,11 +158,6 @@ def prepare(job: Simulation, say: Say, ranks: Ranks | None = None) -> Prepared:
     with named_predict():
         named = choose_bundles(str(job.replay.data), job.replay.bundle, cohort, job.replay.seed, say, several)
     bundle = read_bundle(named[0])
-    if made is not None and not bundle.task.needs_labels:
-        raise UsageError(
-            f"--clients: task {bundle.task.kind} is for the devices of a folder; bundle {bundle.manifest['name']} "
-            f"predicts {bundle.task.in_words()}"
-        )
     check_task(run, bundle, method_of(run).kernels)
     check_targets(job, bundle.task)
     bundles = keep_bundles(job, named)
