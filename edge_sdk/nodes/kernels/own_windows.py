@@ -61,7 +61,7 @@ def own_windows(parts: DeviceParts, trains: Callable[[DeviceParts], Fields]) -> 
     loose = parts.model.samples(loose)
 
     def features(copies: int, random: np.random.Generator) -> npt.NDArray[np.float32]:
-        changed = [augment(x, parts.augment, random) for _ in range(copies if parts.augment.changes else 0)]
+        changed = (augment(x, parts.augment, random) for _ in range(copies if parts.augment.changes else 0))
         return np.concatenate([plain(), *map(features_of, changed)])
 
     plain, unlabelled = cache(lambda: features_of(x)), cache(lambda: features_of(loose))
