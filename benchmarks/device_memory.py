@@ -106,8 +106,8 @@ def play(folder: Path, name: str, table: Table) -> None:
 
     from edge_sdk.nodes.configuration.assembly import make_assembly
     from edge_sdk.nodes.configuration.settings import read_toml
+    from edge_sdk.nodes.daemon.device_file import DeviceFile
     from edge_sdk.nodes.daemon.device_service import DeviceService
-    from edge_sdk.nodes.daemon.settings_files import DeviceFile
 
     file = read_toml(folder / "config" / f"{name}.toml", DeviceFile)
     service = DeviceService(file)

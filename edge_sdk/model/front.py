@@ -172,7 +172,7 @@ class BoundFront(BoundSamples):
         return self.count
 
     def choose(self, graph: str) -> str:
-        """As of `BoundSamples`. Raises UsageError for a graph that begins with the data in any form."""
+        """Name of a graph behind the front. Raises UsageError for one that begins with the data in any form."""
         if not has_graph(self.model.bundle, graph):
             raise UsageError(f"{self.model.name}: graph {graph!r} begins with the data, and only its front was kept")
         return graph + FROM_FRONT

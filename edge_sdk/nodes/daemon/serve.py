@@ -22,10 +22,10 @@ from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.background_work import SideWork
 from edge_sdk.nodes.daemon.certificate_renewal import Renewal
 from edge_sdk.nodes.daemon.counter_files import write_json
+from edge_sdk.nodes.daemon.device_file import LEDGER, DeviceFile
 from edge_sdk.nodes.daemon.device_service import DeviceNote, DeviceService
 from edge_sdk.nodes.daemon.hospital_service import HospitalService
 from edge_sdk.nodes.daemon.prometheus import Endpoint
-from edge_sdk.nodes.daemon.settings_files import LEDGER, DeviceFile
 from edge_sdk.nodes.daemon.settings_reload import refuse_rereading
 from edge_sdk.nodes.daemon.watchdog import Watchdog, notify
 from edge_sdk.nodes.hospital.suspensions import SuspensionLog
