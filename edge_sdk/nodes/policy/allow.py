@@ -56,7 +56,7 @@ class Allow:
 
     def __post_init__(self) -> None:
         if unknown := sorted(m for m in {*self.methods} if m not in METHODS and m != ROLLOUT):
-            known = ", ".join(sorted((*METHODS, ROLLOUT.name)))
+            known = ", ".join(sorted((*METHODS, ROLLOUT)))
             raise UsageError(f"methods: there is no {unknown[0]!r}; there are: {known}")
         for span in self.hours:
             if not HOURS.fullmatch(span):
