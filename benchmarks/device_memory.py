@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
 
 MOST = 100
 """Steps of training that are done: after them no step takes more."""
+TREES = 100
 FLOOR = """
 import sys
 from benchmarks.device_memory import Table
@@ -70,7 +72,7 @@ def main() -> None:
     import numpy  # noqa: F401
 
     table.note("numpy")
-    import sqlite3
+    import sqlite3  # noqa: F401
     import ssl  # noqa: F401
 
     import msgpack  # noqa: F401
@@ -87,10 +89,9 @@ def main() -> None:
 
     table.note("onnxruntime")
     play(asked.replay, asked.device, table)
-    graph = asked.replay / "floor.onnx"
-    graph.write_bytes(find_graph(asked.replay / "model.bundle"))
-    subprocess.run([sys.executable, "-c", FLOOR, str(graph)], check=True)
-    assert sqlite3
+    with tempfile.NamedTemporaryFile(suffix=".onnx") as graph:
+        Path(graph.name).write_bytes(find_graph(asked.replay / "model.bundle"))
+        subprocess.run([sys.executable, "-c", FLOOR, graph.name], check=True)
 
 
 def find_graph(bundle: Path) -> bytes:
@@ -133,10 +134,9 @@ def play(folder: Path, name: str, table: Table) -> None:
 
     x = env.own.features(3, random)
     table.note(f"features of {len(x)} samples and copies")
-    rows = np.resize(np.arange(len(x)), len(x) + env.own.count)
-    labels = np.resize(env.own.labels, len(x))
-    forest = grow(np.concatenate([x, env.own.unlabelled()]), np.append(labels, rows[len(x) :] % 7), 7, 100, random)
-    table.note(f"a forest of 100 trees, {len(forest.label)} nodes")
+    every = np.concatenate([x, env.own.unlabelled()])
+    forest = grow(every, random.integers(len(run.classes), size=len(every)), len(run.classes), TREES, random)
+    table.note(f"a forest of {TREES} trees, {len(forest.label)} nodes")
     vote(forest, env.own.unlabelled())
     table.note("votes on unlabelled samples")
     env.own.logits(theta)
