@@ -36,6 +36,7 @@ from edge_sdk.methods.secret.messages.among_messages import (
     Confirmed,
     Covered,
     Dealt,
+    Disputed,
     KeysOffer,
     NoneOpened,
     NoSum,
@@ -125,5 +126,5 @@ def among_devices(method: Method, plan: SecretPlan) -> Method:
     )
 
 
-TOLD = (NotSummed, NotPooled, NotOpened, NoneOpened, Withheld)
+TOLD = (NotSummed, NotPooled, NotOpened, NoneOpened, Withheld, Disputed)
 """What roles of a run with secret sums tell their application."""

@@ -8,7 +8,7 @@ from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.run import ROLLOUT, Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.rollout.messages import RolloutVerdict, StageOver, VersionKept, VersionLeft, VersionTaken
-from edge_sdk.methods.secret.messages.among_messages import NoneOpened, Withheld
+from edge_sdk.methods.secret.messages.among_messages import Disputed, NoneOpened, Withheld
 from edge_sdk.methods.secret.messages.pool_messages import NotOpened, NotPooled
 from edge_sdk.methods.secret.to_aggregator.aggregator import NotSummed
 from edge_sdk.methods.settling.method import Choice
@@ -17,7 +17,7 @@ from edge_sdk.nodes.configuration.assembly import TOLD, list_told, method_of, re
 from edge_sdk.wire.codec.codec import DecodeError
 
 OF_SETTLING = {Choice, LabelChoice}
-OF_SECRETS = {NotSummed, NotPooled, NotOpened, NoneOpened, Withheld}
+OF_SECRETS = {NotSummed, NotPooled, NotOpened, NoneOpened, Withheld, Disputed}
 OF_ROLLOUTS = {VersionTaken, VersionLeft, VersionKept, StageOver, RolloutVerdict}
 CASES = {
     "plain": (Run(id="r", method="fedavg"), set()),
