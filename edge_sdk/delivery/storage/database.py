@@ -267,8 +267,8 @@ def close_database(db: Database, mark: WritingMark) -> None:
         if db.in_transaction:
             db.execute("rollback")
         put_value(db, "boot", b"")
-        mark.note(False)
-    except DiskError:
+        mark.remove()
+    except (OSError, DiskError):
         pass  # then the next start is more careful than it need be
     finally:
         db.close()

@@ -71,8 +71,9 @@ class WritingMark:
     torn = False
 
     def __init__(self, path: Path):
+        self.path = path.with_name(f"{path.name}-writing")
         try:
-            self.file = os.open(mark_of(path), os.O_RDWR | os.O_CREAT, PRIVATE)
+            self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE)
             self.found = os.pread(self.file, 1, 0) == b"1"
         except OSError:
             self.file, self.found = -1, False
@@ -87,9 +88,10 @@ class WritingMark:
             os.close(self.file)
         self.file = -1
 
-
-def mark_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}-writing")
+    def remove(self) -> None:
+        """Close it behind a database that is closed as it should be: no mark means that nothing is under way."""
+        self.close()
+        self.path.unlink(missing_ok=True)
 
 
 def has_lost_commits(path: Path, writing: bool = False) -> bool:

@@ -143,5 +143,5 @@ def make_another_disk(path: Path) -> int:
         put_value(db, RESTORED, 1)
         put_value(db, "boot", b"")  # it is closed as it should be
         db.execute("commit")
-        mark.note(False)
+        mark.remove()
         return epoch
