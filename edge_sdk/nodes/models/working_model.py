@@ -311,7 +311,7 @@ def previous_runs(directory: Path) -> tuple[str, ...]:
 # Old runs -------------------------------------------------------------------------------------------------------
 KEEP = 3
 """Runs whose files stay: the present one, and the latest before it."""
-OF_A_RUN = (".db", ".db-wal", ".db-shm", ".npz", ".npz.damaged")
+OF_A_RUN = (".db", ".db-wal", ".db-shm", ".db-writing", ".npz", ".npz.damaged")
 
 
 def remove_old_runs(directory: Path, current: str) -> list[str]:
