@@ -19,9 +19,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, int]]:
     """What was found after a kill in each write."""
     if why := missing():
         pytest.skip(why)
-    memory = (
-        "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    )  # a disk takes its time for thousands of syncs
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a disk takes its time for thousands of syncs
     with tempfile.TemporaryDirectory(dir=memory) as disk:
         environment = os.environ | Machine(Path(disk), tmp_path_factory.mktemp("controls")).environment()
         command = [sys.executable, "-m", "tests.delivery.killed_commits", disk]
