@@ -1,9 +1,8 @@
-"""Commands of `auscult` in processes that have loaded torch beforehand: copies of a server that a test process keeps.
+"""Programs in processes that have loaded their modules beforehand: copies of servers that a test process keeps.
 
 Loading torch, scikit-learn and the aggregator takes a command three seconds of processor, and what tests ask of it
 often less than one. A copy has its own process, files, environment and exit code, as `python -m edge_sdk.cli` has; the
-nodes of its replay are copies, too. What a command loads by itself, and what becomes of it when it is killed, is for
-tests that start it as its user does.
+nodes of its replay are copies, too. What a program loads by itself is for tests that start it as its user does.
 """
 
 from __future__ import annotations
@@ -56,27 +55,37 @@ LEARNED = ("sklearn.covariance", "sklearn.decomposition", "sklearn.ensemble", "s
 """The same where neighbours are fitted."""
 FORKED = ("device", "hospital", "aggregator")
 """Nodes that begin as copies."""
+NODES = ("tests.delivery.play", "tests.wire.equality_node", "tests.wire.secret_node", "tests.wire.among_node")
+"""What the server of nodes that are killed again and again loads: no torch."""
+CLI = "edge_sdk.cli"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 STAT = slice(11, 15)
 """Of the fields behind the name in /proc/PID/stat: ticks of a process and of its children that it has waited for."""
 
 
 class WarmServer(ForkServer):
-    """A fork server whose copies have loaded what commands need."""
+    """A fork server whose copies have loaded what commands need, or the modules of `loaded`."""
 
-    def __init__(self) -> None:
+    def __init__(self, loaded: Sequence[str] = ()) -> None:
         self.asked, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
+            command = [sys.executable, "-m", "tests.warm", str(theirs.fileno()), *loaded]
             path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
             environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": path}
             self.process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])
         self.codes, self.started, self.buffer, self.has_started = {}, [], b"", False
 
-    def begin(self, arguments: Sequence[str], where: Path, out: Path, err: Path, more: Mapping[str, str]) -> Any:
-        """A process that runs `auscult` with these arguments in a directory, with these variables."""
-        asked = {"where": str(where), "out": str(out), "err": str(err), "environment": dict(more)}
-        return self.start([json.dumps(asked), *arguments], err)
+    def begin(
+        self, arguments: Sequence[str], where: Path, said: tuple[Path, Path], more: Mapping[str, str], module: str = CLI
+    ) -> ForkedProcess:
+        """A process that runs `python -m module` with these arguments.
+
+        Args:
+            where: its directory. said: files of what it says, and of its errors. more: its variables.
+        """
+        out, err = map(str, said)
+        asked = {"module": module, "where": str(where), "out": out, "err": err, "environment": dict(more)}
+        return self.start([json.dumps(asked), *arguments], said[1])
 
     def seconds(self) -> float:
         """Of processor, of the server and of its copies that have ended; 0 once it has been waited for."""
@@ -93,8 +102,15 @@ SERVERS: list[WarmServer] = []
 
 @cache
 def server() -> WarmServer:
-    """The server of this process, begun where the first test wants it."""
+    """The server of commands of this process, begun where the first test wants it."""
     SERVERS.append(one := WarmServer())
+    return one
+
+
+@cache
+def node_server() -> WarmServer:
+    """The same for NODES."""
+    SERVERS.append(one := WarmServer(NODES))
     return one
 
 
@@ -103,6 +119,7 @@ def close_all() -> None:
     while SERVERS:
         SERVERS.pop().close()
     server.cache_clear()
+    node_server.cache_clear()
 
 
 def auscult(
@@ -112,7 +129,7 @@ def auscult(
     said = [str(argument) for argument in arguments]
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder) / "out", Path(folder) / "err"
-        process: ForkedProcess = server().begin(said, where or Path.cwd(), out, err, environment)
+        process: ForkedProcess = server().begin(said, where or Path.cwd(), (out, err), environment)
         try:
             code = process.wait(timeout)
         finally:
@@ -128,7 +145,7 @@ class WarmNodes(ForkServer):
         self.process = server().process
 
     def start(self, arguments: Sequence[str], log: Path) -> ForkedProcess:
-        return server().begin(arguments, Path.cwd(), log, log, self.environment)
+        return server().begin(arguments, Path.cwd(), (log, log), self.environment)
 
     def close(self) -> None:
         """Nothing: whoever has started nodes has ended them."""
@@ -163,7 +180,7 @@ def copy_nodes() -> None:
     if not (pid := os.fork()):
         ours.close()
         sys.argv[1:] = serve(theirs)
-        run_command()
+        run(CLI)
     theirs.close()
     ready = [(ours, Child(pid))]
 
@@ -195,12 +212,12 @@ def become(asked: Mapping[str, Any]) -> None:
         os.close(file)
 
 
-def run_command() -> NoReturn:
-    """Runs the command line, and ends without taking apart all that was loaded: that would copy it."""
+def run(module: str) -> NoReturn:
+    """Runs a program, and ends without taking apart all that was loaded: that would copy it."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # as of PYTHONUNBUFFERED
     code: Any = 0
     try:
-        runpy.run_module("edge_sdk.cli", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code
     except BaseException:
@@ -217,16 +234,18 @@ def run_command() -> NoReturn:
 
 
 def main() -> None:
-    """Serves the socket whose number is the one argument; each copy goes on as `python -m edge_sdk.cli`."""
-    for name in LOADED + (LEARNED if importlib.util.find_spec("sklearn") else ()):
+    """Serves the socket whose number is the first argument; each copy goes on as the program that is asked for."""
+    learned = LEARNED if importlib.util.find_spec("sklearn") else ()
+    for name in sys.argv[2:] or LOADED + learned:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    asked, *sys.argv[1:] = serve(socket.socket(fileno=int(sys.argv[1])))
-    become(json.loads(asked))
+    said, *sys.argv[1:] = serve(socket.socket(fileno=int(sys.argv[1])))
+    asked = json.loads(said)
+    become(asked)
     if sys.argv[1:2] == ["replay"]:
         copy_nodes()
-    run_command()
+    run(asked["module"])
 
 
 if __name__ == "__main__":

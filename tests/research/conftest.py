@@ -32,7 +32,7 @@ def begin_warm(run: processes.Running, environment: dict[str, str], method: byte
     """Begins a run as a copy of a process that has loaded torch, unless it is handed a method."""
     if method:
         return BEGIN(run, environment, method)
-    run.process = warm.server().begin(run.arguments, Path.cwd(), run.log, run.log, environment)
+    run.process = warm.server().begin(run.arguments, Path.cwd(), (run.log, run.log), environment)
     return None
 
 

@@ -45,7 +45,8 @@ class Nodes:
     def start(self, name: str, fail: str = "") -> None:
         tier = "hospital" if name in self.tree else "device"
         words, log = [tier, "--once", str(self.directory / f"{name}.toml")], self.directory / f"{name}.log"
-        self.running[name] = warm.server().begin(words, Path.cwd(), log, log, {**os.environ, "AUSCULT_FAIL": fail})
+        environment = {**os.environ, "AUSCULT_FAIL": fail}
+        self.running[name] = warm.server().begin(words, Path.cwd(), (log, log), environment)
 
     def start_all(self, deaths: dict[str, list[str]], but: str = "") -> None:
         for name in [*self.tree, *self.devices]:
