@@ -122,6 +122,9 @@ class Reader:
                 self.run(text)
 
     def run(self, text: str) -> None:
+        if text.startswith("make "):
+            recipe = subprocess.run(["make", "-n", *text.split()[1:]], cwd=self.directory, capture_output=True, text=True)
+            text = recipe.stdout.strip() if is_plain(recipe.stdout.strip()) else text
         if is_plain(text):
             done = warm.auscult(*shlex.split(text)[1:], where=self.directory, environment=self.environment)
             said = done.stdout + done.stderr
@@ -207,7 +210,7 @@ def is_listening(port: int) -> bool:
 
 def is_plain(text: str) -> bool:
     """A command of `auscult` alone, with nothing for the shell."""
-    return text.startswith("auscult ") and not set(text) & set("|&;<>$*?`~\n#")
+    return text.startswith(("auscult ", ".venv/bin/auscult ")) and not set(text) & set("|&;<>$*?`~\n#")
 
 
 def is_service(command: Command) -> bool:
