@@ -125,7 +125,7 @@ def describe(program: Any) -> str:
     lines = [program.graph_module.code, str(program.graph_signature), str(program.range_constraints)]
     for node in program.graph.nodes:
         layers = node.meta.get("nn_module_stack") or {}
-        lines.append(f"{node.name} {node.meta.get('val')} {[*layers.values()]} {node.meta.get('stack_trace')}")
+        lines.append(f"{node.name} {node.meta.get('val')} {[*layers.values()]}")
     for name, value in {**program.constants, **program.state_dict}.items():
         lines.append(f"{name} {value.dtype} {value.detach().cpu().numpy().tobytes().hex()}")
     return "\n".join(lines)

@@ -123,7 +123,9 @@ class Reader:
 
     def run(self, text: str) -> None:
         if text.startswith("make "):
-            recipe = subprocess.run(["make", "-n", *text.split()[1:]], cwd=self.directory, capture_output=True, text=True)
+            recipe = subprocess.run(
+                ["make", "-n", *text.split()[1:]], cwd=self.directory, capture_output=True, text=True
+            )
             text = recipe.stdout.strip() if is_plain(recipe.stdout.strip()) else text
         if is_plain(text):
             done = warm.auscult(*shlex.split(text)[1:], where=self.directory, environment=self.environment)
