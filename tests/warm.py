@@ -30,6 +30,7 @@ from edge_sdk.nodes.daemon.serve import WITH_PARENT
 from edge_sdk.replay.nodes import processes
 from edge_sdk.replay.nodes.fork_server import serve
 from edge_sdk.replay.nodes.forking import ForkedProcess, ForkServer
+from edge_sdk.research.runs import processes as runs
 
 if TYPE_CHECKING:
     import pytest
@@ -157,6 +158,18 @@ def use_warm_nodes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(processes, "FORKED", FORKED)
 
 
+BEGIN = runs.begin
+"""How a simulated run is begun outside tests: in a new process, which loads all it needs."""
+
+
+def begin_warm(run: runs.Running, environment: dict[str, str], method: bytes) -> None:
+    """Begins a run as a copy, unless it is handed a method, which comes on standard input."""
+    if method:
+        BEGIN(run, environment, method)
+    else:
+        run.process = server().begin(run.arguments, Path.cwd(), (run.log, run.log), environment)  # type: ignore[assignment]
+
+
 # In the server and in its copies --------------------------------------------------------------------------------
 class Child:
     """A forked process, with the part of `subprocess.Popen` that a `ForkServer` needs."""
@@ -201,6 +214,7 @@ def copy_nodes() -> None:
 def become(asked: Mapping[str, Any]) -> None:
     """Takes the directory, the files and the variables that were asked for."""
     os.chdir(asked["where"])
+    sys.path[:0] = [one for one in asked["environment"].get("PYTHONPATH", "").split(os.pathsep) if one not in sys.path]
     os.environ.clear()
     os.environ.update({**asked["environment"], **ONE_THREAD})
     importlib.reload(failpoints)  # which has read a variable
@@ -214,6 +228,7 @@ def become(asked: Mapping[str, Any]) -> None:
 
 def run(module: str) -> NoReturn:
     """Runs a program, and ends without taking apart all that was loaded: that would copy it."""
+    sys.modules.pop(module, None)  # it is run anew, under another name
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # as of PYTHONUNBUFFERED
     code: Any = 0
     try:

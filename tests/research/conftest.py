@@ -24,22 +24,10 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-BEGIN = processes.begin
-"""As it is outside these tests: a new process, which loads all it needs."""
-
-
-def begin_warm(run: processes.Running, environment: dict[str, str], method: bytes) -> None:
-    """Begins a run as a copy of a process that has loaded torch, unless it is handed a method."""
-    if method:
-        return BEGIN(run, environment, method)
-    run.process = warm.server().begin(run.arguments, Path.cwd(), (run.log, run.log), environment)
-    return None
-
-
 @pytest.fixture(scope="session", autouse=True)
 def warm_runs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "begin", begin_warm)
+        patch.setattr(processes, "begin", warm.begin_warm)
         yield
 
 
