@@ -18,6 +18,7 @@ import pytest
 
 from edge_sdk.live.loop.log_guard import LogGuard
 from edge_sdk.replay.nodes.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
+from tests import warm
 from tests.exports import quicken_exports
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes start, and need not compile all modules anew
@@ -44,6 +45,16 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
+
+
+def pytest_sessionfinish() -> None:
+    warm.close_all()
+
+
+@pytest.fixture
+def warm_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes of replays in this process need not load torch each; tests/warm.py."""
+    warm.use_warm_nodes(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
+
 Line = tuple[float, str, str]
 PHASES = ("setup", "call", "teardown")
 WORTH_A_LINE = 0.005  # seconds of a fixture
@@ -27,8 +29,8 @@ HEAVY = 4.0  # seconds of a test file that is worth a place in the order
 
 
 def processor_seconds() -> float:
-    """Of this process and of its children that have been waited for."""
-    return sum(os.times()[:4])
+    """Of this process and of its children that have been waited for; of servers of tests/warm.py, and their copies."""
+    return sum(os.times()[:4]) + sum(server.seconds() for server in warm.SERVERS)
 
 
 class Meter:

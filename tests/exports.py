@@ -7,6 +7,8 @@
 * It asks of each operator again whether it may be left whole, and makes the table of those that it takes apart.
   Both are kept, until a library registers operators.
 * It records where it is called from for a log that nobody reads, some twenty times in each export.
+* It writes a program as ONNX that it has written before: tests of one network with other settings, or of one call
+  alone. The latest WRITTEN are kept by all that decides them: their text with shapes, types, layers and constants.
 
 The graphs are the same; of an export of a small network this was half, of a large one a tenth.
 tests/models/test_quick_exports.py compares them.
@@ -17,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -28,10 +31,14 @@ def quicken_exports() -> None:
         list_operators_once()
         keep_tables()
         log_nothing()
+        keep_written()
 
 
 KEPT: dict[Any, Any] = {}
 """What is known of operators; empty again when a library may have registered new ones."""
+WRITTEN: OrderedDict[Any, Any] = OrderedDict()
+"""What decides a graph -> it, as bytes, and the program that it was written from."""
+MOST = 100  # of WRITTEN
 REPLACED: list[tuple[Any, str, Any]] = []
 """What was put elsewhere: where, its name, and what was there before."""
 
@@ -89,6 +96,47 @@ def list_operators_once() -> None:
     put(utils, "_materialize_cpp_cia_ops", functools.partial(kept, walk, walk))
     put(utils, "_check_valid_to_preserve", lambda op: kept((may_stay, op), may_stay, op))
     put(_fx_passes, "decompose_with_registry", decompose)
+
+
+def keep_written() -> None:
+    """Have a program that has been written as ONNX not be written again."""
+    import onnx
+
+    from edge_sdk.models.frontend.tracing import export
+
+    write = export.write_onnx
+
+    def write_once(program: Any, inputs: Any, output: str) -> Any:
+        key = describe(program), tuple(inputs), output, functions_of(export)
+        if key not in WRITTEN:
+            model, written = write(program, inputs, output)
+            WRITTEN[key] = model.SerializeToString(), written
+            if len(WRITTEN) > MOST:
+                WRITTEN.popitem(last=False)
+            return model, written
+        data, written = WRITTEN[key]
+        return onnx.load_from_string(data), written
+
+    put(export, "write_onnx", write_once)
+
+
+def describe(program: Any) -> str:
+    """All of a traced program that decides what is written of it."""
+    lines = [program.graph_module.code, str(program.graph_signature), str(program.range_constraints)]
+    for node in program.graph.nodes:
+        layers = node.meta.get("nn_module_stack") or {}
+        lines.append(f"{node.name} {node.meta.get('val')} {[*layers.values()]}")
+    for name, value in {**program.constants, **program.state_dict}.items():
+        lines.append(f"{name} {value.dtype} {value.detach().cpu().numpy().tobytes().hex()}")
+    return "\n".join(lines)
+
+
+def functions_of(export: Any) -> tuple[Any, ...]:
+    """What writes, which a test may have replaced."""
+    import torch
+
+    names = ("cut_pools", "export_leanly", "keep_registry", "keep_small_constants", "shorten_recurrences", "READ")
+    return torch.onnx.export, *(getattr(export, name) for name in names)
 
 
 def log_nothing() -> None:

@@ -15,6 +15,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.mutants import count_found
@@ -33,6 +34,12 @@ def files_of(*folders: str) -> list[Path]:
     return sorted(found)
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """What a file says; read once."""
+    return ast.parse(path.read_text())
+
+
 def lines_of(files: list[Path]) -> int:
     return sum(len(path.read_text().splitlines()) for path in files)
 
@@ -45,7 +52,7 @@ def rooms_of(files: list[Path]) -> Counter[str]:
 def constructors_of(files: list[Path]) -> Iterator[tuple[int, str]]:
     """Parameters of each class's own `__init__`, and its name. Dataclasses are records, and have none."""
     for path in files:
-        for item in ast.walk(ast.parse(path.read_text())):
+        for item in ast.walk(tree_of(path)):
             if isinstance(item, ast.ClassDef):
                 for inner in item.body:
                     if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
@@ -55,7 +62,7 @@ def constructors_of(files: list[Path]) -> Iterator[tuple[int, str]]:
 def functions_of(files: list[Path]) -> Iterator[tuple[int, str]]:
     """Parameters of each function and method whose name is public, and its name."""
     for path in files:
-        for item in ast.walk(ast.parse(path.read_text())):
+        for item in ast.walk(tree_of(path)):
             if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and not item.name.startswith("_"):
                 yield count_parameters(item), f"{path.relative_to(ROOT.resolve())}: {item.name}"
 
@@ -70,7 +77,7 @@ def count_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def calls_by_position(files: list[Path]) -> Iterator[tuple[int, str]]:
     """Arguments that each call of a class, by its bare name, hands on by position; one with a star is one."""
     for path in files:
-        for item in ast.walk(ast.parse(path.read_text())):
+        for item in ast.walk(tree_of(path)):
             if isinstance(item, ast.Call) and isinstance(item.func, ast.Name) and item.func.id[0].isupper():
                 yield len(item.args), f"{path.relative_to(ROOT.resolve())}: {item.func.id}"
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,7 @@ def package_of(name: str) -> str:
     return max((package for package in OURS if within(name, {package})), key=len, default="")
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Full names of everything imported anywhere in a file."""
     found = set()

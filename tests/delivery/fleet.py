@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.delivery.storage.store import Store
+from edge_sdk.replay.nodes.forking import NodeProcess
+from tests import warm
 from tests.delivery import roles
 from tests.delivery.play import ROLES
 from tests.faults.machine import Machine
@@ -51,7 +53,7 @@ class Fleet:
         self.parents = {child: parent for parent, children in tree.items() for child in children}
         self.names = ["agg", *self.parents]
         self.settings = {"rounds": 10**6, "broker": broker, **settings}
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, NodeProcess] = {}
         self.machines: dict[str, Machine] = {}
         if faulty or power:
             self.machines = {n: Machine(base / n, base / "machines" / n, power) for n in self.names}
@@ -63,17 +65,19 @@ class Fleet:
         """`fail`: where it is to die, as in failpoints.py."""
         self.processes[name] = self.spawn(name, fail)
 
-    def spawn(self, name: str, fail: str = "") -> subprocess.Popen[bytes]:
-        """Start a process of a node; also a second one beside the first."""
+    def spawn(self, name: str, fail: str = "") -> NodeProcess:
+        """Start a process of a node, a copy where its machine does not fail; also a second one beside the first."""
         place = {"name": name, "tier": self.tier(name), "parent": self.parents.get(name)}
         place |= {"children": self.tree.get(name, []), "directory": str(self.base / name)}
         (self.base / name).mkdir(parents=True, exist_ok=True)
         command = self.command(place)
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "AUSCULT_FAIL": fail}
-        if name in self.machines:
-            environment |= self.machines[name].environment()
-        with (self.base / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(command, cwd=ROOT, stderr=log, env=environment)
+        said = self.base / f"{name}.log"
+        if name not in self.machines:
+            _, _, module, *words = command
+            return warm.node_server().begin(words, ROOT, (said, said), environment, module)
+        with said.open("ab") as log:
+            return subprocess.Popen(command, cwd=ROOT, stderr=log, env=environment | self.machines[name].environment())
 
     def command(self, place: dict[str, Any]) -> list[str]:
         return [sys.executable, "-m", "tests.delivery.play", json.dumps(place | self.settings)]
@@ -100,8 +104,8 @@ class Fleet:
 
     def stands_still(self, name: str) -> bool:
         """True if the node has stopped itself."""
-        pid = self.processes[name].pid
-        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None
+        stat = Path(f"/proc/{self.processes[name].pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "T"
 
     def go_on(self, name: str) -> None:
         self.processes[name].send_signal(signal.SIGCONT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import warm
 from tests.docs.pages import ROOT, Command
 
 PATIENCE = 300.0  # seconds that a command or a run may take
@@ -120,6 +122,17 @@ class Reader:
                 self.run(text)
 
     def run(self, text: str) -> None:
+        if text.startswith("make "):
+            recipe = subprocess.run(
+                ["make", "-n", *text.split()[1:]], cwd=self.directory, capture_output=True, text=True
+            )
+            text = recipe.stdout.strip() if is_plain(recipe.stdout.strip()) else text
+        if is_plain(text):
+            done = warm.auscult(*shlex.split(text)[1:], where=self.directory, environment=self.environment)
+            said = done.stdout + done.stderr
+            assert done.returncode == 0, f"{text}\n{said}"
+            self.printed += said
+            return
         done = subprocess.run(
             text,
             shell=True,
@@ -195,6 +208,11 @@ class Reader:
 def is_listening(port: int) -> bool:
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def is_plain(text: str) -> bool:
+    """A command of `auscult` alone, with nothing for the shell."""
+    return text.startswith(("auscult ", ".venv/bin/auscult ")) and not set(text) & set("|&;<>$*?`~\n#")
 
 
 def is_service(command: Command) -> bool:

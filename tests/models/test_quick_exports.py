@@ -17,7 +17,7 @@ from edge_sdk.models.frontend.tracing import export
 from edge_sdk.models.frontend.tracing.export import export_forward
 from edge_sdk.models.ir.specification.layout import lay_out_parameters
 from edge_sdk.models.ir.specification.spec import Spec
-from tests.exports import REPLACED
+from tests.exports import REPLACED, WRITTEN
 
 NETS = {
     "attention": lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
@@ -54,6 +54,7 @@ class Pooled(nn.Module):
 
 def written(name: str) -> bytes:
     torch.manual_seed(0)
+    WRITTEN.clear()
     net = Pooled(NETS[name]()).eval()
     forward = export_forward(net, lay_out_parameters(net), ["x"], [torch.randn(37, 5, 8)])
     return renumber(forward.model.graph).SerializeToString()
@@ -91,6 +92,25 @@ def test_graphs_are_those_of_torch_as_it_is(name: str, monkeypatch: pytest.Monke
     as_it_is = written(name)
     monkeypatch.undo()
     assert [written(name), written(name)] == [as_it_is, as_it_is]  # the first may make tables, the second has them
+
+
+def test_a_program_is_written_once_and_another_constant_is_another_program() -> None:
+    class Shifted(nn.Module):
+        def __init__(self, by: float) -> None:
+            super().__init__()
+            self.body, self.by = nn.Linear(8, 3), torch.tensor([by, 1.0, 2.0])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x) + self.by.clone()
+
+    def write(by: float) -> onnx.ModelProto:
+        torch.manual_seed(0)
+        net = Shifted(by).eval()
+        return export_forward(net, lay_out_parameters(net), ["x"], [torch.randn(37, 8)]).model
+
+    WRITTEN.clear()
+    first, again, other = write(0.5), write(0.5), write(0.25)
+    assert len(WRITTEN) == 2 and first == again and first is not again and other != first
 
 
 def test_tables_of_operators_are_left_as_they_were() -> None:

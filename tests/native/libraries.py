@@ -47,7 +47,7 @@ def compile_library(folder: Path, product: str) -> Path:
     compiler, made = find_compiler(), folder / "stub.so"
     function = f"void multiply(const Product& p, long first, long last) {{ {product} }}"
     rest = '#define multiply right\n#include "one_set.cc"\n#undef multiply\n'
-    (folder / "stub.cc").write_text(f"{rest}namespace SET {{ {function} }}")
+    (folder / "stub.cc").write_text(f"#include <cstdlib>\n{rest}namespace SET {{ {function} }}")
     parts = [path for path in SOURCES.glob("*.cc") if path.name != "one_set.cc"]
     set_ = ["-DHAS_plain", "-DSET=plain", "-DWIDTH=4", "-Wno-psabi"]
     command = [compiler, "-std=gnu++17", "-fPIC", "-shared", *set_, f"-I{SOURCES}", *parts, folder / "stub.cc"]

@@ -22,13 +22,15 @@ from tests.native.products import make_graph
 
 SHIPPED = sorted((Path(__file__).parents[2] / "models" / "shipped").glob("*.bundle"))
 WRIST = next(path for path in SHIPPED if path.stem == "wrist")
-RIGHT = """
+PRODUCT = """
+  const char* how = std::getenv("WRONG_PRODUCTS");
+  double sign = !how || (*how == 'w' && p.columns == 70) ? 1 : *how == 'n' ? 0.0 / 0.0 : -1;
   for (long i = 0; i < p.rows; i++)
     for (long j = first; j < last; j++) {
       double sum = 0;
       for (long k = 0; k < p.depth; k++)
         sum += (double)p.a[i * p.a_row + k * p.a_column] * p.b[k * p.b_row + j * p.b_column];
-      p.c[i * p.columns + j] = SIGN p.alpha * sum + (p.bias ? p.bias[j] : 0);
+      p.c[i * p.columns + j] = sign * p.alpha * sum + (p.bias ? p.bias[j] : 0);
     }
 """
 
@@ -181,23 +183,30 @@ def test_an_instruction_set_that_is_not_there(best: str, tmp_path: Path, monkeyp
     expect_fallback("AUSCULT_NATIVE_SET names an instruction set that is not there", caplog)
 
 
-def test_a_sign_error_is_found_by_the_probe(tmp_path: Path, monkeypatch, caplog):
-    use(compile_library(tmp_path, RIGHT.replace("SIGN", "-")), monkeypatch)
-    expect_fallback("the products of auscult-native are wrong on this machine", caplog)
+@pytest.fixture(scope="module")
+def products(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library whose products are right, or as wrong as WRONG_PRODUCTS says; compiled once, as that takes seconds."""
+    return compile_library(tmp_path_factory.mktemp("products"), PRODUCT)
 
 
-def test_no_number_is_found_by_the_probe(tmp_path: Path, monkeypatch, caplog):
-    use(compile_library(tmp_path, RIGHT.replace("SIGN", "0.0 / 0.0 *")), monkeypatch)
-    expect_fallback("the products of auscult-native are wrong on this machine", caplog)
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("sign", "the products of auscult-native are wrong on this machine"),
+        ("no number", "the products of auscult-native are wrong on this machine"),
+        ("where the probe does not look", "the golden vectors fail"),
+    ],
+)
+def test_an_error_is_found_by_the_probe_or_by_the_golden_vectors(
+    how: str, words: str, products: Path, tmp_path: Path, monkeypatch, caplog
+):
+    monkeypatch.setenv("WRONG_PRODUCTS", how)
+    use(shutil.copy(products, tmp_path), monkeypatch)
+    expect_fallback(words, caplog)
 
 
-def test_an_error_that_the_probe_does_not_meet_is_found_by_the_golden_vectors(tmp_path: Path, monkeypatch, caplog):
-    use(compile_library(tmp_path, RIGHT.replace("SIGN", "(p.columns == 70 ? 1 : -1) *")), monkeypatch)
-    expect_fallback("the golden vectors fail", caplog)
-
-
-def test_a_library_that_is_right_but_not_ours(tmp_path: Path, monkeypatch):
-    use(compile_library(tmp_path, RIGHT.replace("SIGN", "")), monkeypatch)
+def test_a_library_that_is_right_but_not_ours(products: Path, tmp_path: Path, monkeypatch):
+    use(shutil.copy(products, tmp_path), monkeypatch)
     assert Model(WRIST).kernels == "native"
 
 

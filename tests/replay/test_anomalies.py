@@ -221,6 +221,7 @@ def test_the_neighbours_find_what_can_be_found() -> None:
 
 
 # A whole run ----------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("warm_nodes")
 def test_a_replay_over_a_broker(falls: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     fixed = (

@@ -162,6 +162,7 @@ def test_features_of_a_step_are_of_itself_and_of_what_lies_about_it() -> None:
 
 
 # A whole run ----------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("warm_nodes")
 def test_a_replay_over_a_broker(nights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="a bundle is compiled here")
     out, bundle = tmp_path / "out", tmp_path / "stages.bundle"

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import edge_sdk as auscult
+from edge_sdk.research.runs import processes
+from tests import warm
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,6 +22,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for module in ("runs.simulate", "fleets.fleet"):
             patch.setattr(f"edge_sdk.research.{module}.cache_of", lambda kind: folder / kind, raising=False)
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_runs() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "begin", warm.begin_warm)
+        yield
 
 
 def person(k: int, windows: int = 18) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ import gc
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -44,6 +45,15 @@ class Circle:
         self.own = self
 
 
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    """As in a process of its own; tests/conftest.py freezes what all tests have made."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("nothing_frozen")
 def test_circles_are_found_all_the_same() -> None:
     """Seldom, but so that they do not fill the memory; and afterwards all is as it was."""
     before, lasting = gc.get_threshold(), [Circle()]
@@ -56,6 +66,16 @@ def test_circles_are_found_all_the_same() -> None:
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0) and lasting[0].own is lasting[0]
 
 
+@pytest.mark.usefixtures("nothing_frozen")
+def test_what_an_application_has_frozen_stays_so() -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with searching_rarely():
+        pass
+    assert gc.get_freeze_count() == frozen > 0
+
+
+@pytest.mark.usefixtures("nothing_frozen")
 def test_a_run_that_fails_leaves_the_search_as_it_was() -> None:
     before = gc.get_threshold()
     with pytest.raises(RuntimeError), searching_rarely():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +14,9 @@ from typing import Any
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation.reports import Progress, Report
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.replay.nodes.forking import ForkedProcess
 from edge_sdk.replay.planning.toml_files import write_toml
+from tests import warm
 
 Tree = Mapping[str, tuple[str, ...]]
 Deaths = Mapping[str, list[str]]
@@ -32,7 +32,7 @@ class Nodes:
     directory: Path
     bundle: Path
     tree: Tree
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    running: dict[str, ForkedProcess] = field(default_factory=dict)
 
     @property
     def devices(self) -> list[str]:
@@ -44,10 +44,9 @@ class Nodes:
 
     def start(self, name: str, fail: str = "") -> None:
         tier = "hospital" if name in self.tree else "device"
-        with (self.directory / f"{name}.log").open("ab") as log:
-            command = [sys.executable, "-m", "edge_sdk.cli", tier, "--once", str(self.directory / f"{name}.toml")]
-            environment = {**os.environ, "AUSCULT_FAIL": fail, "OMP_NUM_THREADS": "1"}
-            self.running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        words, log = [tier, "--once", str(self.directory / f"{name}.toml")], self.directory / f"{name}.log"
+        environment = {**os.environ, "AUSCULT_FAIL": fail}
+        self.running[name] = warm.server().begin(words, Path.cwd(), (log, log), environment)
 
     def start_all(self, deaths: dict[str, list[str]], but: str = "") -> None:
         for name in [*self.tree, *self.devices]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from edge_sdk.models.zoo.dense import MLP
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.replay.nodes.broker import EmbeddedBroker
+from tests import warm
 from tests.system import refusals
 
 LAMBDA = 0.731058
@@ -65,8 +65,7 @@ class Tap:
 
 
 def auscult(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "edge_sdk.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = warm.auscult(*arguments)
     assert done.returncode == code, f"code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

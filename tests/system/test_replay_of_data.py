@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from tests import warm
 
 pytestmark = pytest.mark.long
 
@@ -20,8 +21,7 @@ BUNDLES = Path(__file__).parents[2] / "models" / "shipped"
 
 
 def auscult(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "edge_sdk.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = warm.auscult(*arguments)
     assert done.returncode == code, f"code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,10 @@ import pytest
 
 from edge_sdk.data.traces import load_folder
 from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
+from edge_sdk.replay.nodes.forking import NodeProcess
 from edge_sdk.replay.planning.toml_files import write_toml
 from edge_sdk.replay.traces.synth import write_traces
+from tests import warm
 from tests.wire.sites import Provisioned, make_site
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
@@ -30,15 +33,20 @@ BUNDLE = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 
 @dataclass
 class Terminals:
-    """One process for each tier (and a second device), by settings file."""
+    """One process for each tier (and a second device), by settings file; `copied`: of tests/warm.py."""
 
     directory: Path
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    copied: bool = False
+    running: dict[str, NodeProcess] = field(default_factory=dict)
 
     def start(self, name: str) -> None:
         tier = {"cloud": "aggregator", "north": "hospital"}.get(name, "device")
-        with (self.directory / f"{name}.log").open("ab") as log:
-            command = [sys.executable, "-m", "edge_sdk.cli", tier, "--once", str(self.directory / f"{name}.toml")]
+        words, said = [tier, "--once", str(self.directory / f"{name}.toml")], self.directory / f"{name}.log"
+        if self.copied:
+            self.running[name] = warm.server().begin(words, Path.cwd(), (said, said), os.environ)
+            return
+        with said.open("ab") as log:
+            command = [sys.executable, "-m", "edge_sdk.cli", *words]
             self.running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
     def kill(self, name: str) -> None:
@@ -80,8 +88,9 @@ def broker() -> Iterator[str]:
         yield running.url
 
 
-def terminals(directory: Path, traces: Path, url: str) -> Terminals:
+def terminals(directory: Path, traces: Path, url: str, copied: bool = False) -> Terminals:
     made = written(directory, traces, url, url)
+    made.copied = copied
     for name in ("cloud", "north", "d1", "d2"):
         made.start(name)
     return made
@@ -109,7 +118,7 @@ def written(directory: Path, traces: Path, url: str, upstream: str, **wires: dic
 
 def test_killing_and_restarting_each_tier_changes_nothing(tmp_path: Path, traces: Path, broker: str) -> None:
     """The same rounds, each once, and the same model to the bit as in a run that nobody disturbed."""
-    quiet = terminals(tmp_path / "quiet", traces, broker)
+    quiet = terminals(tmp_path / "quiet", traces, broker, copied=True)
     quiet.wait_for_the_end()
     assert quiet.rounds() == list(range(1, ROUNDS + 1))
 
@@ -138,6 +147,7 @@ def test_all_tiers_over_tls_with_an_authority_at_each_broker(tmp_path: Path, tra
         wires = {"cloud": papers(above, "cloud"), "north_up": papers(above, "north")}
         wires |= {name: papers(below, name) for name in ("north", "d1", "d2")}
         made = written(tmp_path / "run", traces, bottom.tls_url, top.tls_url, **wires)
+        made.copied = True
         for name in ("cloud", "north", "d1", "d2"):
             made.start(name)
         made.wait_for_the_end()

@@ -13,7 +13,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +30,8 @@ from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import LEAP
 from edge_sdk.delivery.storage.store import Store
 from edge_sdk.replay.nodes.broker import LocalBroker, Mosquitto
+from edge_sdk.replay.nodes.forking import ForkedProcess
+from tests import warm
 from tests.delivery.method_nodes import NAMES, assembly_of, run_of
 
 ROOT = Path(__file__).parents[2]
@@ -59,14 +60,13 @@ class Processes:
     method: str
     base: Path
     broker: LocalBroker
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    running: dict[str, ForkedProcess] = field(default_factory=dict)
 
     def start(self, name: str) -> None:
         (self.base / name).mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "tests.wire.equality_node", name, self.method, str(ROUNDS), str(self.base)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        with (self.base / f"{name}.log").open("ab") as log:
-            self.running[name] = subprocess.Popen([*command, self.broker.url], cwd=ROOT, stderr=log, env=environment)
+        words, log = [name, self.method, str(ROUNDS), str(self.base), self.broker.url], self.base / f"{name}.log"
+        server = warm.node_server()
+        self.running[name] = server.begin(words, ROOT, (log, log), os.environ, "tests.wire.equality_node")
 
     def kill(self, *names: str) -> None:
         for name in names:

@@ -38,13 +38,18 @@ def keep_freed_memory() -> bool:
 
 @contextmanager
 def searching_rarely() -> Iterator[None]:
-    """Within it, Python does not search what there is at its begin for garbage, and what is made in it seldom."""
-    usual = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    """Within it, Python does not search what there is at its begin for garbage, and what is made in it seldom.
+
+    An application that has frozen its objects itself keeps them frozen: they cannot be told from those of a simulation.
+    """
+    usual, is_ours = gc.get_threshold(), not gc.get_freeze_count()
+    if is_ours:
+        gc.collect()
+        gc.freeze()
     gc.set_threshold(NEW_OBJECTS, YOUNG, OLDER)
     try:
         yield
     finally:
         gc.set_threshold(*usual)
-        gc.unfreeze()
+        if is_ours:
+            gc.unfreeze()
