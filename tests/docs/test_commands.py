@@ -99,7 +99,20 @@ def reader(tmp_path: Path, page: str) -> Iterator[Reader]:
 
 
 LONG = tuple(
-    f"docs/{name}.md" for name in ("boards", "bring-your-model", "methods", "python", "replay", "simulate", "tuning")
+    f"docs/{name}.md"
+    for name in (
+        *(
+            "boards",
+            "bring-your-model",
+            "first-method",
+            "first-run",
+            "methods",
+            "python",
+            "replay",
+            "simulate",
+            "tuning",
+        ),
+    )
 )
 """Pages whose commands take eight seconds or more; `make test` only has their programs read them."""
 
