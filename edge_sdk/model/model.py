@@ -89,6 +89,7 @@ class Model:
 
     @property
     def name(self) -> str:
+        """Name of the network, as its bundle says it."""
         return str(self.bundle.manifest["name"])
 
     @property
@@ -103,6 +104,7 @@ class Model:
 
     @property
     def layout(self) -> Layout:
+        """Where each parameter lies in a flat vector theta (n,); `layout.size` is n."""
         return self.bundle.layout
 
     @property
@@ -112,6 +114,7 @@ class Model:
 
     @property
     def loss(self) -> str:
+        """Name of the loss that trains it, such as "cross_entropy"."""
         return str(self.bundle.manifest["loss"])
 
     @property
@@ -131,6 +134,7 @@ class Model:
 
     @property
     def max_batch(self) -> int:
+        """Samples that one call of its graphs takes at most."""
         return int(self.bundle.manifest["max_batch"])
 
     @property
@@ -288,6 +292,7 @@ class Model:
         check_layout(self.session(name), self.bundle.manifest["graphs"][name])
 
     def parameters(self, theta: Vector) -> Floats:
+        """Theta (n,) as float32. Raises UsageError for another shape or kind of numbers."""
         return check_floats("theta", theta, (self.layout.size,))
 
     def samples(self, x: Data) -> Array:
@@ -305,6 +310,7 @@ class Model:
         return self.feed(self.parameters(theta), x) | rest, count
 
     def targets(self, y: Array, count: int) -> Array:
+        """Targets of `count` samples, as its graphs take them. Raises UsageError for others."""
         return inputs.check_targets(self.loss, y, count, self.output_shape, self.classes)
 
     # -- running -------------------------------------------------------------------------------------------------
