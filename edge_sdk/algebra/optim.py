@@ -122,7 +122,7 @@ class SGD:
             self.step_by_pieces(theta, grad, plan)
 
     def step_by_pieces(self, theta: Vector, grad: Vector, plan: StepPlan) -> None:
-        """The same as planned, in numpy, by pieces that fit into the processor's cache."""
+        """A planned step in numpy, by pieces that fit into the processor's cache."""
         self._spare = scratch(self._spare, theta)
         decay, rate = plan.numbers
         for part, slope in pieces(theta, grad):
@@ -163,7 +163,7 @@ class Momentum:
             self.step_by_pieces(theta, grad, plan)
 
     def step_by_pieces(self, theta: Vector, grad: Vector, plan: StepPlan) -> None:
-        """The same as planned, in numpy, by pieces that fit into the processor's cache."""
+        """A planned step in numpy, by pieces that fit into the processor's cache."""
         self._spare = scratch(self._spare, theta)
         decay, momentum, rate = plan.numbers
         for part, slope, velocity in pieces(theta, grad, *plan.memory):
@@ -235,7 +235,7 @@ class Adam:
         self.steps += 1  # of a step that failed nothing is left
 
     def step_by_pieces(self, theta: Vector, grad: Vector, plan: StepPlan) -> None:
-        """The same as planned, in numpy, by pieces that fit into the processor's cache."""
+        """A planned step in numpy, by pieces that fit into the processor's cache."""
         self._spare, self._other = scratch(self._spare, theta), scratch(self._other, theta)
         decay, beta1, rest1, beta2, rest2, root, epsilon, rate = plan.numbers
         for part, slope, mean, square in pieces(theta, grad, *plan.memory):

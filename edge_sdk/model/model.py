@@ -212,11 +212,7 @@ class Model:
 
     @property
     def features_shape(self) -> tuple[int, ...]:
-        """Shape of one sample's features.
-
-        Raises:
-            UsageError: the bundle names no layer for them.
-        """
+        """Shape of one sample's features. Raises UsageError where the bundle names no layer for them."""
         graphs = self.bundle.manifest["graphs"]
         if "features_vjp" not in graphs:
             raise UsageError(f"{self.name} offers no features; compile it with --features LAYER")
@@ -231,9 +227,8 @@ class Model:
             UsageError: the bundle has none.
         """
         if not self.front_bytes:
-            raise UsageError(
-                f"{self.name} has no graph {FRONT!r}: it does no work worth keeping that no parameter reaches"
-            )
+            said = "it does no work worth keeping that no parameter reaches"
+            raise UsageError(f"{self.name} has no graph {FRONT!r}: {said}")
         return compute_front(self, self.samples(x))
 
     def bind(self, x: Data | BoundSamples, keep: bool = True) -> BoundSamples:
@@ -283,11 +278,7 @@ class Model:
             self._sessions.clear()
 
     def probe(self) -> None:
-        """Checks that this machine's onnxruntime has the blocked layout for which the graphs were written.
-
-        Raises:
-            BundleError: it has another one, or none.
-        """
+        """Checks that onnxruntime has the blocked layout of the graphs here; raises BundleError where it has not."""
         name = f"probe{BLOCKED_SUFFIX}"
         check_layout(self.session(name), self.bundle.manifest["graphs"][name])
 
@@ -322,8 +313,9 @@ class Model:
         if graph not in ("predict", "features"):
             check_step(self.bundle.manifest, count)
         if self.buffers0.size:
-            given = self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
-            values["buffers"] = given
+            values["buffers"] = (
+                self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
+            )
         if MASKS in session.inputs and MASKS not in values:
             values |= step_masks(self.drop_sites, count, None)
         if missing := [n for n in session.inputs if n not in values]:

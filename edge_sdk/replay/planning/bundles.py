@@ -235,7 +235,7 @@ def compile_apart(words: Sequence[str]) -> tuple[int, str]:
 
 
 def compile_here(words: Sequence[str]) -> tuple[int, str]:
-    """The same in this process: another one would not know a task that this one was given."""
+    """What `compile_apart` returns, in this process: another one would not know a task that this one was given."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = importlib.import_module("edge_sdk.models.cli").main(list(words))
