@@ -66,8 +66,8 @@ def method_of(run: Run) -> Method:
     if run.method not in METHODS:
         from difflib import get_close_matches  # for an error only
 
-        near = "".join(f"; perhaps {name}" for name in get_close_matches(run.method, METHODS, 1))
-        raise UsageError(f"method = {run.method!r}{near}; there are: {', '.join(sorted(METHODS))}")
+        perhaps = "".join(f"; perhaps {name}" for name in get_close_matches(run.method, METHODS, 1))
+        raise UsageError(f"method = {run.method!r}{perhaps}; there are: {', '.join(sorted(METHODS))}")
     method = base_of(run)
     if run.robust:
         method = robust(method, robust_of(run))

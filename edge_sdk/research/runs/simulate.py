@@ -209,7 +209,7 @@ def written_down(method: Method | None, task: Any) -> bytes:
     try:
         return bytes(cloudpickle.dumps((method, task)))
     except Exception as error:
-        what = " and ".join([f"method {method.name}"] * (method is not None) + ["the task"] * (task is not None))
+        what = "the task" if method is None else f"method {method.name}{'' if task is None else ' or the task'}"
         raise UsageError(f"{what}: it uses something that no other process can have: {error}") from error
 
 
