@@ -56,6 +56,7 @@ READ_ONLY = {
     "needs mnist.npz": "the images are not in the repository",
     "needs braindecode": "the library is not among those that tests have",
     "needs a fleet": "tests/system/test_living_fleet.py does what the page tells",
+    "takes port 8080": "tests/system/test_living_fleet.py starts it at another one",
     "needs the package of this page": "tests/tools/test_plugins.py installs it, and uses all of it",
     "needs transformers": "the library is not among those that tests have",
     "needs timm": "the library and the images are not among those that tests have",
