@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 
 from edge_sdk.atomic import make_private_directory
-from edge_sdk.nodes.daemon.settings_files import LEDGER
+from edge_sdk.nodes.daemon.device_file import LEDGER
 
 RUN_FILE, RESULT_FILE, MODEL_FILE = "run.toml", "result.json", "model.npz"
 MOVED = (MODEL_FILE, RESULT_FILE, LEDGER, RUN_FILE)

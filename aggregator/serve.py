@@ -28,8 +28,9 @@ from edge_sdk.nodes.configuration.deadlines import parse_deadline
 from edge_sdk.nodes.configuration.presets import SettingsTable, complete
 from edge_sdk.nodes.configuration.settings import part_of, read_toml, text_without_passwords
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters, write_json
+from edge_sdk.nodes.daemon.device_file import LEDGER
 from edge_sdk.nodes.daemon.serve import serve
-from edge_sdk.nodes.daemon.settings_files import LEDGER, AggregatorFile
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile
 from edge_sdk.nodes.daemon.settings_reload import FileWatch, check_changes, find_changes
 from edge_sdk.nodes.hospital.suspensions import SuspensionLog
 from edge_sdk.nodes.policy.trust import signed_by

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.data.traces import Windows, cut_windows, keep_labelled, load_folder, split
+from edge_sdk.data.traces import Windows, cut_windows, keep_labelled, load_folder
+from edge_sdk.data.traces.split import split
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.traces.smartwatch import write_watch_traces
 

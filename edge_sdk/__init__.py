@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from edge_sdk.data.patients import Patients as Patients
     from edge_sdk.data.samples import Samples as Samples
     from edge_sdk.data.samples import Unlabelled as Unlabelled
-    from edge_sdk.data.store.sample_store import StoreLimits as StoreLimits
+    from edge_sdk.data.store.recording import Recording as Recording
+    from edge_sdk.data.store.recording import StoreLimits as StoreLimits
     from edge_sdk.errors import AuscultError as AuscultError
     from edge_sdk.errors import PeerError as PeerError
     from edge_sdk.errors import UsageError as UsageError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from edge_sdk.model.tasks.own import OwnTask as OwnTask
     from edge_sdk.nodes.device.descriptions import RunRefused as RunRefused
     from edge_sdk.nodes.device.device import Device as Device
-    from edge_sdk.nodes.device.live_samples import Recording as Recording
     from edge_sdk.nodes.device.options import DevicePolicy as DevicePolicy
     from edge_sdk.nodes.device.options import LocalTraining as LocalTraining
     from edge_sdk.nodes.hospital.hospital import Hospital as Hospital
@@ -66,14 +66,14 @@ HOMES = {
     "PeerError": "errors",
     "Prediction": "nodes.models.predictions",
     "Predictions": "nodes.models.predictions",
-    "Recording": "nodes.device.live_samples",
+    "Recording": "data.store.recording",
     "Results": "research.comparisons.results",
     "ResultsCompared": "research.comparisons.comparison",
     "Run": "contract.run",
     "RunRefused": "nodes.device.descriptions",
     "SGD": "algebra.optim",
     "Samples": "data.samples",
-    "StoreLimits": "data.store.sample_store",
+    "StoreLimits": "data.store.recording",
     "SplitModel": "model.split_model",
     "TrainingBudget": "nodes.policy.budget",
     "Unlabelled": "data.samples",

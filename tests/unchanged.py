@@ -37,10 +37,11 @@ KEPT = 400  # files of hashes, of which a run needs about 110
 def imported_by(path: Path) -> tuple[Path, ...]:
     """Files of this repository that a module imports, anywhere in it but for types, with the packages that they are in.
 
-    The front door `edge_sdk` imports what it is asked for: who imports it reaches all of it.
+    The front door `edge_sdk` imports what it is asked for: who imports it reaches all of it. Other modules that load a
+    name when it is first asked for (`__getattr__`) say so to type checkers, whose imports count there.
     """
-    names = set()
-    for item in executed(ast.parse(path.read_bytes())):
+    names, tree = set(), ast.parse(path.read_bytes())
+    for item in ast.walk(tree) if loads_late(tree) and path != ROOT / DOOR / "__init__.py" else executed(tree):
         if isinstance(item, ast.Import):
             names |= {one.name for one in item.names}
         elif isinstance(item, ast.ImportFrom):
@@ -51,6 +52,11 @@ def imported_by(path: Path) -> tuple[Path, ...]:
     if any(name == DOOR or (name.rpartition(".")[0] == DOOR and len(files) == 1) for name, files in known.items()):
         return tuple(sorted((ROOT / DOOR).rglob("*.py")))
     return tuple(sorted({file for files in known.values() for file in files}))
+
+
+def loads_late(tree: ast.Module) -> bool:
+    """True for a module that loads names when they are asked for."""
+    return any(isinstance(item, ast.FunctionDef) and item.name == "__getattr__" for item in tree.body)
 
 
 def executed(item: ast.AST) -> Iterator[ast.AST]:

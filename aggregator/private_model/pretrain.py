@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from aggregator.kernels import processor
 from aggregator.private_model.checkpoint import build_module
 from edge_sdk.arguments import Parser
-from edge_sdk.data.traces import cut_windows, load_traces, split
+from edge_sdk.data.traces import cut_windows, load_traces
+from edge_sdk.data.traces.split import split
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import parse_assignment
 from edge_sdk.replay import datasets

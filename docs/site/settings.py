@@ -11,7 +11,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from aggregator.service.administration.settings_file import FleetFile
 from edge_sdk.contract.search import flattened
 from edge_sdk.methods import METHODS
-from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile, HospitalFile
+from edge_sdk.nodes.daemon.device_file import DeviceFile
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile
 
 FILES = {"device": DeviceFile, "hospital": HospitalFile, "aggregator": AggregatorFile, "serve": FleetFile}
 """Command -> what its settings file holds."""

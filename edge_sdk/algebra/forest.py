@@ -29,7 +29,7 @@ Integers = npt.NDArray[np.integer]
 DEEPEST = 60
 """Levels after which a node is a leaf whatever it holds."""
 
-ROWS = 2**14
+ROWS = 2**13
 """Samples in nodes that are split at once: what that takes is some MB, with whole nodes of up to so many more."""
 PIECE = 512
 """Samples that are voted on at once: what that takes is some MB."""

@@ -13,6 +13,8 @@ from edge_sdk.errors import UsageError
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Names of runs and nodes: they become file names, topics and certificate names."""
 HEX = re.compile(r"[0-9a-f]{0,64}")
+ROLLOUT = "rollout"
+"""Method of a run that brings a version to devices, in place of training one."""
 TEXT = 200  # characters of a name that is only shown, at most
 CLASSES = 10_000
 DEVICES = 10_000

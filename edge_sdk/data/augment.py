@@ -7,6 +7,7 @@ copies of each sample. What is 0 is not drawn and not computed: samples are then
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from math import isfinite
 
@@ -117,7 +118,14 @@ def augment(x: Batch, how: Augment, random: np.random.Generator) -> Batch:
 
 def with_copies(x: Batch, how: Augment, random: np.random.Generator) -> Batch:
     """The samples, and behind them `how.copies` changed copies of all, one after the other; see `augment`."""
-    return np.concatenate([x, *(augment(x, how, random) for _ in range(int(how.copies)))])
+    return np.concatenate([*each_copy(x, how, random)])
+
+
+def each_copy(x: Batch, how: Augment, random: np.random.Generator) -> Iterator[Batch]:
+    """The parts of `with_copies`, each drawn when it is asked for: the samples, then copy after copy of all of them."""
+    yield x
+    for _ in range(int(how.copies)):
+        yield augment(x, how, random)
 
 
 def rotations(count: int, deviation: float, random: np.random.Generator) -> npt.NDArray[np.float64]:

@@ -6,10 +6,6 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from edge_sdk.data.live.resample import is_same_rate
-from edge_sdk.data.steps import cut_step_windows
-from edge_sdk.data.traces import Trace, Windows, cut_windows, read_trace, resample_trace
-from edge_sdk.data.traces.abnormal import cut_all_windows
 from edge_sdk.data.traces.labels import JOIN, check_separator
 from edge_sdk.errors import UsageError
 
@@ -26,7 +22,7 @@ class Cut:
         held_out: share of the windows, by whole recordings, that is kept for judging the model.
         validation: share of the windows, by whole recordings, on which choices are made; 0: there are none.
         labelled: seconds of each class that have labels, in the training part and again in the validation part. The
-            rest of the training part has none (data/unlabelled.py), that of the validation part is not used. 0: all.
+            rest of the training part has none (data/data_table.py), that of the validation part is not used. 0: all.
         asked: first samples of further windows of the training part whose labels are known.
         channels: names of the channel columns, in the order wanted; none: all columns of numbers.
         rate_hz: samples per second, to which a trace of another rate is brought; 0: as it was recorded.
@@ -88,26 +84,3 @@ def check_shares(validation: float, held_out: float) -> None:
         raise UsageError(
             f"validation = {validation}, held_out = {held_out}: shares of 0 or more that leave something to train on"
         )
-
-
-def cut_trace(data: Cut) -> tuple[Trace, Windows]:
-    """A trace and all its windows."""
-    trace = read_trace(
-        data.trace,
-        label=None if data.target or data.abnormal == () else data.label,
-        channels=data.channels or None,
-        strict=data.strict,
-        missing=data.label_missing,
-        classes=data.classes,
-        separator=data.separator,
-    )
-    if data.rate_hz and data.strict and not is_same_rate(trace.rate_hz, data.rate_hz):
-        raise UsageError(
-            f"{data.trace}: {trace.rate_hz:.4g} Hz, not {data.rate_hz:.4g}; without strict it is resampled"
-        )
-    trace = resample_trace(trace, data.rate_hz) if data.rate_hz else trace
-    if data.abnormal is not None:
-        return trace, cut_all_windows(trace, data.window, data.stride, data.gap, data.abnormal)
-    if data.steps:
-        return trace, cut_step_windows(trace, data.window, data.stride, data.gap, data.steps)
-    return trace, cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap, target=data.target)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.cut import Cut, cut_trace
 from edge_sdk.data.npz import read_npz
-from edge_sdk.data.steps import step_texts
-from edge_sdk.data.traces import Trace, Windows, keep_labelled, split, split_off_validation
-from edge_sdk.data.traces.abnormal import split_normal
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import check_set_name, write_set
 from edge_sdk.records import gather_arrays, join_records, list_inputs, name_arrays
@@ -151,76 +147,6 @@ class SplitSamples:
 
 
 Normalise = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
-
-
-def samples_of(data: Cut | Stored, normalise: Normalise | None = None) -> SplitSamples:
-    """Reads the samples that a [data] table names.
-
-    Args:
-        normalise: windows (N, channels, window) of a trace -> as the model takes them; stored samples are ready.
-
-    Raises:
-        UsageError: the trace cannot be read, or is too short for one window in training and test part; the file is not
-            as above.
-    """
-    return read_samples(data.samples) if isinstance(data, Stored) else cut_samples(data, normalise)
-
-
-def cut_samples(data: Cut, normalise: Normalise | None = None) -> SplitSamples:
-    """Cuts a trace into samples, and splits them."""
-    trace, cuts = cut_trace(data)
-    train, test, chosen = cut_windows_of(trace, cuts, data, normalise)
-    return SplitSamples(as_samples(train), as_samples(test), None if chosen is None else as_samples(chosen), trace.told)
-
-
-def cut_parts(data: Cut, normalise: Normalise | None = None) -> tuple[Windows, Windows, Windows | None]:
-    """Cuts a trace into windows; returns those to train on, those held out, and those for validation (None: there is
-    no such part)."""
-    return cut_windows_of(*cut_trace(data), data, normalise)
-
-
-def cut_windows_of(
-    trace: Trace, cuts: Windows, data: Cut, normalise: Normalise | None
-) -> tuple[Windows, Windows, Windows | None]:
-    """The windows that `cut_parts` returns, of a trace that has been read and all its windows."""
-    cuts = cuts if normalise is None else replace(cuts, x=normalise(cuts.x))
-    train, test, chosen = three_parts(cuts, data)
-    known = round(data.labelled * trace.rate_hz)
-    own = labelled_part(train, known, data.asked)
-    return own, test, None if chosen is None else keep_labelled(chosen, known)
-
-
-def three_parts(cuts: Windows, data: Cut) -> tuple[Windows, Windows, Windows | None]:
-    """The windows to train on, those held out, and those for validation, labelled in this run or not."""
-    if data.abnormal is not None:
-        return split_normal(cuts, data.held_out, data.validation)
-    train, test = split(cuts, held_out=data.held_out)
-    if not data.validation:
-        return train, test, None
-    train, chosen = split_off_validation(train, data.validation / (1 - data.held_out))
-    return train, test, chosen
-
-
-def labelled_part(train: Windows, samples: int, asked: Sequence[int] = ()) -> Windows:
-    """The training windows that have labels: so many samples of each class, and those that begin at samples `asked`.
-
-    Raises:
-        UsageError: none has.
-    """
-    found = keep_labelled(train, samples)
-    if not len(found):
-        length = train.x.shape[2]
-        raise UsageError(f"{train.name}: {samples} labelled samples of each class hold no window of {length}")
-    return train.take(np.isin(train.first, found.first) | np.isin(train.first, asked)) if len(asked) else found
-
-
-def as_samples(windows: Windows) -> Samples:
-    """The windows with the names of their classes, those of their steps, or with their values."""
-    if windows.in_steps:
-        return Samples(np.ascontiguousarray(windows.x, np.float32), step_texts(windows.y, windows.classes))
-    if windows.in_values:
-        return Samples(np.ascontiguousarray(windows.x, np.float32), read_labels(windows.y))
-    return label_samples(windows.x, windows.y, windows.classes)
 
 
 def label_samples(x: npt.NDArray[np.float32], codes: npt.NDArray[np.integer], classes: Sequence[str]) -> Samples:

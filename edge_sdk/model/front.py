@@ -7,11 +7,12 @@ hand, too, both are run on the golden vectors first; where they differ, the fron
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
+from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.front_values import FROM_FRONT, FRONT, read_front, sample_bytes
 from edge_sdk.model.inputs import Array, Data, Floats, split_inputs
@@ -106,9 +107,10 @@ class BoundSamples:
         rows: the checked samples (N, ...). keeps: there is a front, and it is kept.
     """
 
+    _kept: Array | None = None
+
     def __init__(self, model: Fronted, x: Data, keep: bool = True) -> None:
         self.model, self.rows = model, model.samples(x)
-        self._kept: Array | None = None
         self._declared = read_front(model.bundle.manifest) if keep and model.has_front else ()
         size = len(self.rows) * sample_bytes(self._declared)
         self.keeps = 0 < size <= model.kept_limit
@@ -139,3 +141,50 @@ class BoundSamples:
         if self._kept is None:
             self._kept = compute_front(self.model, self.rows)
         return self._kept
+
+
+class BoundFront(BoundSamples):
+    """Samples of which the front alone is kept, for graphs that begin behind it: often less than half of their bytes.
+
+    Args:
+        parts: the samples, (N_i, ...) each; one part after the other is made, computed and given up.
+        count: how many there are in all.
+
+    Raises:
+        UsageError: the parts have another number of samples.
+    """
+
+    def __init__(self, model: Fronted, parts: Iterable[Data], count: int) -> None:
+        self.model, self.count, self.keeps = model, count, True
+        self._declared, at = read_front(model.bundle.manifest), 0
+        for part in parts:
+            found = compute_front(model, model.samples(part))
+            if self._kept is None:
+                self._kept = np.empty((count, *found.shape[1:]), found.dtype)
+            if at + len(found) > count:
+                raise UsageError(f"{model.name}: more samples in the parts than the {count} that were said")
+            self._kept[at : at + len(found)] = found
+            at += len(found)
+        if at != count:
+            raise UsageError(f"{model.name}: {at} samples in the parts, {count} were said")
+
+    def __len__(self) -> int:
+        return self.count
+
+    def choose(self, graph: str) -> str:
+        """Name of a graph behind the front. Raises UsageError for one that begins with the data in any form."""
+        if not has_graph(self.model.bundle, graph):
+            raise UsageError(f"{self.model.name}: graph {graph!r} begins with the data, and only its front was kept")
+        return graph + FROM_FRONT
+
+
+def bind_parts(model: Fronted, parts: Iterable[Array], count: int, graph: str) -> BoundSamples:
+    """Samples that are made part by part, bound for one graph: with their front alone where that is kept and enough.
+
+    Args:
+        parts: checked samples, (N_i, ...) each. count: how many there are in all.
+    """
+    size = count * sample_bytes(read_front(model.bundle.manifest)) if model.has_front else 0
+    if 0 < size <= model.kept_limit and has_graph(model.bundle, graph):
+        return BoundFront(model, parts, count)
+    return BoundSamples(model, np.concatenate([*parts]))

@@ -23,8 +23,8 @@ from edge_sdk.nodes.configuration.assembly import family_of, make_assembly, make
 from edge_sdk.nodes.configuration.deadlines import parse_deadline
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.counter_files import write_json
+from edge_sdk.nodes.daemon.device_file import DeviceFile
 from edge_sdk.nodes.daemon.device_service import DeviceService
-from edge_sdk.nodes.daemon.settings_files import DeviceFile
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.hospital.hospital import Hospital
 from edge_sdk.nodes.hospital.options import HospitalPolicy

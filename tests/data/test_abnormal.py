@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.cut import Cut, cut_trace
-from edge_sdk.data.samples import cut_samples
+from edge_sdk.data.cut import Cut
+from edge_sdk.data.cutting import cut_samples, cut_trace
 from edge_sdk.errors import UsageError
 
 RATE = 10

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import samples_of
+from edge_sdk.data.data_table import samples_of
 from edge_sdk.data.traces import Windows, keep_labelled
 from edge_sdk.errors import UsageError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_sdk.data.samples import Samples, Stored, samples_of, store_samples
+from edge_sdk.data.data_table import samples_of
+from edge_sdk.data.samples import Samples, Stored, store_samples
 from edge_sdk.errors import UsageError
 
 IDS, AGE = np.arange(12).reshape(3, 4), np.ones((3, 2), np.float32)

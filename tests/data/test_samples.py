@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import Samples, Stored, samples_of, store_samples
+from edge_sdk.data.data_table import samples_of
+from edge_sdk.data.samples import Samples, Stored, store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import read_toml
-from edge_sdk.nodes.daemon.settings_files import DeviceFile
+from edge_sdk.nodes.daemon.device_file import DeviceFile
 from edge_sdk.replay.traces.synth import write_traces
 
 X, LABELS = np.arange(6, dtype=np.float32).reshape(3, 2), np.array(["a", "b", "a"])

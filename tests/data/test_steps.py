@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import cut_samples
+from edge_sdk.data.cutting import cut_samples
 from edge_sdk.data.steps import cut_step_windows, step_edges, step_texts
 from edge_sdk.data.store.step_windows import main_class
 from edge_sdk.data.store.timeline import LabelledSpan

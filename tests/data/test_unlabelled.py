@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import Samples, Stored, Unlabelled, samples_of, store_samples
-from edge_sdk.data.unlabelled import unlabelled_of
+from edge_sdk.data.data_table import samples_of, unlabelled_of
+from edge_sdk.data.samples import Samples, Stored, Unlabelled, store_samples
 from edge_sdk.errors import UsageError
 
 

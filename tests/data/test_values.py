@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import Samples, read_samples, samples_of, store_samples
+from edge_sdk.data.data_table import samples_of
+from edge_sdk.data.samples import Samples, read_samples, store_samples
 from edge_sdk.errors import UsageError
 
 

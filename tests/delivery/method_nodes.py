@@ -18,7 +18,8 @@ import numpy as np
 
 from edge_sdk.contract.run import Run
 from edge_sdk.live.loop.runtime import Assembly, Runtime
-from edge_sdk.nodes.configuration.assembly import is_secret, make_assembly, method_of, settings_of
+from edge_sdk.nodes.configuration.around import is_secret
+from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of
 from edge_sdk.wire.link import Backoff
 from tests.delivery.nodes import make_runtime
 from tests.methods.problems import TREE, envs_of

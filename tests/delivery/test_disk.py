@@ -221,7 +221,7 @@ def test_a_store_that_cannot_be_written_is_not_called_foreign(tmp_path: Path, mo
         def prepare(*_: object, error: Exception = error) -> None:
             raise error
 
-        monkeypatch.setattr("edge_sdk.delivery.storage.database.prepare_database", prepare)
+        monkeypatch.setattr("edge_sdk.delivery.storage.database.choose_settings", prepare)
         with pytest.raises(expected):
             Store(tmp_path / "count.db")
 

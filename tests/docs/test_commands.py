@@ -69,7 +69,7 @@ BESIDE = {
     "from edge_sdk import Device": """
 from pathlib import Path
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import samples_of
+from edge_sdk.data.data_table import samples_of
 samples = samples_of(Cut(Path("traces/synth-02.csv")))
 train, held_out = samples.train, samples.held_out
 x, labels, x_held, labels_held = train.x, train.labels, held_out.x, held_out.labels

@@ -16,7 +16,8 @@ from docs import write_messages
 from docs.draw_rooms import svg
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
-from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile, HospitalFile, RunTable
+from edge_sdk.nodes.daemon.device_file import DeviceFile
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile, RunTable
 from edge_sdk.wire.options import Wire
 from tests.docs.pages import PAGES, ROOT, spans, text_of
 

@@ -15,7 +15,8 @@ from docs.site.settings import descriptions
 from docs.site.stage import MADE, ROOT, stage
 from edge_sdk.cli import DOORS
 from edge_sdk.methods import METHODS
-from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile, HospitalFile
+from edge_sdk.nodes.daemon.device_file import DeviceFile
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile
 
 pytest.importorskip("starlette", reason="a page is made of the service's routes")
 IN_NAVIGATION = re.compile(r"^ +- .*?([\w./-]+\.md)$", re.MULTILINE)

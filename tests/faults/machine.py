@@ -19,6 +19,7 @@ from random import Random
 
 SOURCE = Path(__file__).with_name("shim.c")
 PAGE = 4096
+CONTROL = 24  # bytes, see shim.c
 LASTING = ("told", "counters", "lock")  # files of the test's own application, which no power cut touches
 
 
@@ -54,9 +55,8 @@ class Machine:
         self.power, self.boots = power, 0
         self.shadow.mkdir(exist_ok=True)
         (base / "boot").write_text("boot 0\n")
-        (base / "control").write_bytes(bytes(16))
-        with (base / "control").open("r+b") as file:
-            self.control = mmap.mmap(file.fileno(), 16)
+        (base / "control").write_bytes(bytes(CONTROL))
+        self.control = map_control(base / "control")
 
     def environment(self) -> dict[str, str]:
         """For the process, besides its own."""
@@ -102,6 +102,20 @@ class Machine:
         for path in self.prefix.rglob("*"):
             if path.is_file() and path.name not in LASTING:
                 shutil.copy(path, self.shadow / str(path.relative_to(self.prefix)).replace("/", "%"))
+
+
+def map_control(path: Path) -> mmap.mmap:
+    """The bytes that the faults of a process are read from all the time."""
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), CONTROL)
+
+
+def cut_off_writes(control: mmap.mmap, killed: int, failing: int = 0) -> None:
+    """Let half of a write be done, and the process be killed then, or be told that the disk is full; 0: in none.
+
+    Writes at a place in a file are counted, as SQLite's are, from the first time on that there is a number.
+    """
+    struct.pack_into("<ii", control, 12, killed, failing)
 
 
 def survivor(synced: bytes | None, now: bytes | None, dice: Random | None) -> bytes | None:

@@ -1,6 +1,8 @@
-/* Faults of a machine for one process, by LD_PRELOAD: a full disk, a clock that is set, a disk that can lose its power.
+/* Faults of a machine for one process, by LD_PRELOAD: a full disk, a clock that is set, a disk that can lose its power,
+   a kill in the middle of a write.
 
-   FAULTS_CONTROL  a file of 16 bytes, read all the time: seconds to add to the clock, and whether the disk is full
+   FAULTS_CONTROL  a file of 24 bytes, read all the time: seconds to add to the clock; whether the disk is full; which of
+                   the process's writes at a place in a file is cut off by a kill, and which by a full disk (0: none)
    FAULTS_PREFIX   the folder that the faults of the disk are for
    FAULTS_SHADOW   where a copy of each file goes when it is synced: what a power cut would leave (see machine.py)
    FAULTS_BOOT     is read in the place of /proc/sys/kernel/random/boot_id */
@@ -11,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,7 +29,7 @@
 struct control {
     volatile int64_t clock;
     volatile int32_t full;
-    volatile int32_t unused;
+    volatile int32_t killed, failing, unused;
 };
 
 static struct control none, *control = &none;
@@ -128,7 +131,22 @@ ssize_t write(int fd, const void *data, size_t size) {
     return real_write(fd, data, size);
 }
 
+/* True if a write has been cut off. Half of what is to be written is there, as where the kernel hears of the kill, or
+   finds no room, between two pages; nothing of a few bytes, which it takes in one step. */
+static int cut_off(int fd, const void *data, size_t size, off_t at) {
+    static int writes;
+    char path[PATH_MAX];
+    if (!below(fd, path)) return 0;
+    writes++;
+    if (writes != control->killed && writes != control->failing) return 0;
+    if (size > 512) real_pwrite(fd, data, size / 2, at);
+    if (writes == control->killed) kill(getpid(), SIGKILL);
+    errno = ENOSPC;
+    return 1;
+}
+
 ssize_t pwrite(int fd, const void *data, size_t size, off_t at) {
+    if ((control->killed || control->failing) && cut_off(fd, data, size, at)) return -1;
     return control->full && too_much(fd, at + (off_t)size) ? -1 : real_pwrite(fd, data, size, at);
 }
 

@@ -27,7 +27,8 @@ from edge_sdk.live.membership.roster import Roster
 from edge_sdk.model import bundle
 from edge_sdk.nodes.configuration.presets import SettingsFile
 from edge_sdk.nodes.configuration.settings import read_toml
-from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile, HospitalFile
+from edge_sdk.nodes.daemon.device_file import DeviceFile
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile
 from edge_sdk.wire import frames
 from tests.wire.test_codec_fuzz import CODEC, WRITTEN
 

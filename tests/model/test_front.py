@@ -81,6 +81,29 @@ def test_a_front_above_the_limit_is_not_kept_and_changes_nothing(bundle, compute
     assert len(re.findall(f"the front of {COUNT} samples takes {COUNT * model.front_bytes} bytes", caplog.text)) == 1
 
 
+def test_of_samples_that_come_in_parts_only_the_front_is_kept(bundle, computed):
+    model = Model(bundle)
+    whole = model.grad_fn(X, Y)
+    parts = front.bind_parts(model, (X[a:b] for a, b in ((0, 9), (9, 10), (10, COUNT))), COUNT, "loss_grad")
+    assert computed == [9, 1, COUNT - 10] and len(parts) == COUNT and not hasattr(parts, "rows")
+    for rows in (None, np.array([3, 69, 9, 9])):
+        (loss, grad), wanted = model.grad_fn(parts, Y)(model.theta0, rows), whole(model.theta0, rows)
+        assert loss == wanted[0] and grad.tobytes() == wanted[1].tobytes()
+    with pytest.raises(UsageError, match="graph 'vjp' begins with the data, and only its front was kept"):
+        parts.choose("vjp")
+    for count in (COUNT - 1, COUNT + 1):
+        with pytest.raises(UsageError, match=f"the {count} that were said|{COUNT} samples in the parts, {count} were"):
+            front.bind_parts(model, [X], count, "loss_grad")
+
+
+def test_samples_in_parts_are_kept_whole_where_their_front_is_not(bundle, computed):
+    model = Model(bundle)
+    model.kept_limit = COUNT * model.front_bytes - 1
+    assert front.bind_parts(model, [X[:9], X[9:]], COUNT, "loss_grad").rows.tobytes() == X.tobytes()
+    assert front.bind_parts(Model(bundle), [X[:9], X[9:]], COUNT, "vjp").rows.tobytes() == X.tobytes()
+    assert computed == []
+
+
 def test_a_machine_that_rounds_otherwise_begins_with_the_data(bundle, monkeypatch, caplog):
     wanted = answers(Model(bundle), X)
     monkeypatch.setattr(front, "is_same", lambda some, others: False)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import samples_of
-from edge_sdk.data.unlabelled import unlabelled_of
+from edge_sdk.data.data_table import samples_of, unlabelled_of
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.traces.synth import write_traces

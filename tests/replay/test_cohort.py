@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.cut import Cut
+from edge_sdk.data.data_table import samples_of
 from edge_sdk.data.patients import patients_of, rows_of
-from edge_sdk.data.samples import Stored, samples_of
+from edge_sdk.data.samples import Stored
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.form import form_cohort

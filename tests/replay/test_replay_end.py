@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from edge_sdk.nodes.daemon.device_service import ALONE, ProgressNote
+from edge_sdk.nodes.daemon.device_result import ALONE, ProgressNote
 from edge_sdk.replay.nodes import watch
 from edge_sdk.replay.nodes.processes import NodeProcesses, ProcessError
 

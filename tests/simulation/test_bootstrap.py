@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="the simulations of these tests need the agg
 
 from edge_sdk import cli
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import samples_of
+from edge_sdk.data.data_table import samples_of
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.replay.cohorts.form import form_cohort

@@ -13,7 +13,7 @@ from edge_sdk.live.membership.waiting_log import WaitingLog
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.live.presence.presence import Presence
 from edge_sdk.nodes.daemon.counter_files import write_json
-from edge_sdk.nodes.daemon.settings_files import LEDGER
+from edge_sdk.nodes.daemon.device_file import LEDGER
 from edge_sdk.tools.diagnostics.running import examine_run
 
 

@@ -11,7 +11,7 @@ from aggregator.service.database.webhooks import Webhook
 from edge_sdk.contract.children.limits import check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.daemon.settings_files import existing
+from edge_sdk.nodes.daemon.device_file import existing
 from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.options import Wire

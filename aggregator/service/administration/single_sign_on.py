@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from aggregator.service.administration.accounts import ROLES, SignInError
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.daemon.settings_files import existing
+from edge_sdk.nodes.daemon.device_file import existing
 from edge_sdk.wire.addresses import is_this_machine
 
 ALGORITHMS = ["RS256", "PS256", "ES256", "ES384", "EdDSA"]

@@ -31,6 +31,7 @@ from edge_sdk.atomic import make_private_directory
 from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.data.store.cipher import Cipher, DamagedWindow, PlainWindows
 from edge_sdk.data.store.index import VERSION, SampleIndex, StoreFault
+from edge_sdk.data.store.recording import StoreLimits
 from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_word
 from edge_sdk.errors import UsageError
 
@@ -47,32 +48,6 @@ ABOUT = struct.Struct("<qd")
 DAY = 86_400.0
 
 log = logging.getLogger("auscult.samples")
-
-
-@dataclass(frozen=True)
-class StoreLimits:
-    """Bounds of a sample store.
-
-    Attributes:
-        megabytes: on the disk, all in all.
-        days: windows that ended longer ago are deleted.
-        held_out: share of the recordings that models are judged by; fixed when the store is made.
-
-    >>> StoreLimits(megabytes=16.0).days
-    365.0
-    """
-
-    megabytes: float = 64.0
-    days: float = 365.0
-    held_out: float = 0.25
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.megabytes < 1e6:
-            raise UsageError(f"store: megabytes = {self.megabytes}, at least 2 are needed")
-        if not self.days > 0:
-            raise UsageError(f"store: days = {self.days}, expected a number above 0")
-        if not 0 <= self.held_out < 1:
-            raise UsageError(f"store: held_out = {self.held_out}, expected a share from 0 to below 1")
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from secrets import randbits
 from edge_sdk.atomic import PRIVATE, close_to_others
 from edge_sdk.delivery.storage.checksums import StoreDamaged, check_row, row_checksum
 from edge_sdk.delivery.storage.failpoints import reach
-from edge_sdk.delivery.storage.log_check import check_header, has_lost_commits, read_boot_id
+from edge_sdk.delivery.storage.log_check import WritingMark, check_header, has_lost_commits, read_boot_id
 from edge_sdk.errors import UsageError
 
 FORMAT = 5
@@ -60,24 +60,32 @@ create table if not exists quarantine(id integer primary key autoincrement, send
 """
 
 
-def open_database(path: Path, durability: str) -> Database:
+def open_database(path: Path, durability: str, mark: WritingMark) -> Database:
     """Open a node's file, or make it. Where commits of an earlier process are missing in it, that is noted there.
+
+    Args:
+        mark: of this file; until the caller says something else, a transaction is under way.
 
     Raises:
         UsageError: it is of another version. StoreDamaged: it is no database any more. DiskError: it cannot be written
             now.
     """
     check_header(path)
-    log_cut = has_lost_commits(path.with_name(f"{path.name}-wal"))
+    log_cut = has_lost_commits(path.with_name(f"{path.name}-wal"), mark.found)
     make_private_file(path)
+    mark.note(True)
     # The loop may be started on another thread than the one that opened the file; it is used by one at a time.
     with finding_damage(path):
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
-            prepare_database(db, path, durability)
-            # from now on whatever lies behind the end of the log was written by this process
-            db.execute("pragma wal_checkpoint(truncate)").fetchall()
-            note_opening(db, log_cut, durability)
+            found = choose_settings(db, path, durability)
+            if not log_cut:
+                empty_log(db)  # half a commit may be at its end, and no other may be written over a part of that
+            with rolled_back_on_error(db):
+                make_tables(db, found)
+                note_opening(db, log_cut, durability)
+            # synced; from now on whatever lies behind the end of the log was written by this process
+            empty_log(db)
             return db
         except BaseException:
             db.close()
@@ -133,12 +141,12 @@ def check_pages(db: Database) -> None:
         raise StoreDamaged(found)
 
 
-def prepare_database(db: Database, path: Path, durability: str) -> None:
-    """Check the version, choose how commits are made durable, make the tables."""
+def choose_settings(db: Database, path: Path, durability: str) -> int:
+    """Check the version, and choose how commits are made durable; returns the format that was found."""
     # The directory is this process's alone (live/presence/directory.py locks it), so SQLite need not ask at each commit
     # whether another process uses the file.
     db.execute("pragma locking_mode = exclusive")
-    found = db.execute("pragma user_version").fetchone()[0]
+    found: int = db.execute("pragma user_version").fetchone()[0]
     if found not in (0, *BEFORE, FORMAT):
         hint = "end the run with the version that began it, or give the node an empty directory"
         raise UsageError(f"{path}: store of format {found}, this version reads {FORMAT}; {hint}")
@@ -146,14 +154,26 @@ def prepare_database(db: Database, path: Path, durability: str) -> None:
     db.execute(f"pragma synchronous = {durability}")
     db.execute(f"pragma wal_autocheckpoint = {LOG_PAGES}")
     db.execute("pragma secure_delete = off")  # some builds write zeros over all that is deleted
-    with rolled_back_on_error(db):
-        if found in BEFORE:
-            add_checksums(db, found)
-        for statement in TABLES.split(";"):
-            db.execute(statement)
-        db.execute(f"pragma user_version = {FORMAT}")
-        if get_value(db, "epoch") is None:
-            put_value(db, "epoch", randbits(62))
+    # A transaction larger than the cache would write some pages twice, and their checksums last: a kill before that
+    # looks like damage (log_check.py).
+    db.execute("pragma cache_spill = off")
+    return found
+
+
+def empty_log(db: Database) -> None:
+    """Bring all pages of the log to their places, synced, and cut it to nothing."""
+    db.execute("pragma wal_checkpoint(truncate)").fetchall()
+
+
+def make_tables(db: Database, found: int) -> None:
+    """Make the tables that are missing in a store of the format that was found. Within a transaction."""
+    if found in BEFORE:
+        add_checksums(db, found)
+    for statement in TABLES.split(";"):
+        db.execute(statement)
+    db.execute(f"pragma user_version = {FORMAT}")
+    if get_value(db, "epoch") is None:
+        put_value(db, "epoch", randbits(62))
 
 
 @contextmanager
@@ -223,7 +243,8 @@ def put_value(db: Database, key: str, value: bytes | int) -> None:
 
 
 def note_opening(db: Database, log_cut: bool, durability: str) -> None:
-    """Note that the file is open, and find out whether commits of the process before are missing ("lost").
+    """Note that the file is open, and find out whether commits of the process before are missing ("lost"). Within a
+    transaction.
 
     They are where its log was cut, and where the power went while the file was open and commits were not synced. Peers
     would take such a node's word for things that it does not remember, so it shows itself as another disk: a new epoch.
@@ -232,41 +253,50 @@ def note_opening(db: Database, log_cut: bool, durability: str) -> None:
     saved, boot = get_value(db, "boot"), read_boot_id()
     power_lost = bool(saved) and bool(boot) and saved != boot
     lost = (power_lost and durability == "normal") or (log_cut and not power_lost)
+    if lost:
+        put_value(db, "epoch", randbits(62))
+        put_value(db, "lost", 1)
     if lost or saved != boot:
-        with rolled_back_on_error(db):
-            if lost:
-                put_value(db, "epoch", randbits(62))
-                put_value(db, "lost", 1)
-            put_value(db, "boot", boot)
-        db.execute("pragma wal_checkpoint(truncate)").fetchall()  # synced: it must be there after a power cut
+        put_value(db, "boot", boot)
 
 
-def close_database(db: Database) -> None:
+def close_database(db: Database, mark: WritingMark) -> None:
     """Close the file as it should be closed: a power cut later loses nothing of it."""
+    mark.note(True)
     try:
         if db.in_transaction:
             db.execute("rollback")
         put_value(db, "boot", b"")
-    except DiskError:
+        mark.remove()
+    except (OSError, DiskError):
         pass  # then the next start is more careful than it need be
     finally:
         db.close()
+        mark.close()
 
 
 class Transaction:
     """All or nothing, in a `with`. (A class, because one is made for every message; contextlib's are thrice as slow.)
 
     Args:
+        mark: of the database's file.
         before_commit: writes what has been put off until then.
         stays_open: asked at the end of the `with`: True leaves the transaction open for the next one, which then
             commits or rolls back both together.
     """
 
-    def __init__(self, db: Database, before_commit: Callable[[], None], stays_open: Callable[[], bool] | None):
-        self.db, self.before_commit, self.stays_open = db, before_commit, stays_open
+    def __init__(
+        self,
+        db: Database,
+        mark: WritingMark,
+        before_commit: Callable[[], None],
+        stays_open: Callable[[], bool] | None,
+    ):
+        self.db, self.mark, self.before_commit, self.stays_open = db, mark, before_commit, stays_open
 
     def __enter__(self) -> None:
         if not self.db.in_transaction:
+            self.mark.note(True)
             self.db.execute("begin immediate")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
@@ -277,11 +307,24 @@ class Transaction:
             kind = type(e)
             raise
         finally:
-            if kind is not None and self.db.in_transaction:
-                self.db.execute("rollback")
+            if kind is not None:
+                if self.db.in_transaction:  # where the disk is full, SQLite has rolled it back by itself
+                    self.db.execute("rollback")
+                self.mark.torn = True
+                self.note_end()
 
     def commit(self) -> None:
         self.before_commit()
         reach("saved")
         self.db.execute("commit")
+        self.note_end()
         reach("committed")
+
+    def note_end(self) -> None:
+        """Note that the transaction has ended, except where half of one may lie behind the end of the log."""
+        if self.mark.torn:
+            with suppress(DiskError):
+                empty_log(self.db)
+                self.mark.torn = False
+        if not self.mark.torn:
+            self.mark.note(False)

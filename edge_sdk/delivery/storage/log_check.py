@@ -5,6 +5,9 @@ after a power cut it is. So a single wrong bit makes it forget all later commits
 on what it was some rounds ago, while its peers have its acknowledgements of what came since. What lies behind the
 supposed end tells the two apart: pages of this log that are not joined to it mean that the log was longer.
 
+A process that is killed in the middle of a commit leaves half a page there, and what lay below is the other half. So a
+node notes while it writes that it does: then only the last page of a later commit means that the log was longer.
+
 The format of the log is described at https://www.sqlite.org/fileformat2.html#the_write_ahead_log.
 """
 
@@ -12,12 +15,14 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.atomic import PRIVATE
 from edge_sdk.delivery.storage.checksums import StoreDamaged
 
 HEADER, FRAME = 32, 24  # bytes: of the log, and in front of each of its pages
@@ -50,8 +55,51 @@ def check_header(path: Path) -> None:
         raise StoreDamaged(f"{path}: the header of the database is not as SQLite wrote it")
 
 
-def has_lost_commits(path: Path) -> bool:
-    """Look through a log that no process has open. A file that is not there, or is empty, has lost nothing."""
+class WritingMark:
+    """A note that a transaction is open, which outlives the process and no power cut: a file of one byte.
+
+    Where the disk does not take it, the process that comes next is more careful than it need be.
+
+    Args:
+        path: of the database.
+
+    Attributes:
+        found: the process before was killed within a transaction.
+        torn: a commit has failed, and the log was not emptied since.
+    """
+
+    torn = False
+
+    def __init__(self, path: Path):
+        self.path = path.with_name(f"{path.name}-writing")
+        try:
+            self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE)
+            self.found = os.pread(self.file, 1, 0) == b"1"
+        except OSError:
+            self.file, self.found = -1, False
+
+    def note(self, writing: bool) -> None:
+        """Note that a transaction begins, or has ended."""
+        with suppress(OSError):
+            os.pwrite(self.file, b"1" if writing else b"0", 0)
+
+    def close(self) -> None:
+        if self.file >= 0:
+            os.close(self.file)
+        self.file = -1
+
+    def remove(self) -> None:
+        """Close it behind a database that is closed as it should be: no mark means that nothing is under way."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+
+def has_lost_commits(path: Path, writing: bool = False) -> bool:
+    """Look through a log that no process has open. A file that is not there, or is empty, has lost nothing.
+
+    Args:
+        writing: a transaction was under way, so half of one may be at the end.
+    """
     size = path.stat().st_size if path.exists() else 0
     if size < HEADER:
         return False
@@ -65,14 +113,16 @@ def has_lost_commits(path: Path) -> bool:
         state, joined = (sums[0], sums[1]), True
         for start in range(HEADER, size - FRAME - page + 1, FRAME + page):
             head = os.pread(file.fileno(), FRAME, start)
-            _, _, first, second, *sums = struct.unpack(">6I", head)
+            _, ends_commit, first, second, *sums = struct.unpack(">6I", head)
+            before = joined
             if joined and (first, second) == (salt1, salt2):
                 body = os.pread(file.fileno(), page, start + FRAME)
                 state = add_up(body, add_up(head[:8], state, magic), magic)
                 joined = tuple(sums) == state
             else:
                 joined = False
-            if not joined and (first == salt1 or second == salt2):
+            is_cut = before and not joined
+            if not joined and (first == salt1 or second == salt2) and not (writing and (is_cut or not ends_commit)):
                 return True
     return False
 

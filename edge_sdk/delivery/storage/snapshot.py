@@ -26,6 +26,7 @@ from edge_sdk.delivery.storage.database import (
     open_database,
     put_value,
 )
+from edge_sdk.delivery.storage.log_check import WritingMark
 from edge_sdk.errors import UsageError
 
 HEADER = 32  # bytes of the log's header; among them the salts, which change when the log begins anew
@@ -128,7 +129,7 @@ def make_another_disk(path: Path) -> int:
     Raises:
         StoreDamaged: it is not as it was written. UsageError: it is none.
     """
-    with closing(open_database(path, "full")) as db:
+    with closing(WritingMark(path)) as mark, closing(open_database(path, "full", mark)) as db:
         check_pages(db)
         if get_value(db, "run") is None:
             raise StoreDamaged(f"{path}: no run is named in it")
@@ -142,4 +143,5 @@ def make_another_disk(path: Path) -> int:
         put_value(db, RESTORED, 1)
         put_value(db, "boot", b"")  # it is closed as it should be
         db.execute("commit")
+        mark.remove()
         return epoch

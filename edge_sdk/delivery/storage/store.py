@@ -27,6 +27,7 @@ from edge_sdk.delivery.storage.database import (
 from edge_sdk.delivery.storage.database import DiskError as DiskError
 from edge_sdk.delivery.storage.database import finding_damage as finding_damage
 from edge_sdk.delivery.storage.files import Files
+from edge_sdk.delivery.storage.log_check import WritingMark
 from edge_sdk.delivery.storage.outbox_table import OutboxRow, OutboxTable
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.frames import Buffer
@@ -85,7 +86,12 @@ class Store:
         self.path = path
         self.files = Files(path.with_suffix(".bodies"))
         self.durability, self.retired, self.retired_bytes = durability, list[str](), 0
-        self.db = open_database(path, durability)
+        self.mark = WritingMark(path)
+        try:
+            self.db = open_database(path, durability, self.mark)
+        except BaseException:
+            self.mark.close()
+            raise
         self.outbox = OutboxTable(self.db, self.files)
         self.reserved = self.written = 0
         try:
@@ -95,8 +101,9 @@ class Store:
                 self.events = max(int(get_value(self.db, "events") or 0), self.find_last("told"))
                 self.jobs = self.find_last("jobs")
         except BaseException:
-            self.db.close()
+            self.drop()
             raise
+        self.mark.note(False)
 
     def find_last(self, table: str) -> int:
         """Number of the last row that was ever in a table, as far as SQLite remembers; 0: there was none."""
@@ -105,11 +112,12 @@ class Store:
         return int(found or 0)
 
     def close(self) -> None:
-        close_database(self.db)
+        close_database(self.db, self.mark)
 
     def drop(self) -> None:
         """Close as a kill would, or after the disk has failed: the next process looks twice."""
         self.db.close()
+        self.mark.close()
 
     def check_pages(self) -> None:
         """Look through the whole file.
@@ -125,7 +133,7 @@ class Store:
         Args:
             stays_open: asked at the end; True leaves the transaction open for the next one.
         """
-        return Transaction(self.db, self.outbox.delete_free, stays_open)
+        return Transaction(self.db, self.mark, self.outbox.delete_free, stays_open)
 
     def checkpoint(self) -> None:
         """Bring SQLite's log to its places. For an idle moment: later, it would keep a commit waiting."""

@@ -169,7 +169,7 @@ class NodeDirectory:
         aside = self.directory / f"{run}.damaged"
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(mode=0o700)
-        for ending in (".db", ".db-wal", ".db-shm", ".bodies"):
+        for ending in (".db", ".db-wal", ".db-shm", ".db-writing", ".bodies"):
             path = self.directory / f"{run}{ending}"
             if path.exists():
                 path.rename(aside / path.name)

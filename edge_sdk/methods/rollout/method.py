@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.run import ROLLOUT as NAME
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.rollout.messages import (
     NO_BYTES,
@@ -269,7 +270,7 @@ def models(env: Env, s: DeviceState | None, m: RolloutOver) -> dict[str, Any]:
 
 
 ROLLOUT = Method(
-    name="rollout",
+    name=NAME,
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
@@ -282,4 +283,5 @@ ROLLOUT = Method(
     fixed_hospitals=always_fixed("its stages were dealt out among the hospitals with which it began"),
     patient=False,
 )
-TOLD_OF_ROLLOUTS = (VersionTaken, VersionLeft, VersionKept, StageOver, RolloutVerdict)
+TOLD = (VersionTaken, VersionLeft, VersionKept, StageOver, RolloutVerdict)
+"""What its roles tell their application, which the store keeps until it is told."""

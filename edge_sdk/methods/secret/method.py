@@ -36,21 +36,25 @@ from edge_sdk.methods.secret.messages.among_messages import (
     Confirmed,
     Covered,
     Dealt,
+    Disputed,
     KeysOffer,
+    NoneOpened,
     NoSum,
     Participants,
     PassedShares,
     Revealed,
     Survivors,
     Withdrawn,
+    Withheld,
 )
 from edge_sdk.methods.secret.messages.forms import CountsKind, FeatureSumsKind, NumbersKind, ScoresKind, SumKind
 from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum, NumberedQuestion, SumForm, TooFew
 from edge_sdk.methods.secret.messages.plan import SecretPlan
-from edge_sdk.methods.secret.messages.pool_messages import PoolQuestion, PoolReady
+from edge_sdk.methods.secret.messages.pool_messages import NotOpened, NotPooled, PoolQuestion, PoolReady
 from edge_sdk.methods.secret.messages.upload_form import UploadKind
 from edge_sdk.methods.secret.over_hospitals import pool_aggregator, pool_hospital
 from edge_sdk.methods.secret.to_aggregator import aggregator, device, hospital
+from edge_sdk.methods.secret.to_aggregator.aggregator import NotSummed
 
 
 def secret(method: Method, inside: Method, method_settings: Any, settings: Uploads) -> Method:
@@ -120,3 +124,7 @@ def among_devices(method: Method, plan: SecretPlan) -> Method:
         aggregator=among_aggregator.around(method.aggregator, plan),
         messages=(*method.messages, NumberedQuestion, SumForm, *exchange, NoSum),
     )
+
+
+TOLD = (NotSummed, NotPooled, NotOpened, NoneOpened, Withheld, Disputed)
+"""What roles of a run with secret sums tell their application."""

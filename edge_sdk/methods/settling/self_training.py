@@ -31,7 +31,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.methods.settling import labelling
 from edge_sdk.methods.settling.counting import Counts, Near, added_up, no_counts, noted
 from edge_sdk.methods.settling.labelling import NO_LABELS
-from edge_sdk.methods.settling.method import Chosen, Settle
+from edge_sdk.methods.settling.method import Choice, Chosen, Settle
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.aggregation.gather import expected
 from edge_sdk.methods.shared.membership.riders import Rider, tell_all, tell_new
@@ -329,3 +329,7 @@ def choice_event(settings: Settling, s: SelfTrainingState, round: int, choice: i
     at = len(settings.label_weights) + 2 * choice
     sure, right = (int(n) for n in s.counts.correct[at : at + 2])
     return LabelChoice(round, *labelling.options(settings)[choice], sure, right, s.counts.samples, s.counts.devices)
+
+
+TOLD = (Choice, LabelChoice)
+"""What roles of a run that settles tell their application."""

@@ -20,8 +20,6 @@ from edge_sdk.model.sessions.native import (
     find_measured_library,
     has_fast_products,
 )
-from edge_sdk.model.sessions.native_optimiser import use_native_steps
-from edge_sdk.model.sessions.operator_probe import check_operators
 
 KINDS = ("auto", "native", "blocked", "portable")
 ENOUGH = 2**19
@@ -97,6 +95,8 @@ def choose(model: Choosing, kind: str, check: bool) -> None:
         else:
             model.use(choice, strict=kind == "native")
             if choice.library:
+                from edge_sdk.model.sessions.native_optimiser import use_native_steps  # where the package is installed
+
                 use_native_steps(choice.library)
             break
     if reasons:
@@ -112,6 +112,8 @@ def check_choice(model: Choosing, choice: KernelChoice, check: bool) -> None:
     if choice.library and choice.products:
         check_library(choice.library)
     if choice.native:
+        from edge_sdk.model.sessions.operator_probe import check_operators
+
         check_operators(choice.library, choice.products)
     if choice.blocked:
         model.probe()

@@ -17,7 +17,6 @@ import numpy as np
 
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.inputs import Array
-from edge_sdk.model.onnx_write import write, write_graph, write_node
 from edge_sdk.model.sessions.onnx_session import OnnxSession
 
 PACKAGE = "auscult_native"
@@ -116,6 +115,8 @@ def compare_product(got: Array, a: Array, b: Array, bias: Array) -> None:
 @cache
 def write_probe() -> bytes:
     """A graph with product = a b, and sum = a b_rows^T + bias."""
+    from edge_sdk.model.onnx_write import write, write_graph, write_node  # where the package is installed
+
     turned = write(1, "transB") + write(3, 1) + write(20, 2)
     nodes = write_node("MatMul", ("a", "b"), ("product",))
     nodes += write_node("Gemm", ("a", "b_rows", "bias"), ("sum",), turned)

@@ -15,9 +15,8 @@ import numpy as np
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.reconstruction import Reconstruction
+from edge_sdk.model.tasks.task_protocol import FORECAST as FORECAST
 from edge_sdk.model.tasks.task_protocol import Array
-
-FORECAST = "forecast"
 
 
 @dataclass(frozen=True)

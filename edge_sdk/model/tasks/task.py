@@ -12,32 +12,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.metrics import classification
 from edge_sdk.errors import UsageError
-from edge_sdk.model.tasks.forecast import FORECAST as FORECAST
-from edge_sdk.model.tasks.forecast import Forecast as Forecast
-from edge_sdk.model.tasks.forecast import read_forecast
-from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION as RECONSTRUCTION
-from edge_sdk.model.tasks.reconstruction import Reconstruction as Reconstruction
-from edge_sdk.model.tasks.reconstruction import read_reconstruction
-from edge_sdk.model.tasks.several_labels import LABELS as LABELS
-from edge_sdk.model.tasks.several_labels import SeveralLabels as SeveralLabels
-from edge_sdk.model.tasks.several_labels import read_several_labels
-from edge_sdk.model.tasks.step_classes import STEPS as STEPS
-from edge_sdk.model.tasks.step_classes import StepClasses as StepClasses
-from edge_sdk.model.tasks.step_classes import read_step_classes
 from edge_sdk.model.tasks.task_protocol import CLASS as CLASS
+from edge_sdk.model.tasks.task_protocol import FORECAST as FORECAST
+from edge_sdk.model.tasks.task_protocol import LABELS as LABELS
+from edge_sdk.model.tasks.task_protocol import RECONSTRUCTION as RECONSTRUCTION
+from edge_sdk.model.tasks.task_protocol import STEPS as STEPS
+from edge_sdk.model.tasks.task_protocol import VALUE as VALUE
 from edge_sdk.model.tasks.task_protocol import Array, Floats, lacking
 from edge_sdk.model.tasks.task_protocol import Label as Label
 from edge_sdk.model.tasks.task_protocol import ModelTask as ModelTask
 from edge_sdk.model.tasks.task_protocol import OutputTask as OutputTask
-from edge_sdk.model.tasks.values import VALUE as VALUE
-from edge_sdk.model.tasks.values import Values as Values
+
+if TYPE_CHECKING:
+    from edge_sdk.model.tasks.forecast import Forecast as Forecast
+    from edge_sdk.model.tasks.reconstruction import Reconstruction as Reconstruction
+    from edge_sdk.model.tasks.several_labels import SeveralLabels as SeveralLabels
+    from edge_sdk.model.tasks.step_classes import StepClasses as StepClasses
+    from edge_sdk.model.tasks.values import Values as Values
+
+Task: TypeAlias = "OneClass | Values | SeveralLabels | Reconstruction"
+HOMES = {
+    "Forecast": "forecast",
+    "Reconstruction": "reconstruction",
+    "SeveralLabels": "several_labels",
+    "StepClasses": "step_classes",
+    "Values": "values",
+}
+"""Class of a task -> the module here that it is loaded from when it is first used: a device has one bundle."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"edge_sdk.model.tasks.{HOMES[name]}"), name)
 
 
 @dataclass(frozen=True)
@@ -131,9 +146,6 @@ def class_codes(labels: Iterable[Label], classes: tuple[str, ...], where: str) -
 
 
 # In a manifest --------------------------------------------------------------------------------------------------
-Task = OneClass | Values | SeveralLabels | Reconstruction
-
-
 def read_task(entry: Any, classes: int, output: Sequence[int], input: Sequence[int] = ()) -> Task:
     """The task that a manifest names.
 
@@ -147,17 +159,27 @@ def read_task(entry: Any, classes: int, output: Sequence[int], input: Sequence[i
     if entry is None:
         return OneClass(classes)
     if isinstance(entry, dict) and entry.get("kind") == LABELS:
+        from edge_sdk.model.tasks.several_labels import read_several_labels
+
         return read_several_labels(entry, output)
     if isinstance(entry, dict) and entry.get("kind") == STEPS:
+        from edge_sdk.model.tasks.step_classes import read_step_classes
+
         return read_step_classes(entry, output)
     if isinstance(entry, dict) and entry.get("kind") == RECONSTRUCTION:
+        from edge_sdk.model.tasks.reconstruction import read_reconstruction
+
         return read_reconstruction(entry, output, input)
     if isinstance(entry, dict) and entry.get("kind") == FORECAST:
+        from edge_sdk.model.tasks.forecast import read_forecast
+
         return read_forecast(entry, output, input)
     if isinstance(entry, dict) and isinstance(entry.get("kind"), str) and entry["kind"] not in (CLASS, VALUE):
         from edge_sdk.model.tasks.plugged import read_plugged  # of a package that a device without such a task lacks
 
         return read_plugged(entry, output)
+    from edge_sdk.model.tasks.values import Values
+
     known = {"kind", "names", "units", "low", "high"}
     if not isinstance(entry, dict) or set(entry) - known or entry.get("kind") != VALUE:
         raise UsageError(f"task = {str(entry)[:80]}: expected kind = {VALUE!r}, units, and names, low, high or none")

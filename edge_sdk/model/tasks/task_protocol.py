@@ -12,6 +12,12 @@ from edge_sdk.label_names import label_key
 
 CLASS = "class"
 """The kind of a bundle that says nothing else: one class for each sample."""
+VALUE = "value"
+LABELS = "labels"
+STEPS = "steps"
+RECONSTRUCTION = "reconstruction"
+FORECAST = "forecast"
+"""The kinds of the other tasks here, each of a module that is loaded for a bundle of that kind."""
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.floating]
 Label = str | float | tuple[float, ...] | frozenset[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from importlib import import_module
 from typing import Any
 
 from edge_sdk.algebra.vectors import Layout, Vector
@@ -16,19 +17,6 @@ from edge_sdk.data.augment import Augment
 from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.integers.method import rounded
-from edge_sdk.methods.integers.vectors.privacy import NOISY, Privacy
-from edge_sdk.methods.integers.vectors.settings import Uploads, check_unopened, summing
-from edge_sdk.methods.robust.method import near_of, robust
-from edge_sdk.methods.robust.settings import NONE, Robust, check_method
-from edge_sdk.methods.rollout.method import ROLLOUT, TOLD_OF_ROLLOUTS
-from edge_sdk.methods.secret.messages.among_messages import NoneOpened, Withheld
-from edge_sdk.methods.secret.messages.pool_messages import NotOpened, NotPooled
-from edge_sdk.methods.secret.method import secret
-from edge_sdk.methods.secret.to_aggregator.aggregator import NotSummed
-from edge_sdk.methods.settling.method import Choice, settled
-from edge_sdk.methods.settling.self_training import LabelChoice, self_trained
-from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.aggregation.registration import Overclaimed
 from edge_sdk.methods.shared.aggregation.suspension import Suspended
@@ -36,8 +24,20 @@ from edge_sdk.methods.shared.evaluation.beside import OwnKept
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.evaluation.reports import Diverged, Models, Progress, Report
 from edge_sdk.methods.shared.evaluation.spent import PrivateProgress, PrivateReport
-from edge_sdk.methods.standardising.method import standardised
 from edge_sdk.model.bundle import Bundle
+from edge_sdk.nodes.configuration.around import (
+    base_of,
+    check_pooling,
+    is_rollout,
+    is_secret,
+    own_settings,
+    robust_of,
+    rollout_method,
+    uploads_of,
+    with_integers,
+    with_own_noise,
+    with_settling,
+)
 from edge_sdk.nodes.configuration.deadlines import Deadline, deadline_of
 from edge_sdk.nodes.configuration.kernel_families import FAMILIES
 from edge_sdk.nodes.configuration.settings import from_mapping
@@ -46,11 +46,15 @@ from edge_sdk.nodes.kernels.family import Family
 from edge_sdk.wire.codec.codec import Codec
 
 TOLD = (
-    Progress, Report, Models, Choice, LabelChoice, Refused, Diverged, OwnKept, Suspended, Overclaimed,
-    PrivateProgress, PrivateReport, *TOLD_OF_ROLLOUTS,
-    *(NotSummed, NotPooled, NotOpened, NoneOpened, Withheld, Scores),
+    Progress, Report, Models, Refused, Diverged, OwnKept, Suspended, Overclaimed, PrivateProgress, PrivateReport, Scores
 )  # fmt: skip
-"""What a role may tell its application, beside its method's messages; the store keeps it until it is told."""
+"""What any role may tell its application, beside its method's messages; the store keeps it until it is told."""
+TELLING = {
+    "edge_sdk.methods.settling": "edge_sdk.methods.settling.self_training",
+    "edge_sdk.methods.secret": "edge_sdk.methods.secret.method",
+    "edge_sdk.methods.rollout": "edge_sdk.methods.rollout.method",
+}
+"""Package of messages -> the module whose TOLD are what roles with such messages may tell, too."""
 
 
 def method_of(run: Run) -> Method:
@@ -62,7 +66,7 @@ def method_of(run: Run) -> Method:
             that is wrong.
     """
     if is_rollout(run):
-        return ROLLOUT
+        return rollout_method()
     if run.method not in METHODS:
         from difflib import get_close_matches  # for an error only
 
@@ -70,98 +74,24 @@ def method_of(run: Run) -> Method:
         raise UsageError(f"method = {run.method!r}{perhaps}; there are: {', '.join(sorted(METHODS))}")
     method = base_of(run)
     if run.robust:
+        from edge_sdk.methods.robust.method import robust
+
         method = robust(method, robust_of(run))
     if run.privacy and method.own_noise is not None:
         method = with_own_noise(run, method)
     elif run.uploads or run.privacy:
-        uploads, rule = uploads_of(run), robust_of(run).rule
-        check_unopened(method, own_settings(run), uploads, "" if rule == NONE else rule)
-        method = rounded(method, own_settings(run), uploads, rule != NONE, privacy_of(run))
+        method = with_integers(run, method)
     if run.settle and run.privacy:
         raise UsageError("run.settle with run.privacy: what devices count of its candidates would leave without noise")
     if run.settle:
-        settling = from_mapping(Settling, run.settle, "run.settle")
-        rules = robust_of(run)
-        near = [near_of(rules, tier) for tier in ("hospital", "aggregator")]
-        method = settled(method, settling, *near)
-        method = self_trained(method, settling, *near) if settling.label_times else method
-        at = [rule != NONE for rule in (rules.rule, rules.hospitals)]
-        method = standardised(method, *at) if settling.statistics else method
+        method = with_settling(run, method)
     method = evaluated(method, every=run.evaluate_every)
     if not is_secret(run):
         return method
+    from edge_sdk.methods.secret.method import secret
+
     check_pooling(run)
     return secret(method, base_of(run), own_settings(run), uploads_of(run))
-
-
-def check_pooling(run: Run) -> None:
-    """Raises UsageError for a run with sums over hospitals that looks at single hospitals all the same."""
-    if uploads_of(run).hospitals and (run.robust or run.privacy):
-        table, why = ("robust", "rules look at") if run.robust else ("privacy", "noise is reckoned for")
-        raise UsageError(f"run.uploads.hospitals with run.{table}: its {why} answers of single hospitals")
-
-
-def base_of(run: Run) -> Method:
-    """The method that a run names, by itself, in the form that suits the run's uploads.
-
-    Noise is not for the forms with running sums: what is in one upload would stay in all later sums.
-    """
-    method = METHODS[run.method]
-    return summing(method, uploads_of(run)) if run.uploads and not run.privacy else method
-
-
-def with_own_noise(run: Run, method: Method) -> Method:
-    """A method with its own kind of noise. Raises UsageError for integers beside it, and for more than can be drawn."""
-    if run.uploads:
-        raise UsageError(f"run.uploads with method {run.method}: {method.traffic(own_settings(run))}")
-    noise, privacy = method.own_noise, privacy_of(run)
-    assert noise is not None  # the caller has looked
-    noise.check(own_settings(run), privacy, run.rounds, len(run.classes))
-    made: Method = noise.around(method, own_settings(run), privacy)
-    return made
-
-
-def uploads_of(run: Run) -> Uploads:
-    """Integers of a run. Raises UsageError for a wrong setting, and for secret sums that are opened with fewer devices
-    than the run's noise needs."""
-    privacy = privacy_of(run)
-    if privacy is None:
-        return from_mapping(Uploads, run.uploads, "run.uploads")
-    usual = {**NOISY, **({"cohort": privacy.cohort} if run.uploads.get("secret") else {})}
-    uploads = from_mapping(Uploads, {**usual, **run.uploads}, "run.uploads")
-    if uploads.secret and uploads.cohort < privacy.cohort:
-        raise UsageError(f"run.uploads.cohort = {uploads.cohort}: the noise is for sums of {privacy.cohort} at least")
-    return uploads
-
-
-def is_secret(run: Run) -> bool:
-    """Says if a run's sums are secret."""
-    return bool(run.uploads) and bool(uploads_of(run).secret)
-
-
-def opens_among_devices(run: Run) -> bool:
-    """Says if a run's sums are opened by the devices of a hospital, and not by the aggregator."""
-    return bool(run.uploads) and uploads_of(run).among_devices
-
-
-def is_rollout(run: Run) -> bool:
-    """Does the run bring a version to devices, in place of training one?"""
-    return run.method == ROLLOUT.name
-
-
-def only_judges(run: Run) -> bool:
-    """Is the run a rollout in which devices try a version and keep what they have: an evaluation?"""
-    return is_rollout(run) and bool(run.settings.get("only_judge"))
-
-
-def robust_of(run: Run) -> Robust:
-    """Rules of a run in place of plain sums. Raises UsageError for a wrong setting."""
-    return from_mapping(Robust, run.robust, "run.robust")
-
-
-def privacy_of(run: Run) -> Privacy | None:
-    """Noise of a run's uploads; None: there is none. Raises UsageError for a wrong setting."""
-    return from_mapping(Privacy, run.privacy, "run.privacy") if run.privacy else None
 
 
 def augmentation_of(run: Run) -> Augment:
@@ -200,7 +130,10 @@ def settings_of(run: Run) -> Any:
             robust ones.
     """
     method, settings = method_of(run), own_settings(run)
-    check_method(method, settings, robust_of(run))
+    if run.robust:
+        from edge_sdk.methods.robust.settings import check_method
+
+        check_method(method, settings, robust_of(run))
     return settings
 
 
@@ -220,12 +153,6 @@ def fixes_members(run: Run) -> str:
 def fixes_hospitals(run: Run) -> str:
     """Why the hospitals of a run cannot change while it goes on, as a sentence; "": they can."""
     return fixes_members(run) or method_of(run).fixed_hospitals(own_settings(run))
-
-
-def own_settings(run: Run) -> Any:
-    """The method's hyper-parameters, by themselves. Raises UsageError for one that is wrong."""
-    kind = ROLLOUT.settings if is_rollout(run) else METHODS[run.method].settings
-    return from_mapping(kind, run.settings, f"settings of {run.method}")
 
 
 def family_of(run: Run) -> Family:
@@ -294,5 +221,13 @@ def make_assembly(
 def record_codec(role: Role, messages: Iterable[type], layout: Layout) -> Codec:
     """The codec of what a node saves. A diverged run must still be saved, so values need not be finite."""
     states = [role.state] if isinstance(role.state, type) else []
-    roots = dict.fromkeys([Record, *states, *messages, *TOLD])
+    messages = list(messages)
+    roots = dict.fromkeys([Record, *states, *messages, *TOLD, *list_told(messages)])
     return Codec(roots, layout=layout, finite=False)
+
+
+def list_told(messages: Iterable[type]) -> list[type]:
+    """What roles with these messages may tell beside TOLD, in the order of TELLING."""
+    homes = {kind.__module__ for kind in messages}
+    places = [place for package, place in TELLING.items() if any(home.startswith(f"{package}.") for home in homes)]
+    return [kind for place in places for kind in import_module(place).TOLD]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.tasks.step_classes import MOVED
 from edge_sdk.model.tasks.task import STEPS, OneClass, OutputTask
 
 WHOLE = "plain"
@@ -39,5 +38,7 @@ def find_reason(run: Run, kernels: str, task: OutputTask) -> str:
     if run.augment and not task.augments:
         return "a changed window would be compared with itself as it was; leave run.augment out"
     if run.augment.get("shift") and task.kind == STEPS:
+        from edge_sdk.model.tasks.step_classes import MOVED
+
         return MOVED
     return ""

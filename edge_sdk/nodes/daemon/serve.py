@@ -22,13 +22,10 @@ from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.background_work import SideWork
 from edge_sdk.nodes.daemon.certificate_renewal import Renewal
 from edge_sdk.nodes.daemon.counter_files import write_json
+from edge_sdk.nodes.daemon.device_file import LEDGER, DeviceFile
 from edge_sdk.nodes.daemon.device_service import DeviceNote, DeviceService
-from edge_sdk.nodes.daemon.hospital_service import HospitalService
-from edge_sdk.nodes.daemon.prometheus import Endpoint
-from edge_sdk.nodes.daemon.settings_files import LEDGER, DeviceFile
 from edge_sdk.nodes.daemon.settings_reload import refuse_rereading
 from edge_sdk.nodes.daemon.watchdog import Watchdog, notify
-from edge_sdk.nodes.hospital.suspensions import SuspensionLog
 
 log = logging.getLogger("auscult.serve")
 LINGER, LAST_WORDS = 0.7, 60.0  # seconds
@@ -87,6 +84,8 @@ def serve(
     with ExitStack() as stack:
         for service, port in zip(services, ports, strict=False):
             if port is not None:
+                from edge_sdk.nodes.daemon.prometheus import Endpoint  # a server of HTTP, which few nodes have
+
                 stack.enter_context(Endpoint(Figures(service), port))
         serve_all(services, once, SideWork("the ledger", meanwhile, log), last_words)
 
@@ -208,6 +207,9 @@ def serve_devices(paths: Sequence[Path], once: bool) -> None:
 
 
 def serve_hospital(path: Path, once: bool) -> None:
+    from edge_sdk.nodes.daemon.hospital_service import HospitalService  # devices have no use for it
+    from edge_sdk.nodes.hospital.suspensions import SuspensionLog
+
     service = HospitalService(path)
 
     suspensions = SuspensionLog(service.file.name, service.hospital.log)

@@ -1,4 +1,4 @@
-"""The settings files of the three services, and what each service does with its own."""
+"""The settings files of hospitals and of the aggregator, and what each service does with its own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.contract.children.device_facts import TOLD, check_told
 from edge_sdk.contract.children.limits import Limits, check_devices
 from edge_sdk.contract.run import checked_name
-from edge_sdk.data.cut import Cut
 from edge_sdk.data.samples import Stored
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.fleet_report import LEVELS, NOTHING
@@ -17,80 +15,12 @@ from edge_sdk.live.presence.labels import COHORT
 from edge_sdk.nodes.configuration.deadlines import AUTO, deadline_above, parse_deadline
 from edge_sdk.nodes.configuration.presets import RECOMMENDED
 from edge_sdk.nodes.configuration.private_table import Private
+from edge_sdk.nodes.daemon.device_file import existing
 from edge_sdk.nodes.hospital.bundles import Kind
 from edge_sdk.nodes.policy.allow import Allow
-from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.nodes.policy.lanes import check_evaluations, list_trainings
-from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, DeviceKeys, HospitalKeys
+from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, HospitalKeys
 from edge_sdk.wire.options import Wire
-
-LEDGER = "ledger.json"
-"""File in a service's directory that says how things stand there."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceFile:
-    """`auscult device FILE`.
-
-    Attributes:
-        name, hospital: names of the device and of its hospital: letters, digits, `_`, `-`, `.`.
-        broker: `mqtts://host[:port]`, or `mqtt://` on this machine; `wss://host/mqtt` where only the web gets through.
-        bundle: the compiled model; the one that the run names.
-        directory: all that outlives the process: personal component, messages on their way.
-        data: its samples: a trace that is cut into windows, or samples that are ready.
-        threads: of onnxruntime.
-        wire: how it talks.
-        local_only: after the run, also train on the own samples alone, to tell what taking part has brought.
-        public: file of public inputs, for a method that compares outputs; the run names it by its content.
-        budget: when it may train; None: whenever its hospital asks.
-        trusted_key: PEM file of the operator's public key; with it, only what is signed is taken.
-        allow: which runs it takes part in.
-        warm_start: a new run begins with the personal model that an earlier one has made here, if it has one that fits.
-        masks: its keys for runs with secret sums; None: it takes part in no such run.
-        evaluations: rollouts and evaluations that it takes part in beside a training.
-        tells: facts of this machine that its hospital is told: "version", "board", "battery".
-    """
-
-    name: str
-    hospital: str
-    broker: str
-    bundle: Path
-    directory: Path
-    data: Cut | Stored
-    threads: int = 1
-    local_only: bool = False
-    public: Path | None = None
-    budget: TrainingBudget | None = None
-    trusted_key: Path | None = None
-    allow: Allow = field(default_factory=Allow)
-    warm_start: bool = True
-    masks: DeviceKeys | None = None
-    evaluations: int = 0
-    tells: tuple[str, ...] = TOLD
-    wire: Wire = field(default_factory=Wire)
-
-    def __post_init__(self) -> None:
-        checked_name(self.name, "name")
-        checked_name(self.hospital, "hospital")
-        check_evaluations(self.evaluations)
-        check_told(self.tells)
-        self.wire.check(self.broker)
-        if self.threads < 1:
-            raise UsageError(f"threads = {self.threads}, at least 1")
-        if self.masks is not None:
-            existing(self.masks.key, "masks.key")
-            existing(self.masks.aggregator, "masks.aggregator")
-            if self.masks.peers is not None:
-                existing(self.masks.peers, "masks.peers")
-        existing(self.bundle, "bundle")
-        if self.public is not None:
-            existing(self.public, "public")
-        if self.trusted_key is not None:
-            existing(self.trusted_key, "trusted_key")
-        if isinstance(self.data, Stored):
-            existing(self.data.samples, "data.samples")
-        else:
-            existing(self.data.trace, "data.trace")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,15 +241,6 @@ class AggregatorFile:
         check_evaluations(self.lane, "lane")
         if self.svt not in ("full", "fast"):
             raise UsageError(f"svt = {self.svt!r}, expected full or fast")
-
-
-def existing(path: Path, key: str) -> None:
-    try:
-        found = path.is_file()
-    except OSError as error:  # a folder on the way may not be entered
-        raise UsageError(f"{key} = {str(path)!r}: cannot be looked at: {error.strerror}") from error
-    if not found:
-        raise UsageError(f"{key} = {str(path)!r}: there is no such file")
 
 
 def check_count(value: int | None, most: int, key: str, of: str) -> None:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Set
 from math import inf
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,16 +23,18 @@ from edge_sdk.contract.children.device_facts import BATTERY
 from edge_sdk.data.samples import Label, Samples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.model.inputs import Data
-from edge_sdk.model.tasks.step_classes import STEPS
+from edge_sdk.model.tasks.task_protocol import STEPS
 from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
 from edge_sdk.nodes.device.options import DEFAULT_POLICY, DEFAULT_TRAINING, DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.participant import Participant
-from edge_sdk.nodes.device.questions import LabelQuestion, find_questions
 from edge_sdk.nodes.device.unlabelled_windows import Source
 from edge_sdk.nodes.kernels.model_inputs import fit_samples, fit_unlabelled
-from edge_sdk.nodes.models.prediction_stream import PredictionStream
 from edge_sdk.nodes.models.predictions import Predictions
 from edge_sdk.wire.options import DEFAULTS, Wire
+
+if TYPE_CHECKING:
+    from edge_sdk.nodes.device.questions import LabelQuestion
+    from edge_sdk.nodes.models.prediction_stream import PredictionStream
 
 LOOKS_AGAIN = 4
 """Looks at a refused run while as many windows come as it needs, where they need no label."""
@@ -239,6 +241,8 @@ class Device:
             UsageError: no question is asked for, the bundle does not say of which signal its input is a window, or it
                 predicts values.
         """
+        from edge_sdk.nodes.device.questions import find_questions
+
         return find_questions(self.live.open(), self.part.working, most)
 
     # -- running
@@ -341,4 +345,6 @@ class Device:
             smooth: decide by the mean probabilities of the last so many windows of a recording.
         """
         signal = self.live.open().signal
+        from edge_sdk.nodes.models.prediction_stream import PredictionStream
+
         return self.live.add_stream(PredictionStream(lambda: self.part.working, signal, which, smooth, abstain))

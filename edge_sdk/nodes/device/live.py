@@ -6,12 +6,16 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from edge_sdk.data.live.windower import LiveWindows
+from edge_sdk.data.store.recording import Recording
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.nodes.device.live_samples import LiveSamples, Recording
-from edge_sdk.nodes.models.prediction_stream import PredictionStream
+
+if TYPE_CHECKING:
+    from edge_sdk.data.live.windower import LiveWindows
+    from edge_sdk.nodes.device.live_samples import LiveSamples
+    from edge_sdk.nodes.models.prediction_stream import PredictionStream
 
 
 class LiveDevice:
@@ -47,6 +51,8 @@ class LiveDevice:
                 f"device {self.name}: {name} does not say what signal it takes; compile it with --rate and --channels, "
                 "or hand over windows to train_on() and predict()"
             )
+        from edge_sdk.nodes.device.live_samples import LiveSamples  # with the store, which not every device has
+
         with self.opening:
             if self.samples is None:
                 self.samples = LiveSamples(

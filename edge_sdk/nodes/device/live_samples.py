@@ -11,7 +11,6 @@ import threading
 import time as clocks
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -27,7 +26,8 @@ from edge_sdk.data.store.cipher import read_key
 from edge_sdk.data.store.every_window import every_window
 from edge_sdk.data.store.frozen import Choose, FrozenSamples, copy_held_out, drop_frozen, freeze
 from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
-from edge_sdk.data.store.sample_store import SampleStore, StoreLimits
+from edge_sdk.data.store.recording import Recording
+from edge_sdk.data.store.sample_store import SampleStore
 from edge_sdk.data.store.step_windows import step_windows
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.signal_spec import SignalSpec
@@ -36,38 +36,6 @@ from edge_sdk.model.tasks.task import ModelTask, StepClasses
 WAITING = 60.0
 """Seconds of the signal that wait at most for the thread; where it does not keep up, the oldest are lost."""
 SAY_EVERY = 60.0  # seconds between two lines about what is lost
-
-Key = bytes | str | Path | None
-
-
-@dataclass(frozen=True)
-class Recording:
-    """Settings of what a device records.
-
-    Attributes:
-        sensor_hz: rate of what `observe` is given; None: the bundle's.
-        limits: of the store.
-        least: labelled windows to train on, without which the device takes part in no run.
-        tells_labels: its hospital is told how many windows were given a label, in steps of 20, so that runs can begin
-            when there are enough new ones. See docs/privacy.md.
-        key: 32 bytes, or a file of them, under which windows are encrypted on the disk; None: they are not.
-
-    >>> from edge_sdk import StoreLimits
-    >>> Recording(sensor_hz=100.0, limits=StoreLimits(megabytes=16.0), least=30).sensor_hz
-    100.0
-    """
-
-    sensor_hz: float | None = None
-    limits: StoreLimits = field(default_factory=StoreLimits)
-    key: Key = None
-    least: int = 60
-    tells_labels: bool = False
-
-    def __post_init__(self) -> None:
-        if self.sensor_hz is not None and not 0 < self.sensor_hz <= 1e6:
-            raise UsageError(f"recording: sensor_hz = {self.sensor_hz}, expected samples per second, above 0")
-        if self.least < 1:
-            raise UsageError(f"recording: least = {self.least}, expected a number of windows, 1 or more")
 
 
 class LiveSamples:

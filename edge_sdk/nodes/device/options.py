@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_sdk.contract.children.device_facts import TOLD, check_told
+from edge_sdk.data.store.recording import Recording
 from edge_sdk.nodes.configuration.settings import read_toml
-from edge_sdk.nodes.device.custom_training import TrainingCode
-from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.budget import BudgetFile, TrainingBudget
 from edge_sdk.nodes.policy.lanes import check_evaluations
 from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
+
+if TYPE_CHECKING:
+    from edge_sdk.nodes.device.custom_training import TrainingCode
 
 
 @dataclass(frozen=True, kw_only=True)

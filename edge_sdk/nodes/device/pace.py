@@ -75,6 +75,8 @@ class TrainingPace:
         progress: of the training that is under way.
     """
 
+    idle_look = IDLE_LOOK
+
     def __init__(
         self,
         budget: TrainingBudget,
@@ -210,6 +212,15 @@ class TrainingPace:
 
         return replace(assembly, role=replace(role, receive=receive), env=replace(assembly.env, keeper=self.progress))
 
+    @staticmethod
+    def digest_samples(run: str, *arrays: Any) -> bytes:
+        """Digest of a run's id and all that a device trains on."""
+        found = blake2b(run.encode())
+        for array in arrays:
+            found.update(repr((array.shape, array.dtype.str)).encode())
+            found.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return found.digest()
+
 
 def find_profile(root: Path) -> BoardProfile | None:
     """Profile of this board; None where there is none of its architecture."""
@@ -217,12 +228,3 @@ def find_profile(root: Path) -> BoardProfile | None:
         return detect_board(root).profile
     except UsageError:
         return None
-
-
-def digest_samples(run: str, *arrays: Any) -> bytes:
-    """Digest of a run's id and all that a device trains on."""
-    found = blake2b(run.encode())
-    for array in arrays:
-        found.update(repr((array.shape, array.dtype.str)).encode())
-        found.update(np.ascontiguousarray(array).view(np.uint8).data)
-    return found.digest()

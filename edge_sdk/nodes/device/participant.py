@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_sdk.contract.children.willing import Reason
 from edge_sdk.contract.method import NodeEnv
@@ -21,21 +21,19 @@ from edge_sdk.live.membership.willingness import Willingness
 from edge_sdk.methods.shared.evaluation.beside import SAID
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models, Scores
 from edge_sdk.model.model import Model
+from edge_sdk.nodes.configuration.around import is_rollout, is_secret
 from edge_sdk.nodes.configuration.assembly import (
     augmentation_of,
     check_bundle,
     family_of,
-    is_rollout,
     make_assembly,
     make_env,
     settings_of,
 )
-from edge_sdk.nodes.device.custom_training import fields_of
 from edge_sdk.nodes.device.descriptions import RunRefused, describe_scores, describe_want
 from edge_sdk.nodes.device.lanes import DeviceLane, assemble_version, hears_of_rollout
 from edge_sdk.nodes.device.live import LiveDevice
 from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
-from edge_sdk.nodes.device.pace import IDLE_LOOK, TrainingPace, digest_samples
 from edge_sdk.nodes.device.progress_log import ProgressLog
 from edge_sdk.nodes.device.unlabelled_windows import Source, read_unlabelled
 from edge_sdk.nodes.kernels import split
@@ -51,8 +49,10 @@ from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.nodes.policy.lanes import list_lanes, rollouts_trust
 from edge_sdk.nodes.policy.trust import Trust
-from edge_sdk.nodes.secrets import mask_assignment
 from edge_sdk.wire.options import Wire
+
+if TYPE_CHECKING:
+    from edge_sdk.nodes.device.pace import TrainingPace
 
 
 class Participant:
@@ -141,6 +141,7 @@ class Participant:
 
     def make_pace(self, budget: TrainingBudget, threads: int) -> TrainingPace:
         """What holds this device's training to a budget."""
+        from edge_sdk.nodes.device.pace import TrainingPace  # with all that looks at a board
 
         def cancelled() -> bool:
             return self.runtime.cancelled() or (self.train is None and self.live.all_erased())
@@ -152,7 +153,7 @@ class Participant:
         return TrainingPace(budget, self.name, self.directory, threads=threads, cancelled=cancelled, wake=wake, log=log)
 
     def make_willingness(self) -> Willingness:
-        return Willingness() if self.pace is None else Willingness(self.ask_pace, IDLE_LOOK)
+        return Willingness() if self.pace is None else Willingness(self.ask_pace, self.pace.idle_look)
 
     def ask_pace(self) -> Reason | None:
         return None if self.pace is None else self.pace.unwilling()
@@ -214,14 +215,17 @@ class Participant:
             cancellable: training stops between two steps when a newer question has come.
         """
         if self.trainer is not None:
+            from edge_sdk.nodes.device.custom_training import fields_of
+
             given = fields_of(run, self.trainer, self.model.layout, f"device {self.name}")
         else:
             given = family_of(run).for_device(self.parts(run, cancellable))
         earlier = find_earlier(self.working, self.model, run, self.log) if self.warm_start else NOTHING
-        masking = mask_assignment.for_device(
-            run, self.masks, self.name, self.model.task.histograms, lambda: self.gate.allow
-        )
-        return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given, **masking)
+        if is_secret(run):
+            from edge_sdk.nodes.secrets.mask_assignment import for_device  # with all that hides answers
+
+            given |= for_device(run, self.masks, self.name, self.model.task.histograms, lambda: self.gate.allow)
+        return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given)
 
     def parts(self, run: Run, cancellable: bool) -> DeviceParts:
         """What the method's family of kernels makes this device's env of."""
@@ -235,7 +239,7 @@ class Participant:
         y = self.codes(train, run)
         live = self.live if self.train is None else None
         loose = read_unlabelled(run, self.model, self.unlabelled, live, f"device {self.name}")
-        self.digest = b"" if self.pace is None else digest_samples(run.id, train.x, y, *(loose or ()))
+        self.digest = b"" if self.pace is None else self.pace.digest_samples(run.id, train.x, y, *(loose or ()))
         return DeviceParts(
             run=run,
             settings=settings_of(run),

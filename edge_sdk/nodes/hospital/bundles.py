@@ -11,7 +11,7 @@ from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.rollout.messages import VersionTaken
 from edge_sdk.model.bundle import Bundle, parse, read_bundle
-from edge_sdk.nodes.configuration.assembly import is_rollout
+from edge_sdk.nodes.configuration.around import is_rollout
 from edge_sdk.nodes.models.working_model import bundle_path
 
 

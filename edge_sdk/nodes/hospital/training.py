@@ -24,7 +24,8 @@ from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Complaint
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes.configuration.assembly import check_bundle, family_of, is_rollout, make_assembly, make_env
+from edge_sdk.nodes.configuration.around import is_rollout
+from edge_sdk.nodes.configuration.assembly import check_bundle, family_of, make_assembly, make_env
 from edge_sdk.nodes.hospital.bundles import BundleShelf
 from edge_sdk.nodes.hospital.lanes import assemble_rollout
 from edge_sdk.nodes.kernels.family import HospitalParts

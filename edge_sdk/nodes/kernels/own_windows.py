@@ -17,8 +17,8 @@ from edge_sdk.nodes.kernels.family import Array, DeviceParts, Fields
 WINDOW, TABLE = 3, 2
 """Axes of an array of windows (samples, channels, time), and of one of rows of numbers."""
 SHORTEST = 4
-STEP = 128
-"""Windows whose features are computed at once: what that takes is some MB, and the features are the same."""
+STEP = 32
+"""Windows whose features are computed at once: more are hardly faster and take some MB; the features are the same."""
 
 
 def has_features(x: Array) -> bool:
@@ -61,7 +61,7 @@ def own_windows(parts: DeviceParts, trains: Callable[[DeviceParts], Fields]) -> 
     loose = parts.model.samples(loose)
 
     def features(copies: int, random: np.random.Generator) -> npt.NDArray[np.float32]:
-        changed = [augment(x, parts.augment, random) for _ in range(copies if parts.augment.changes else 0)]
+        changed = (augment(x, parts.augment, random) for _ in range(copies if parts.augment.changes else 0))
         return np.concatenate([plain(), *map(features_of, changed)])
 
     plain, unlabelled = cache(lambda: features_of(x)), cache(lambda: features_of(loose))

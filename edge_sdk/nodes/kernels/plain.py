@@ -10,11 +10,11 @@ import numpy as np
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.run import Run
-from edge_sdk.data.augment import augment, with_copies
+from edge_sdk.data.augment import augment, each_copy
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bound import GradFn
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.front import BoundSamples
+from edge_sdk.model.front import BoundSamples, bind_parts
 from edge_sdk.model.inputs import compute_losses
 from edge_sdk.model.model import Model
 from edge_sdk.model.whole_batches import check_step
@@ -116,8 +116,8 @@ def from_copies(parts: DeviceParts, x: Array) -> GradFn:
     def augmented(theta: Vector, indices: Any, random: np.random.Generator) -> tuple[float, Vector]:
         if not made:
             own = np.random.default_rng([parts.run.seed, 0, crc32(name.encode()), COPIES])
-            rows, labels = with_copies(x, parts.augment, own), np.concatenate([parts.y] * (copies + 1))
-            made.append(parts.model.grad_fn(rows, labels, cancel=parts.cancel))
+            rows = bind_parts(parts.model, each_copy(x, parts.augment, own), len(x) * (copies + 1), "loss_grad")
+            made.append(parts.model.grad_fn(rows, np.concatenate([parts.y] * (copies + 1)), cancel=parts.cancel))
         chosen = np.arange(len(x)) if indices is None else np.asarray(indices)
         which = random.integers(copies + 1, size=len(chosen))
         return made[0](theta, which * len(x) + chosen, random)

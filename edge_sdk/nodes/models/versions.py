@@ -30,7 +30,7 @@ from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.model.tasks.task import OneClass
-from edge_sdk.nodes.configuration.assembly import only_judges
+from edge_sdk.nodes.configuration.around import only_judges
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.nodes.kernels.rollout import hash_model, open_version
 from edge_sdk.nodes.models import kept_models

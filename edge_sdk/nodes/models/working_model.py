@@ -39,7 +39,7 @@ from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model
 from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.tasks.task import FORECAST, LABELS, RECONSTRUCTION, STEPS, Forecast, OneClass, Values
+from edge_sdk.model.tasks.task import FORECAST, LABELS, RECONSTRUCTION, STEPS, OneClass
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels
@@ -78,6 +78,8 @@ class WorkingModel:
         """Predicts as `Device.predict` describes it."""
         name, _ = self.find_model(which)
         if not isinstance(self.model.task, OneClass):
+            from edge_sdk.model.tasks.task import Forecast, Values
+
             if abstain:
                 what = f"{self.model.name} predicts {self.model.task.in_words(self.classes)}"
                 raise UsageError(f"abstain = {abstain}: there is no probability of one class; {what}")
@@ -111,6 +113,8 @@ class WorkingModel:
 
     def forecast(self, name: str, x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """The next values after windows x (N, C, T), (N, C, horizon), in the units of the channels."""
+        from edge_sdk.model.tasks.forecast import Forecast
+
         task, signal = self.model.task, self.model.bundle.signal
         assert isinstance(task, Forecast)
         made = self.outputs(name, task.shifted(x)).astype(np.float64)
@@ -168,6 +172,8 @@ class WorkingModel:
 # Other predictions than of one class ----------------------------------------------------------------------------
 def show_values(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
     """Values (N, K) in their units, with intervals where the model has been judged here."""
+    from edge_sdk.model.tasks.values import Values
+
     task, kept = working.model.task, working.kept
     assert isinstance(task, Values)
     squared = [kept.scores.get(f"{name}_{SQUARED}:{k}") for k in range(len(task.units))]
@@ -305,7 +311,7 @@ def previous_runs(directory: Path) -> tuple[str, ...]:
 # Old runs -------------------------------------------------------------------------------------------------------
 KEEP = 3
 """Runs whose files stay: the present one, and the latest before it."""
-OF_A_RUN = (".db", ".db-wal", ".db-shm", ".npz", ".npz.damaged")
+OF_A_RUN = (".db", ".db-wal", ".db-shm", ".db-writing", ".npz", ".npz.damaged")
 
 
 def remove_old_runs(directory: Path, current: str) -> list[str]:

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from edge_sdk.algebra.secure_aggregation.privacy import epsilon_of
-from edge_sdk.contract.run import Run
+from edge_sdk.contract.run import ROLLOUT, Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.integers.vectors.privacy import OFF
-from edge_sdk.methods.rollout.method import ROLLOUT
-from edge_sdk.nodes.configuration.assembly import method_of, privacy_of
+from edge_sdk.nodes.configuration.around import privacy_of
+from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.policy.budget import HOURS, is_within
 from edge_sdk.nodes.policy.epsilon_ledger import rho_of_run
 
@@ -56,8 +55,8 @@ class Allow:
     approval: str = POLICY
 
     def __post_init__(self) -> None:
-        if unknown := sorted(m for m in {*self.methods} if m not in METHODS and m != ROLLOUT.name):
-            known = ", ".join(sorted((*METHODS, ROLLOUT.name)))
+        if unknown := sorted(m for m in {*self.methods} if m not in METHODS and m != ROLLOUT):
+            known = ", ".join(sorted((*METHODS, ROLLOUT)))
             raise UsageError(f"methods: there is no {unknown[0]!r}; there are: {known}")
         for span in self.hours:
             if not HOURS.fullmatch(span):
@@ -134,6 +133,8 @@ def check_epsilon(allow: Allow, run: Run, facts: RunFacts) -> str:
     privacy = privacy_of(run)
     if privacy is None:
         return "its uploads have no noise (no [run.privacy]), so nothing bounds its epsilon, which is bounded here"
+    from edge_sdk.methods.integers.vectors.privacy import OFF  # loaded with a run that has noise
+
     if privacy.scores != OFF:
         return f"it sends scores without noise (run.privacy.scores = {privacy.scores!r}), and epsilon is bounded here"
     price, delta = rho_of_run(run), allow.epsilon_delta

@@ -27,10 +27,7 @@ from edge_sdk.contract.method import UP, Role, Step
 from edge_sdk.contract.run import Run, short
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.integers.tiers.states import IntegersState
-from edge_sdk.methods.integers.vectors.messages import Changes
-from edge_sdk.methods.secret.messages.messages import NumberedQuestion
-from edge_sdk.nodes.configuration.assembly import own_settings, privacy_of
+from edge_sdk.nodes.configuration.around import own_settings, privacy_of
 from edge_sdk.nodes.policy.approvals import digest_of, read_table
 
 FILE = "runs-epsilon.json"
@@ -132,6 +129,9 @@ class EpsilonLedger:
         if not run.privacy:
             return role
 
+        from edge_sdk.methods.integers.vectors.messages import Changes  # a run without noise loads none of this
+        from edge_sdk.methods.secret.messages.messages import NumberedQuestion
+
         own, settings = METHODS[run.method].own_noise, own_settings(run)
 
         def receive(env: Any, state: Any, sender: str, message: Any) -> Step:
@@ -157,6 +157,8 @@ class EpsilonLedger:
 
 def version_held(state: Any) -> int:
     """Version of the reference that a node holds, whatever other states are around its state of integers."""
+    from edge_sdk.methods.integers.tiers.states import IntegersState
+
     while not isinstance(state, IntegersState):
         state = state.inner
     return state.reference.version

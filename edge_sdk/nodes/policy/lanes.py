@@ -10,7 +10,7 @@ from pathlib import Path
 from edge_sdk.atomic import make_private_directory, write_text
 from edge_sdk.contract.run import ID, Run
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.configuration.assembly import is_rollout, only_judges
+from edge_sdk.nodes.configuration.around import is_rollout, only_judges
 from edge_sdk.nodes.policy.shared_trust import SharedTrust
 from edge_sdk.nodes.policy.trust import TRUST_FILE, Trust
 from edge_sdk.wire.topics import MOST_LANES

@@ -11,7 +11,7 @@ from typing import Any
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.integers.vectors.settings import LEAST_COHORT
-from edge_sdk.nodes.configuration.assembly import is_secret, opens_among_devices, uploads_of
+from edge_sdk.nodes.configuration.around import is_secret, opens_among_devices, uploads_of
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.score_filter import for_masking
 from edge_sdk.nodes.secrets import mask_keys, masks

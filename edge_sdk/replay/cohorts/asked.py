@@ -16,7 +16,7 @@ from edge_sdk.algebra.asking import choose, margins, means_of, stretches
 from edge_sdk.algebra.forest import grow, vote
 from edge_sdk.algebra.window_features import window_features
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import labelled_part, three_parts
+from edge_sdk.data.cutting import labelled_part, three_parts
 from edge_sdk.data.traces import Trace, Windows, cut_windows, find_stretches, unlabelled_rows
 
 PURPOSE = 11

@@ -12,11 +12,12 @@ import numpy as np
 
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.cut import Cut, check_shares
-from edge_sdk.data.samples import labelled_part
+from edge_sdk.data.cutting import labelled_part
 from edge_sdk.data.steps import cut_step_windows
-from edge_sdk.data.traces import Trace, TraceFolder, Windows, cut_windows, load_traces, split
+from edge_sdk.data.traces import Trace, TraceFolder, Windows, cut_windows, load_traces
 from edge_sdk.data.traces.abnormal import cut_all_windows, split_normal
 from edge_sdk.data.traces.read import UNLABELLED
+from edge_sdk.data.traces.split import split
 from edge_sdk.data.traces.windows import split_channels
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL

@@ -13,7 +13,8 @@ import numpy as np
 from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import Augment
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import Samples, SplitSamples, Stored, samples_of
+from edge_sdk.data.data_table import samples_of
+from edge_sdk.data.samples import Samples, SplitSamples, Stored
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.labels import class_codes

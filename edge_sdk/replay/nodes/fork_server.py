@@ -24,11 +24,22 @@ import selectors
 import signal
 import socket
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 from edge_sdk.atomic import PRIVATE
 from edge_sdk.nodes.daemon.serve import WITH_PARENT
+
+USED_BY_ALL = (
+    "data.cutting",
+    "methods.integers.method",
+    "methods.settling.self_training",
+    "methods.standardising.method",
+    "nodes.daemon.device_result",
+    "nodes.kernels.plain",
+)
+"""Modules that a node loads when a run asks for them, and that nearly all devices of a replay come to need."""
 
 LINE = 1 << 16
 """Bytes that are read at once."""
@@ -123,6 +134,8 @@ def end_all(running: set[int]) -> NoReturn:
 
 def main() -> None:
     """Serves the socket whose number is the one argument; each copy goes on as `python -m edge_sdk.cli`."""
+    for name in USED_BY_ALL:
+        import_module(f"edge_sdk.{name}")
     gc.freeze()  # a collection would write to objects that all copies share
     sys.argv[1:] = serve(socket.socket(fileno=int(sys.argv[1])))
     runpy.run_module("edge_sdk.cli", run_name="__main__", alter_sys=True)

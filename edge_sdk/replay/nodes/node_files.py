@@ -12,7 +12,8 @@ from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import store_public
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.configuration.assembly import family_of, is_secret
+from edge_sdk.nodes.configuration.around import is_secret
+from edge_sdk.nodes.configuration.assembly import family_of
 from edge_sdk.nodes.configuration.deadlines import NONE, deadline_of
 from edge_sdk.nodes.configuration.presets import STATED
 from edge_sdk.nodes.configuration.private_table import private_table

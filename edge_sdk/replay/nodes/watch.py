@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.nodes.daemon.device_service import ALONE
+from edge_sdk.nodes.daemon.device_result import ALONE
 from edge_sdk.replay.nodes.processes import NodeProcesses, ProcessError
 
 Line = Mapping[str, Any]

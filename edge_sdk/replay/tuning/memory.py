@@ -19,10 +19,10 @@ from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.data.cut import Cut
+from edge_sdk.data.data_table import samples_of, unlabelled_of
 from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.public_inputs import Public, read_public
-from edge_sdk.data.samples import Samples, Stored, Unlabelled, samples_of
-from edge_sdk.data.unlabelled import unlabelled_of
+from edge_sdk.data.samples import Samples, Stored, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import sums_on_validation

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from edge_sdk.methods.shared.evaluation.reports import mean_errors, mean_macro_f1, mean_reconstruction_errors
 from edge_sdk.model.tasks.task import Reconstruction, SeveralLabels, Task, Values
-from edge_sdk.nodes.daemon.device_service import compute_accuracies
+from edge_sdk.nodes.daemon.device_result import compute_accuracies
 
 ACCURACY = "accuracy"
 

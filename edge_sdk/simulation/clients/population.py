@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from edge_sdk.contract.run import Run
 from edge_sdk.data.cut import Cut
+from edge_sdk.data.data_table import samples_of, unlabelled_of
 from edge_sdk.data.patients import Patients, patients_of
-from edge_sdk.data.samples import Samples, Stored, samples_of
-from edge_sdk.data.unlabelled import unlabelled_of
+from edge_sdk.data.samples import Samples, Stored
 from edge_sdk.model.tasks.task import ModelTask, Reconstruction
 from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.kernels.labels import listed_of, wants_unlabelled

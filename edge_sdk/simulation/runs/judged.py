@@ -17,7 +17,7 @@ from edge_sdk.methods.shared.evaluation.reports import Models, sums_on_test, sum
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.model.tasks.task import CLASS, ModelTask, StepClasses
-from edge_sdk.nodes.daemon.device_service import compute_accuracies, measure_density
+from edge_sdk.nodes.daemon.device_result import compute_accuracies, measure_density
 from edge_sdk.nodes.evaluation.output_scores import judge_models
 from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models.kept_models import KeptModels, save

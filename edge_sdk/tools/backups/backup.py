@@ -32,7 +32,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 STORE = ".db"
-OF_STORES = (".db-wal", ".db-shm", ".bodies")
+OF_STORES = (".db-wal", ".db-shm", ".db-writing", ".bodies")
 LEFT_OUT = (ASIDE, ".damaged")
 """Ends of the names of what is left out: files that are just being written, and stores that were put aside."""
 

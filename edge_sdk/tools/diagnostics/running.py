@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.nodes.daemon.settings_files import LEDGER
+from edge_sdk.nodes.daemon.device_file import LEDGER
 from edge_sdk.nodes.hospital.suspensions import KEY, tell_remedy
 from edge_sdk.tools.diagnostics.findings import Finding
 from edge_sdk.tools.diagnostics.node_files import is_running

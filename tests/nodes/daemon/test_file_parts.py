@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from edge_sdk.nodes.configuration.settings import part_of
-from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile, HospitalFile
+from edge_sdk.nodes.daemon.device_file import DeviceFile
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile
 from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
 from edge_sdk.nodes.hospital.options import DeviceList, HospitalPolicy
 

@@ -15,14 +15,15 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import UP, Role
 from edge_sdk.contract.run import Run
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import Samples, samples_of
+from edge_sdk.data.data_table import samples_of
+from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.daemon.device_file import DeviceFile
 from edge_sdk.nodes.daemon.device_service import DeviceService
-from edge_sdk.nodes.daemon.settings_files import DeviceFile
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.nodes.device.progress_log import ProgressLog

@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.data.store.sample_store import StoreLimits
+from edge_sdk.data.store.recording import Recording, StoreLimits
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.nodes.device.device import Device
-from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.options import LocalTraining
 from tests.delivery.fleet import eventually
 

@@ -15,6 +15,7 @@ from edge_sdk import Device, UsageError
 from edge_sdk.algebra.metrics.reconstruction import scores_of
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
+from edge_sdk.data.store.recording import Recording
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
@@ -22,7 +23,6 @@ from edge_sdk.methods.shared.evaluation.reports import Models, Report, judge, me
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
-from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.nodes.evaluation.output_scores import judge_outputs
 from edge_sdk.nodes.kernels.rollout import check as check_rollout

@@ -19,6 +19,7 @@ from edge_sdk.algebra.metrics.classification import auc
 from edge_sdk.algebra.metrics.label_sets import macro_f1
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
+from edge_sdk.data.store.recording import Recording
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.secret.messages.forms import ScoresKind
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
@@ -28,7 +29,6 @@ from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
-from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.nodes.kernels.rollout import check as check_rollout
 from edge_sdk.nodes.models.last_line import ModelsDeclined

@@ -14,12 +14,12 @@ pytest.importorskip("torch", reason="bundles are compiled here")
 from edge_sdk import Device, UsageError
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
+from edge_sdk.data.store.recording import Recording
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.aggregation.scores import check_scores, partial_histograms
 from edge_sdk.methods.shared.evaluation.reports import Report, judge, mean_macro_f1
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
-from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.nodes.kernels.rollout import check as check_rollout
 from tests.steps import SHAPE, SIGNAL, TASK, best_theta, compile_steps, draw, samples

@@ -15,6 +15,7 @@ from torch import nn
 from edge_sdk import Device, Samples, UsageError
 from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
+from edge_sdk.data.store.recording import Recording
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
 from edge_sdk.methods.shared.evaluation.reports import Models, Report, mean_errors
@@ -23,7 +24,6 @@ from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
-from edge_sdk.nodes.device.live_samples import Recording
 from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.nodes.kernels.rollout import check as check_rollout
 from edge_sdk.nodes.models.last_line import ModelsDeclined

@@ -16,7 +16,8 @@ from aggregator.service.runs.runs import Wanted, add_run, find_run
 from aggregator.service.runs.supervisor import write_settings
 from edge_sdk.contract.method import UP
 from edge_sdk.nodes.configuration.settings import read_toml
-from edge_sdk.nodes.daemon.settings_files import AggregatorFile, DeviceFile
+from edge_sdk.nodes.daemon.device_file import DeviceFile
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile
 from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, make_key, read_public
 from edge_sdk.nodes.secrets.masks import aggregator_masks, device_masks
 from edge_sdk.tools.credentials.enrol import Applicant, Desk

@@ -1,4 +1,7 @@
-"""A device's samples without a label. They are read when a run wants them: most runs do not, and they may be many."""
+"""The samples that a [data] table names, those with a label and those without.
+
+The latter are read when a run wants them: most runs do not, and they may be many.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,35 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_sdk.data.cut import Cut, cut_trace
+from edge_sdk.data.cut import Cut
 from edge_sdk.data.samples import (
     UNLABELLED,
     Normalise,
+    SplitSamples,
     Stored,
     Unlabelled,
     check_arrays,
-    labelled_part,
     read_gathered,
-    three_parts,
+    read_samples,
 )
-from edge_sdk.data.traces import find_stretches, unlabelled_rows
 from edge_sdk.errors import UsageError
+
+
+def samples_of(data: Cut | Stored, normalise: Normalise | None = None) -> SplitSamples:
+    """Reads the samples that a [data] table names.
+
+    Args:
+        normalise: windows (N, channels, window) of a trace -> as the model takes them; stored samples are ready.
+
+    Raises:
+        UsageError: the trace cannot be read, or is too short for one window in training and test part; the file is not
+            as above.
+    """
+    if isinstance(data, Stored):
+        return read_samples(data.samples)
+    from edge_sdk.data.cutting import cut_samples  # what reads traces is large
+
+    return cut_samples(data, normalise)
 
 
 def unlabelled_of(data: Cut | Stored, normalise: Normalise | None = None) -> Unlabelled | None:
@@ -36,6 +55,9 @@ def unlabelled_of(data: Cut | Stored, normalise: Normalise | None = None) -> Unl
 
 def cut_unlabelled(data: Cut, normalise: Normalise | None = None) -> Unlabelled:
     """Cuts the windows of a trace that have no label, or none that the device is to know."""
+    from edge_sdk.data.cutting import cut_trace, labelled_part, three_parts
+    from edge_sdk.data.traces import find_stretches, unlabelled_rows
+
     trace, cuts = cut_trace(data)
     train = three_parts(cuts, data)[0]
     rows = unlabelled_rows(cuts, train, labelled_part(train, round(data.labelled * trace.rate_hz), data.asked))
