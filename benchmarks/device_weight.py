@@ -41,11 +41,9 @@ def main() -> None:
         trees = {options.before or version: unpack(options.before or commit, Path(place) / "before")}
         trees["this checkout"] = unpack("", Path(place) / "now")
         print(f"{'':26}" + "".join(f"{name:>18}" for name in trees))
-        wheels = {name: describe(tree) for name, tree in trees.items()}
-        for row, cells in zip(
-            ("MB unpacked", "files", "packages it requires"), zip(*wheels.values(), strict=True), strict=True
-        ):
-            print(f"{row:26}" + "".join(f"{cell:>18}" for cell in cells))
+        wheels = [describe(tree) for tree in trees.values()]
+        for row in wheels[0]:
+            print(f"{row:26}" + "".join(f"{wheel[row]:>18}" for wheel in wheels))
         for row, code in IMPORTS.items():
             told = {name: [load(tree, code) for _ in range(options.times)] for name, tree in trees.items()}
             print(f"{row:26}" + "".join(f"{f'{n[0][0]} in {min(s for _, s in n):.3f} s':>18}" for n in told.values()))
