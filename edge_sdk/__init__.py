@@ -130,9 +130,17 @@ WORKSTATION = "research."
 """Room of the names that devices and hospitals do not have."""
 
 
+def perhaps(name: str) -> str:
+    """The name that was perhaps meant, as a part of a sentence; none for what begins with _, which machines ask for."""
+    from difflib import get_close_matches  # for an error only
+
+    found = [] if name.startswith("_") else get_close_matches(name, __all__, 1)
+    return f"; perhaps {found[0]}" if found else ""
+
+
 def __getattr__(name: str) -> Any:
     if name not in HOMES:
-        raise AttributeError(f"edge_sdk has no {name}; it has {', '.join(__all__)}")
+        raise AttributeError(f"edge_sdk has no {name}{perhaps(name)}; it has {', '.join(__all__)}")
     try:
         return getattr(importlib.import_module(f"edge_sdk.{HOMES[name]}"), name)
     except ModuleNotFoundError as error:

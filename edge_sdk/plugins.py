@@ -91,12 +91,30 @@ class PlugIns(Generic[T]):
 
     def __init__(self, kind: str, ours: Container[str], use: Callable[[str, Any], T]) -> None:
         self.kind, self.ours, self.use = kind, ours, use
+        self.given: dict[str, Any] = {}
+        """Name -> what this process was given, as if an entry point named it."""
 
     def __contains__(self, name: object) -> bool:
-        return name not in self.ours and name in entries_of(self.kind)
+        return name not in self.ours and (name in self.given or name in entries_of(self.kind))
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in entries_of(self.kind) if name not in self.ours)
+        return (name for name in dict.fromkeys([*entries_of(self.kind), *self.given]) if name not in self.ours)
+
+    def give(self, name: str, found: Any) -> None:
+        """Makes one known in this process alone; what it was given under this name before goes.
+
+        Raises:
+            UsageError: the name is taken, or it cannot be used.
+        """
+        if name in self.ours or name in entries_of(self.kind):
+            raise UsageError(f"{self.kind} {name}: there is one of that name; choose another")
+        before = self.given.get(name)
+        self.given[name] = found
+        try:
+            self.load(name)
+        except UsageError:
+            self.given.pop(name) if before is None else self.given.update({name: before})
+            raise
 
     def load(self, name: str) -> T:
         """Loads one.
@@ -104,6 +122,9 @@ class PlugIns(Generic[T]):
         Raises:
             UsageError: none has this name, the name is taken, or it cannot be loaded or used; with its package.
         """
+        if name in self.given:
+            with self.blamed(name):
+                return self.use(name, self.given[name])
         entries = entries_of(self.kind).get(name, ())
         if not entries:
             raise UsageError(f"{self.kind} {name}: no installed package has one of this name")
@@ -135,6 +156,8 @@ class PlugIns(Generic[T]):
 
     def place_of(self, name: str) -> str:
         """Where a plug-in is from: module:object of PACKAGE VERSION."""
+        if name in self.given:
+            return "which this program has given"
         return " and ".join(f"{entry.value} of {package_of(entry)}" for entry in entries_of(self.kind)[name])
 
 

@@ -40,7 +40,7 @@ loggers = Path(sys.argv[1]) if len(sys.argv) > 1 else make_up(Path("loggers"))
 for line in (
     ["traces", "import", str(loggers), "traces"],
     ["traces", "check", "traces"],
-    ["replay", "traces", *["--hospitals", "2", "--rounds", "50", "--out", "run"]],
+    ["replay", "traces", *["--hospitals", "2", "--rounds", "50", "--out", "logged"]],
 ):
     if code := command(line):
         raise SystemExit(code)

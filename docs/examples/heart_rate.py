@@ -40,16 +40,16 @@ if __name__ == "__main__":
     for line in (
         ["traces", "synth", "heart", "--kind", "heart-rate", "--devices", "8"],
         ["bundle", "compile", f"{__file__}:Pulse", *size.split(), "-o", "pulse.bundle"],
-        f"replay heart {asked} --bundle pulse.bundle --rounds 150 --out run".split(),
+        f"replay heart {asked} --bundle pulse.bundle --rounds 150 --out beats".split(),
     ):
         if code := command(line):
             raise SystemExit(code)
-    for model, errors in json.loads(Path("run/result.json").read_text())["values"]["models"].items():
+    for model, errors in json.loads(Path("beats/result.json").read_text())["values"]["models"].items():
         print(f"{model:14} {errors['heart_rate']['mae']:5.2f} bpm")
 
     trace = read_trace("heart/heart-01.csv", label=None)
     sensors, truth = trace.values[None, -256:, :4].transpose(0, 2, 1), trace.values[-256:, 4].mean()
-    where = "run/devices/heart-01"  # what the device has learned; without `start` it calls nobody
+    where = "beats/devices/heart-01"  # what the device has learned; without `start` it calls nobody
     device = auscult.Device(
         "heart-01", hospital="hospital-1", broker="mqtt://127.0.0.1", bundle="pulse.bundle", directory=where
     )

@@ -45,7 +45,7 @@ def console_of(service: subprocess.Popen[bytes]) -> str:
     """The address that the service tells when it is ready."""
     while not (found := re.search(r"the console is at (\S+)", (CLINIC / "fleet.log").read_text())):
         if service.poll() is not None:
-            raise SystemExit("the service has ended; its log says why")
+            raise SystemExit((CLINIC / "fleet.log").read_text().splitlines()[-1])
         time.sleep(0.1)
     return found[1]
 

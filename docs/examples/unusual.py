@@ -13,14 +13,14 @@ from edge_sdk.cli import main as command
 if __name__ == "__main__":
     for line in (
         "traces synth falls --kind falls --devices 4 --minutes 8",
-        "replay falls --task reconstruction --hospitals 1 --method fedavg --set eta_l=0.3 --rounds 20 --out run",
+        "replay falls --task reconstruction --hospitals 1 --method fedavg --set eta_l=0.3 --rounds 20 --out alarms",
     ):
         if code := command(line.split()):
             raise SystemExit(code)
 
-    where = "run/devices/falls-01"  # what the device has learned; without `start` it calls nobody
+    where = "alarms/devices/falls-01"  # what the device has learned; without `start` it calls nobody
     device = auscult.Device(
-        "falls-01", hospital="hospital-1", broker="mqtt://127.0.0.1", bundle="run/model.bundle", directory=where
+        "falls-01", hospital="hospital-1", broker="mqtt://127.0.0.1", bundle="alarms/model.bundle", directory=where
     )
     predictions, seen, began, alarms, model = device.predictions(), 0, 1_700_000_000.0, 0, ""
     with open("falls/falls-01.csv", newline="") as file:

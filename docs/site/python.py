@@ -25,12 +25,14 @@ HEAD = """# Python
 
 For whoever writes code with it. Everything that `import edge_sdk` offers, from its docstrings; the examples are run by
 tests. Names load when they are first used. Those of the first part need the extra `replay` and are for a workstation;
-[a page about them](python.md) teaches them. [Another one](your-app.md) is about a device's application.
+[a page of five minutes](first-run.md) begins with them, and [another](python.md) goes on. [A third one](your-app.md) is
+about a device's application.
 """
 EXAMPLES_HEAD = """# Examples
 
-For whoever learns from code. Each is a script that runs as it stands where `auscult[replay]` is installed; tests run
-them with smaller settings.
+For whoever learns from code. Each is a script that runs as it stands where `auscult[replay]`
+[is installed](first-run.md#install); `hospital.py` needs `auscult[service]` and mosquitto. Tests run them with smaller
+settings. Without arrays of your own, begin with the first one.
 """
 
 

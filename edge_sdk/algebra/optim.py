@@ -112,14 +112,17 @@ class SGD:
         """So many steps were made by another process; they leave no trace in this one."""
 
     def plan_step(self, theta: Vector, rate: float | None = None) -> StepPlan:
+        """The plan of the next step from theta (n,): all that it computes with. `rate`: None, its own."""
         return make_plan("sgd", (), self.decay, self.rate if rate is None else rate)
 
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
+        """A step in place: theta (n,), float32, moves against the gradient (n,). `rate`: None, its own."""
         plan = self.plan_step(theta, rate)
         if not step_elsewhere(theta, grad, plan):
             self.step_by_pieces(theta, grad, plan)
 
     def step_by_pieces(self, theta: Vector, grad: Vector, plan: StepPlan) -> None:
+        """A planned step in numpy, by pieces that fit into the processor's cache."""
         self._spare = scratch(self._spare, theta)
         decay, rate = plan.numbers
         for part, slope in pieces(theta, grad):
@@ -149,15 +152,18 @@ class Momentum:
         fraction("momentum", self.momentum)
 
     def plan_step(self, theta: Vector, rate: float | None = None) -> StepPlan:
+        """The plan of the next step from theta (n,), with the velocity. `rate`: None, its own."""
         self.velocity = memory(self.velocity, theta)
         return make_plan("momentum", (self.velocity,), self.decay, self.momentum, self.rate if rate is None else rate)
 
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
+        """A step in place: theta (n,), float32, moves against the gradient (n,). `rate`: None, its own."""
         plan = self.plan_step(theta, rate)
         if not step_elsewhere(theta, grad, plan):
             self.step_by_pieces(theta, grad, plan)
 
     def step_by_pieces(self, theta: Vector, grad: Vector, plan: StepPlan) -> None:
+        """A planned step in numpy, by pieces that fit into the processor's cache."""
         self._spare = scratch(self._spare, theta)
         decay, momentum, rate = plan.numbers
         for part, slope, velocity in pieces(theta, grad, *plan.memory):
@@ -222,12 +228,14 @@ class Adam:
         return make_plan("adam", (self.mean, self.square), self.decay, *betas, root, self.epsilon, rate)
 
     def step(self, theta: Vector, grad: Vector, rate: float | None = None) -> None:
+        """A step in place: theta (n,), float32, moves against the gradient (n,). `rate`: None, its own."""
         plan = self.plan_step(theta, rate)
         if not step_elsewhere(theta, grad, plan):
             self.step_by_pieces(theta, grad, plan)
         self.steps += 1  # of a step that failed nothing is left
 
     def step_by_pieces(self, theta: Vector, grad: Vector, plan: StepPlan) -> None:
+        """A planned step in numpy, by pieces that fit into the processor's cache."""
         self._spare, self._other = scratch(self._spare, theta), scratch(self._other, theta)
         decay, beta1, rest1, beta2, rest2, root, epsilon, rate = plan.numbers
         for part, slope, mean, square in pieces(theta, grad, *plan.memory):

@@ -89,6 +89,7 @@ class Model:
 
     @property
     def name(self) -> str:
+        """Name of the network, as its bundle says it."""
         return str(self.bundle.manifest["name"])
 
     @property
@@ -103,6 +104,7 @@ class Model:
 
     @property
     def layout(self) -> Layout:
+        """Where each parameter lies in a flat vector theta (n,); `layout.size` is n."""
         return self.bundle.layout
 
     @property
@@ -112,6 +114,7 @@ class Model:
 
     @property
     def loss(self) -> str:
+        """Name of the loss that trains it, such as "cross_entropy"."""
         return str(self.bundle.manifest["loss"])
 
     @property
@@ -131,6 +134,7 @@ class Model:
 
     @property
     def max_batch(self) -> int:
+        """Samples that one call of its graphs takes at most."""
         return int(self.bundle.manifest["max_batch"])
 
     @property
@@ -208,11 +212,7 @@ class Model:
 
     @property
     def features_shape(self) -> tuple[int, ...]:
-        """Shape of one sample's features.
-
-        Raises:
-            UsageError: the bundle names no layer for them.
-        """
+        """Shape of one sample's features. Raises UsageError where the bundle names no layer for them."""
         graphs = self.bundle.manifest["graphs"]
         if "features_vjp" not in graphs:
             raise UsageError(f"{self.name} offers no features; compile it with --features LAYER")
@@ -227,9 +227,8 @@ class Model:
             UsageError: the bundle has none.
         """
         if not self.front_bytes:
-            raise UsageError(
-                f"{self.name} has no graph {FRONT!r}: it does no work worth keeping that no parameter reaches"
-            )
+            said = "it does no work worth keeping that no parameter reaches"
+            raise UsageError(f"{self.name} has no graph {FRONT!r}: {said}")
         return compute_front(self, self.samples(x))
 
     def bind(self, x: Data | BoundSamples, keep: bool = True) -> BoundSamples:
@@ -279,15 +278,12 @@ class Model:
             self._sessions.clear()
 
     def probe(self) -> None:
-        """Checks that this machine's onnxruntime has the blocked layout for which the graphs were written.
-
-        Raises:
-            BundleError: it has another one, or none.
-        """
+        """Checks that onnxruntime has the blocked layout of the graphs here; raises BundleError where it has not."""
         name = f"probe{BLOCKED_SUFFIX}"
         check_layout(self.session(name), self.bundle.manifest["graphs"][name])
 
     def parameters(self, theta: Vector) -> Floats:
+        """Theta (n,) as float32. Raises UsageError for another shape or kind of numbers."""
         return check_floats("theta", theta, (self.layout.size,))
 
     def samples(self, x: Data) -> Array:
@@ -305,6 +301,7 @@ class Model:
         return self.feed(self.parameters(theta), x) | rest, count
 
     def targets(self, y: Array, count: int) -> Array:
+        """Targets of `count` samples, as its graphs take them. Raises UsageError for others."""
         return inputs.check_targets(self.loss, y, count, self.output_shape, self.classes)
 
     # -- running -------------------------------------------------------------------------------------------------
@@ -316,8 +313,9 @@ class Model:
         if graph not in ("predict", "features"):
             check_step(self.bundle.manifest, count)
         if self.buffers0.size:
-            given = self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
-            values["buffers"] = given
+            values["buffers"] = (
+                self.buffers0 if buffers is None else check_floats("buffers", buffers, self.buffers0.shape)
+            )
         if MASKS in session.inputs and MASKS not in values:
             values |= step_masks(self.drop_sites, count, None)
         if missing := [n for n in session.inputs if n not in values]:

@@ -17,6 +17,12 @@ from edge_sdk.model.model import Model
 class SplitModel(Model):
     """A model of several towers, whose parties hold the parameters in groups.
 
+    Args:
+        bundle: a file, or what was read from one. threads: of onnxruntime. check: compare with its golden vectors.
+
+    Raises:
+        BundleError: it is no bundle of a split model, or computes otherwise than it should.
+
     >>> from edge_sdk.replay.planning.bundles import find_shipped_bundle
     >>> SplitModel(find_shipped_bundle("split-breast-cancer.bundle")).layout.size
     562

@@ -65,6 +65,7 @@ class Wire:
 
     @property
     def tls(self) -> Tls:
+        """Authority, certificate and key, as a connection takes them."""
         return Tls(self.ca, self.certificate, self.key)
 
     def check(self, url: str) -> None:

@@ -57,6 +57,7 @@ READ_ONLY = {
     "needs mnist.npz": "the images are not in the repository",
     "needs braindecode": "the library is not among those that tests have",
     "needs a fleet": "tests/system/test_living_fleet.py does what the page tells",
+    "takes port 8080": "tests/system/test_living_fleet.py starts it at another one",
     "needs the package of this page": "tests/tools/test_plugins.py installs it, and uses all of it",
     "needs transformers": "the library is not among those that tests have",
     "needs timm": "the library and the images are not among those that tests have",
@@ -100,7 +101,20 @@ def reader(tmp_path: Path, page: str) -> Iterator[Reader]:
 
 
 LONG = tuple(
-    f"docs/{name}.md" for name in ("boards", "bring-your-model", "methods", "python", "replay", "simulate", "tuning")
+    f"docs/{name}.md"
+    for name in (
+        *(
+            "boards",
+            "bring-your-model",
+            "first-method",
+            "first-run",
+            "methods",
+            "python",
+            "replay",
+            "simulate",
+            "tuning",
+        ),
+    )
 )
 """Pages whose commands take eight seconds or more; `make test` only has their programs read them."""
 

@@ -42,7 +42,7 @@ SAYS = {
     "from_traces": r"report recommended/report\.html",
     "study": r"\\bottomrule",
     "epsilon": r"epsilon 10 +[+-]\d+\.\d points",
-    "from_loggers": r"decimal commas.*\n(?s:.*)nothing that is wrong shows(?s:.*)report +run/report.html",
+    "from_loggers": r"decimal commas.*\n(?s:.*)nothing that is wrong shows(?s:.*)report +logged/report.html",
     "heart_rate": r"personalised +\d+\.\d\d bpm\npersonal: \d+ bpm, \d+ to \d+; the strap said \d+",
     "unusual": r"\d+ alarms in [1-9]\d* windows by the personal model",
     "hospital": r"first +finished +fedslr +2/2 .*%(?s:.*)north: 3 of 3 devices here",

@@ -139,6 +139,13 @@ def test_what_samples_are_described_by(x: np.ndarray, kind: str) -> None:
     assert kind_of_features(x) == kind and (not kind or len(features_of(x)) == 2)
 
 
+@pytest.mark.parametrize("shape", [(3, 64), (30,), (1, 8, 8)])
+def test_a_device_without_validation_and_test_samples_has_no_row(shape: tuple[int, ...]) -> None:
+    """As of one that was dealt a single sample, which it trains on."""
+    found = features_of(np.zeros((0, *shape), np.float32))
+    assert len(found) == 0 and found.shape[1:] == features_of(np.zeros((2, *shape), np.float32)).shape[1:]
+
+
 def test_of_many_devices_some_are_drawn() -> None:
     names = tuple(f"d{i}" for i in range(50))
     some = draw_devices(names, 10, 3)

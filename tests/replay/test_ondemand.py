@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.planning import bundles as ondemand
+from edge_sdk.replay.tuning.worker import find_kernels
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 SIZES = ["--input", "30", "--classes", "2"]
@@ -56,8 +58,15 @@ def test_a_compiler_that_fails_or_is_missing(compiler: list[list[str]], monkeypa
     with pytest.raises(UsageError, match="UnsupportedOperator: what"):
         ondemand.compile_network("mlp", SIZES, 0, print)
     monkeypatch.setattr(ondemand, "find_compiler", lambda: None)
-    with pytest.raises(UsageError, match="name one with --bundle"):
+    with pytest.raises(UsageError, match=r"without torch: pip install 'auscult\[replay\]'"):
         ondemand.compile_network("mlp", SIZES, 0, print)
+
+
+def test_where_there_is_no_torch_the_least_that_is_enough_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert ondemand.find_compiler() is None
+    with pytest.raises(UsageError, match=r"^torch is missing here: pip install 'auscult\[replay\]'$"):
+        find_kernels()
 
 
 def test_a_network_of_the_zoo_can_be_named(compiler: list[list[str]], tmp_path: Path) -> None:

@@ -86,5 +86,5 @@ def test_a_job_from_python_is_played_as_it_is(tmp_path):
 
 
 def test_an_unknown_method_is_named(tmp_path):
-    with pytest.raises(UsageError, match="method = 'fedx'"):
-        recommended.recommended(job(tmp_path, method="fedx", stated=("method",)), WINDOWS)
+    with pytest.raises(UsageError, match="method = 'fedagv'; perhaps fedavg; there are: apfl, "):
+        recommended.recommended(job(tmp_path, method="fedagv", stated=("method",)), WINDOWS)

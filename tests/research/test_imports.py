@@ -52,6 +52,13 @@ def test_all_names_are_there_and_are_completed():
         assert getattr(edge_sdk, name).__doc__ or name in ("METHODS",), name
 
 
+def test_a_name_that_is_not_there_is_answered_with_the_nearest():
+    with pytest.raises(AttributeError, match=r"edge_sdk has no Flet; perhaps Fleet; it has METHODS, "):
+        edge_sdk.Flet  # noqa: B018
+    with pytest.raises(AttributeError, match=r"edge_sdk has no _all; it has METHODS, "):
+        edge_sdk._all  # noqa: B018
+
+
 def test_where_only_devices_are_installed_it_says_so(monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(f"No module named {name!r}", name="edge_sdk.research")

@@ -20,6 +20,7 @@ from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.replay.metrics.scores import NAMES
 from edge_sdk.replay.nodes.node_files import CLOUD
 from edge_sdk.replay.planning.bundles import compile_network
+from edge_sdk.replay.reports.simulated import comparison_lines
 from edge_sdk.replay.tuning.memory import make_envs
 from edge_sdk.replay.tuning.memory import play as play_in_memory
 from edge_sdk.replay.tuning.memory import prepare as prepare_in_memory
@@ -191,6 +192,15 @@ def test_heavy_steps_that_ranks_share_change_no_bit(tmp_path, method):
 
 
 # On the command line --------------------------------------------------------------------------------------------
+def test_where_nothing_takes_time_the_bytes_alone_are_told():
+    reached = {"model": "global", "target": 0.5, "clock": 0.0, "bytes": 2_400_000}
+    instant, slow = (
+        {"name": name, "reached": [reached | {"clock": clock}]} for name, clock in (("a", 0.0), ("b", 90.0))
+    )
+    assert comparison_lines([instant])[1] == "reached after MB" and comparison_lines([instant])[-1].endswith(" 2.4 MB")
+    assert comparison_lines([instant, slow])[-1].split()[2:] == ["0.00", "/", "2.4", "MB", "0.03", "/", "2.4", "MB"]
+
+
 def test_a_sweep_and_its_comparison(tmp_path, capsys):
     command = "simulate breast-cancer --method fedavg --clients 30 --cohort 6 --rounds 4 --samples 20 --seed 3 "
     command += "--no-neighbours"  # tests/replay/test_neighbours.py has them

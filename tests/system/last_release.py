@@ -1,4 +1,8 @@
-"""The last release in an environment of its own: built from the commit that gave CHANGELOG.md its version."""
+"""The last release before this checkout, in an environment of its own: built from the commit of its tag or, where there
+are no tags, from that which wrote its heading into CHANGELOG.md.
+
+A checkout whose CHANGELOG.md begins with a version is that version, or will be: its last release is the one before.
+"""
 
 from __future__ import annotations
 
@@ -60,10 +64,14 @@ def git(*words: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+def last_version(changelog: str) -> str:
+    """The version under the first heading: what stands there, "Unreleased" or a version, is this checkout's."""
+    return re.findall(r"^## (\S+)", changelog, re.MULTILINE)[1]
+
+
 def find_release() -> tuple[str, str]:
     """Version and commit of the last release: that of its tag or, where it has none, that which wrote its heading."""
-    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    version = next(heading for heading in headings if heading != "Unreleased")
+    version = last_version((ROOT / "CHANGELOG.md").read_text())
     tagged = git("rev-parse", "--verify", "--quiet", f"v{version}^{{commit}}")
     written = git("log", "--format=%H", f"-S## {version}", "--", "CHANGELOG.md").splitlines()
     return version, tagged or (written[-1] if written else "")

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from requirements.dist import NATIVE, PURE, build_twice, check_names
+from tests.system.last_release import last_version
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -131,9 +132,15 @@ def test_links_lead_to_what_is_in_the_repository() -> None:
 
 def test_one_version_is_said_everywhere() -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert headings[0] == "Unreleased" and headings[1].split()[0] == PROJECT["version"]
+    released = headings[1:] if headings[0] == "Unreleased" else headings  # a release has nothing that is not in it
+    assert released[0].split()[0] == PROJECT["version"] and "Unreleased" not in released
     native = (ROOT / "models/native/auscult_native/__init__.py").read_text()
     [version] = re.findall(r'^__version__ = "(.*)"$', native, re.MULTILINE)
     [asked] = PROJECT["optional-dependencies"]["native"]
     packaging = pytest.importorskip("packaging.requirements", reason="reads what pyproject.toml asks for")
     assert packaging.Requirement(asked).specifier.contains(version) and "auscult-native" in NATIVE
+
+
+@pytest.mark.parametrize("first", ["Unreleased", "0.2.0 - 2026-11-28"])
+def test_a_release_is_not_its_own_last_release(first: str) -> None:
+    assert last_version(f"# Changelog\n\n## {first}\n\n### Added\n\n## 0.1.0\n\nThe first.\n") == "0.1.0"

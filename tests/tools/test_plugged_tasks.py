@@ -15,7 +15,7 @@ import pytest
 from edge_sdk.cli import main
 from edge_sdk.data.samples import Samples, store_samples
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.model.tasks.plugged import find_plugged
+from edge_sdk.model.tasks.plugged import PLUGINS, find_plugged
 from edge_sdk.model.tasks.task import read_task
 from tests.docs.pages import blocks, file_name
 from tests.installing import Install, installing
@@ -121,6 +121,60 @@ def test_arrays_in_grades_are_simulated(tmp_path: Path) -> None:
     assert predicted.values.shape == (4, 1) and predicted.units == ("steps",)
     assert (np.diff(predicted.values[:, 0]) > 0).all()
     assert "grade (steps)" in str(run)
+
+
+def written(more: str = "") -> Any:
+    """The class of the page as a notebook has it, which no other process can import."""
+    text = next(block.text for block in blocks(PAGE) if file_name(block) == "our_task.py")
+    cells: dict[str, Any] = {"__name__": "__main__"}
+    exec(text + more, cells)
+    return cells["Grades"]
+
+
+def test_a_task_of_a_notebook_is_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a class or as what it makes; what is the same again is taken from the cache, and another class is not."""
+    pytest.importorskip("torch", reason="a network is compiled")
+    pytest.importorskip("cloudpickle", reason="a task of one's own goes to a process of its own")
+    import edge_sdk as auscult
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(PLUGINS, "given", {})
+    asked: dict[str, Any] = {"rounds": 1, "plain": True, "neighbours": 0, "progress": False}
+    data = auscult.Fleet.from_arrays(graded(2), task=written()(",".join(LEVELS)))
+    run = auscult.simulate(data, "fedavg", **asked)
+    assert run.results[0]["values"]["task"]["kind"] == "grades" and "grade (steps)" in str(run)
+    assert run.devices["d1"].predict(graded(2)["d1"][0][:4]).units == ("steps",)
+    monkeypatch.setattr("edge_sdk.research.runs.simulate.play_all", lambda *_: pytest.fail("it is played again"))
+    assert auscult.simulate(data, "fedavg", **asked).results == run.results
+    again = auscult.Fleet.from_arrays(graded(2), task=written()(",".join(LEVELS)))  # the cell is run again
+    assert auscult.simulate(again, "fedavg", **asked).results == run.results
+    other = written("\n    def errors(self, y, outputs):\n        return np.abs(y - outputs)[:, :1]\n")
+    with pytest.raises(pytest.fail.Exception, match="played again"):
+        auscult.simulate(auscult.Fleet.from_arrays(graded(2), task=other), "fedavg", **asked)
+    assert repr(data.form().task.own) != repr(again.form().task.own)  # each fleet has its own
+
+
+@pytest.mark.usefixtures("grades")
+def test_what_is_no_task_of_a_notebook_is_told() -> None:
+    import edge_sdk as auscult
+
+    class Wide(auscult.OwnTask):
+        outputs = 65
+
+    class Needs(auscult.OwnTask):
+        def __init__(self, levels: str) -> None: ...
+
+    for task, said in (
+        (3, "task is a int: expected its name, a class that is an edge_sdk.OwnTask, or what that makes"),
+        (int, "task is int: expected its name"),
+        (auscult.OwnTask, "task is OwnTask: expected its name"),
+        (written(), "task grades: there is one of that name; choose another"),
+        (Wide, "task wide, which this program has given: outputs = 65, expected 1 to 64"),
+        (Needs, r"task needs, which this program has given: TypeError: .* 'levels'"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            auscult.Fleet.from_arrays(graded(2), task=task)
+    assert not PLUGINS.given
 
 
 @pytest.mark.usefixtures("grades")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,32 @@ def of_values(name: str, settings: tuple[tuple[str, str], ...], own: OwnTask) ->
 
 
 PLUGINS = PlugIns("task", {CLASS, VALUE, LABELS, STEPS, RECONSTRUCTION, FORECAST}, check_offered)
+
+
+def give_task(task: Any) -> str:
+    """Makes a task that the user has written known in this process, as one of a package would be.
+
+    Args:
+        task: a class that is an `OwnTask`, or one of its tasks.
+
+    Returns:
+        Its name: that of its class, in small letters.
+
+    Raises:
+        UsageError: it is none, cannot be used, or the name is taken.
+    """
+    made = task if isinstance(task, type) else type(task)
+    if not issubclass(made, OwnTask) or made is OwnTask:
+        said = task.__name__ if isinstance(task, type) else f"a {made.__name__}"
+        raise UsageError(f"task is {said}: expected its name, a class that is an edge_sdk.OwnTask, or what that makes")
+    name = made.__name__.lower()
+    PLUGINS.give(name, task if isinstance(task, type) else partial(no_settings, task))
+    return name
+
+
+def no_settings(task: OwnTask) -> OwnTask:
+    """The task itself: one that is made already takes no settings."""
+    return task
 
 
 def make_plugged(name: str, settings: Mapping[str, str]) -> PluggedTask:

@@ -274,6 +274,7 @@ class Device:
             raise UsageError(f"device {self.name} is running already")
 
     def serve(self, until: Callable[[], bool] | None = None) -> None:
+        """Takes part in runs on this thread, until `until()` is true or `stop` is called; after `claim`."""
         try:
             self.runtime.run(until)
         finally:

@@ -196,6 +196,7 @@ class Hospital:
         self.runtime.wake()
 
     def stop(self) -> None:
+        """Ends `run`, from any thread. What is under way is kept and goes on at the next start."""
         self.runtime.stop()
 
     # -- what its trainings want

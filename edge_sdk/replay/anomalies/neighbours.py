@@ -186,7 +186,7 @@ def fit_distance(x: Array) -> Score:
 
 def flat(x: Array) -> Floats:
     """Windows as rows of numbers (N, ...)."""
-    return np.asarray(x.reshape(len(x), -1), np.float64)
+    return np.asarray(x.reshape(len(x), int(np.prod(x.shape[1:]))), np.float64)  # none, too
 
 
 def rows_of(

@@ -7,6 +7,8 @@ states, whose size means nothing: they have no features, and there the network i
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -35,5 +37,5 @@ def kind_of_features(x: Array) -> str:
 
 def features_of(x: Array) -> Floats:
     """Features (N, F), all finite. `x`: of a kind that has some."""
-    found = window_features(x) if kind_of_features(x) == FEATURES else x.reshape(len(x), -1)
+    found = window_features(x) if kind_of_features(x) == FEATURES else x.reshape(len(x), math.prod(x.shape[1:]))
     return np.asarray(np.nan_to_num(found), np.float64)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import importlib.metadata
 import importlib.util
+import io
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +18,7 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.tasks.plugged import PluggedTask
+from edge_sdk.model.tasks.plugged import PLUGINS, PluggedTask, find_plugged
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task import Forecast, OneClass, OutputTask, Reconstruction, StepClasses, Values
 from edge_sdk.nodes.kernels.split import input_shapes
@@ -27,8 +30,8 @@ NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
 """Data set -> the network of the zoo that is compiled for it; tables get an MLP."""
 
 CHANNELS_AND_TIME = 2
-TASK = "--task="
 """Axes of a window."""
+TASK = "--task="
 
 SPLIT_NETWORKS = {"mnist": "split-images"}
 """Divided data set -> its network, where no compiled one ships."""
@@ -189,9 +192,9 @@ def find_shipped_bundle(name: str) -> Path | None:
 
 
 def find_compiler() -> Path | None:
-    """Directory of `edge_sdk.models`, found without importing it; None: it is not installed."""
+    """Directory of `edge_sdk.models`, found without importing it; None: it, or torch, is not installed."""
     spec = importlib.util.find_spec("edge_sdk.models")
-    if spec is None or not spec.submodule_search_locations:
+    if spec is None or not spec.submodule_search_locations or importlib.util.find_spec("torch") is None:
         return None
     return Path(next(iter(spec.submodule_search_locations)))
 
@@ -201,26 +204,42 @@ def compile_network(network: str, sizes: Sequence[str], seed: int, say: Callable
     """Compiles a network by its name, or takes it from the cache if the same compiler has compiled it before.
 
     Raises:
-        UsageError: `edge_sdk.models` is not installed, or it refuses.
+        UsageError: `edge_sdk.models` or torch is not installed, or the compiler refuses.
     """
     package = find_compiler()
     if package is None:
-        raise UsageError("no model can be compiled here: pip install 'auscult[aggregator]', or name one with --bundle")
+        raise UsageError("no model can be compiled here, without torch: pip install 'auscult[replay]'")
     options = [network, "--seed", str(seed), *sizes]
-    tasks = [option.removeprefix(TASK).partition(":")[0] for option in options if option.startswith(TASK)]
-    own = hash_plugin("network", network) + "".join(hash_plugin("task", name) for name in tasks)
+    tasks = [option.removeprefix(TASK) for option in options if option.startswith(TASK)]
+    own = hash_plugin("network", network) + "".join(hash_plugin("task", said.partition(":")[0]) for said in tasks)
+    given = [said for said in tasks if said in PLUGINS.given]
+    own += "".join(json.dumps(find_plugged(said).entry()) for said in given)
     path = find_cache() / f"{network}-{hash_inputs(package, options, own)}.bundle"
     if path.is_file():
         return path
     say(f"compiling {' '.join(options)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # others may compile the same at the same time
-    command = [sys.executable, "-m", "edge_sdk.models", "compile", *options, "-o", str(part)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UsageError(f"no model could be compiled for these data:\n{done.stderr.strip() or done.stdout.strip()}")
+    code, said = (compile_here if given else compile_apart)(["compile", *options, "-o", str(part)])
+    if code:
+        raise UsageError(f"no model could be compiled for these data:\n{said}")
     os.replace(part, path)
     return path
+
+
+def compile_apart(words: Sequence[str]) -> tuple[int, str]:
+    """Exit code of the compiler in a process of its own, and what it said if that is an error."""
+    command = [sys.executable, "-m", "edge_sdk.models", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, (done.stderr.strip() or done.stdout.strip()) if done.returncode else ""
+
+
+def compile_here(words: Sequence[str]) -> tuple[int, str]:
+    """What `compile_apart` returns, in this process: another one would not know a task that this one was given."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = importlib.import_module("edge_sdk.models.cli").main(list(words))
+    return code, said.getvalue().strip()
 
 
 def find_cache() -> Path:

@@ -103,17 +103,20 @@ def comparison_lines(runs: list[Mapping[str, Any]]) -> list[str]:
     if not keys:
         return []
     wide = max(16, *(len(run["name"]) for run in runs))
+    ticks = any(f["clock"] for run in runs for f in run["reached"] or ())  # nothing takes time where nobody is slow
     lines = [
         "",
-        "reached after hours of the virtual clock / MB",
+        f"reached after {'hours of the virtual clock / ' * ticks}MB",
         f"{'':24}" + "".join(f" {r['name']:>{wide}}" for r in runs),
     ]
     for model, target in sorted(keys):
-        cells = (cell(run["reached"], model, target) for run in runs)
+        cells = (cell(run["reached"], model, target, ticks) for run in runs)
         lines.append(f"{format_percent(target):>8} {model:15}" + "".join(f" {text:>{wide}}" for text in cells))
     return lines
 
 
-def cell(reached: list[Mapping[str, Any]] | None, model: str, target: float) -> str:
+def cell(reached: list[Mapping[str, Any]] | None, model: str, target: float, ticks: bool) -> str:
     found = next((f for f in reached or () if (f["model"], f["target"]) == (model, target)), None)
-    return "-" if found is None else f"{found['clock'] / HOUR:.2f} / {format_size(found['bytes'])}"
+    if found is None:
+        return "-"
+    return f"{found['clock'] / HOUR:.2f} / " * ticks + format_size(found["bytes"])

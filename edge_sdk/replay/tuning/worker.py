@@ -66,7 +66,7 @@ def find_kernels() -> Kernels:
         importlib.import_module("torch").set_num_threads(1)
         found: Kernels = importlib.import_module("aggregator.kernels").kernels_for
     except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is missing here: pip install 'auscult[tune]'") from error
+        raise UsageError(f"{error.name} is missing here: pip install 'auscult[replay]'") from error
     return found
 
 

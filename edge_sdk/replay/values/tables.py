@@ -112,8 +112,7 @@ def model_table(result: Result) -> str:
     for name, unit in named_units(result).items():
         rows = model_rows(result, name)
         spread = any("±" in cell for _, cells in rows for cell in cells)  # over seeds: all columns are wider
-        wide, limits = (max(34, *(len(title) for title, _ in rows)), 36) if spread else (34, 20)
-        each = 16 if spread else 10
+        wide, limits, each = max(34, *(len(title) for title, _ in rows)), *((36, 16) if spread else (20, 10))
         lines = [
             f"  {title:{wide}} {''.join(f'{cell:>{each}} ' for cell in cells[:3])}  {cells[3]:>{limits}}   {cells[4]}"
             for title, cells in rows

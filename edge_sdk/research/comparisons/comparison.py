@@ -70,7 +70,7 @@ def compare(*runs: Results, **named: Results) -> ResultsCompared:
     """Compares results, device by device, with the first of them.
 
     Args:
-        runs: of the same fleet, called by their names; `compare(fedavg=a, mine=b)` gives others.
+        runs: of the same fleet, called by their names. named: the same under other names, `compare(fedavg=a, mine=b)`.
 
     Raises:
         UsageError: there are fewer than two, or they have no device in common.

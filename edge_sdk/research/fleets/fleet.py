@@ -13,6 +13,8 @@ import numpy as np
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Samples, SplitSamples, store_samples
 from edge_sdk.errors import UsageError
+from edge_sdk.model.tasks.own import OwnTask
+from edge_sdk.model.tasks.plugged import give_task
 from edge_sdk.model.tasks.task import CLASS, LABELS, VALUE
 from edge_sdk.records import list_inputs
 from edge_sdk.replay.traces.synth import write_traces
@@ -32,6 +34,8 @@ class Fleet:
         data: a folder with a file for each device, or the name of a data set: what `auscult simulate` is given.
         options: how these become samples, by the names that the command has for them.
         origin: what it was made from, in words.
+        task: what its user has written, a class that is an `OwnTask` or what that makes; None: it has a name, or is
+            one of ours.
 
     >>> import numpy as np, edge_sdk as auscult
     >>> random = np.random.default_rng(0)
@@ -43,6 +47,7 @@ class Fleet:
     data: str
     options: Mapping[str, Any] = field(default_factory=dict)
     origin: str = ""
+    task: Any = field(default=None, repr=False)
 
     @classmethod
     def from_arrays(
@@ -55,7 +60,7 @@ class Fleet:
         unit: str | Sequence[str] = "",
         range: Sequence[Any] = (),
         labels: str | Sequence[str] | None = None,
-        task: str = "",
+        task: str | type[OwnTask] | OwnTask = "",
     ) -> Fleet:
         """A fleet of arrays in memory.
 
@@ -71,7 +76,8 @@ class Fleet:
                 have.
             labels: names of the columns of booleans, in their order; of lists of names those that a model predicts,
                 None: all that occur.
-            task: of another package, NAME or NAME:KEY=VALUE;KEY=VALUE, which takes what y has, texts or numbers.
+            task: of another package, NAME or NAME:KEY=VALUE;KEY=VALUE, which takes what y has, texts or numbers; or a
+                class of your own, such as one of a notebook, or what it makes (see `edge_sdk.OwnTask`).
 
         Raises:
             UsageError: an array has another shape or type, or a device has too few samples.
@@ -85,17 +91,18 @@ class Fleet:
         }
         said = {"predict": predict, "unit": unit, "range": range}
         asked = {key: value for key, value in said.items() if len(value)}
-        if task and (asked or labels is not None):
+        named, own = named_task(task)
+        if named and (asked or labels is not None):
             raise UsageError(
-                f"from_arrays: task {task} says itself what it predicts; leave predict, unit, range, labels"
+                f"from_arrays: task {named} says itself what it predicts; leave predict, unit, range, labels"
             )
         if asked and targets.kind != VALUE:
             raise UsageError(f"from_arrays: {next(iter(asked))} is of values, and y has no numbers with fractions")
         if targets.kind == LABELS:
             asked = {"labels": targets.names or ALL}
-        if task:
-            asked = {"task": task}
-        return cls(str(store_parts(parts, targets.kind == CLASS and not task)), asked, "from arrays")
+        if named:
+            asked = {"task": named}
+        return cls(str(store_parts(parts, targets.kind == CLASS and not named)), asked, "from arrays", own)
 
     @classmethod
     def from_frame(
@@ -141,14 +148,16 @@ class Fleet:
             options: `label` (name of the column of classes), `window`, `stride` (samples), `gap` (seconds that end a
                 recording), `held_out`, `validation` (shares, 0.2), `labelled` (seconds of each class that have labels);
                 `predict` (columns of values), `unit` and `range` of these; `labels` (names of which each window has a
-                set, or "all") and `separator` between them.
+                set, or "all") and `separator` between them; `task`: as of `from_arrays`.
 
         Raises:
             UsageError: there is no such folder.
         """
         if not Path(folder).is_dir():
             raise UsageError(f"from_traces: {folder} is no folder; expected one with a file for each device")
-        return cls(str(Path(folder).resolve()), dict(options), f"from {folder}")
+        named, own = named_task(options.get("task", ""))
+        more = {"task": named} if named else {}
+        return cls(str(Path(folder).resolve()), {**options, **more}, f"from {folder}", own)
 
     @classmethod
     def synthetic(cls, devices: int = 12, minutes: float = 13.0, seed: int = 7, **options: Any) -> Fleet:
@@ -198,6 +207,7 @@ class Fleet:
         """
         from edge_sdk.replay.cohorts.form import form_cohort
 
+        named_task(self.task or "")  # another fleet may have had one of the same name since
         return form_cohort(self.data, 3, 0, {NAMED.get(key, key): said(key, v) for key, v in self.options.items()})
 
     def __repr__(self) -> str:
@@ -209,6 +219,15 @@ TASK = ("predict", "unit", "range", "labels", "task")
 NAMED = {"predict": "target"}
 """Option of a simulation -> its name where data are read."""
 ALL = "all"
+
+
+def named_task(task: str | type[OwnTask] | OwnTask) -> tuple[str, Any]:
+    """The name of a task, and the task if its user has written it: that is known in this process then.
+
+    Raises:
+        UsageError: it cannot be used, or its name is taken.
+    """
+    return (task, None) if isinstance(task, str) else (give_task(task), task)
 
 
 def words_of(names: str | Sequence[str]) -> tuple[str, ...]:

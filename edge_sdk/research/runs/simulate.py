@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.planning.data_hash import hash_data
 from edge_sdk.research.comparisons.results import Results, read_result
 from edge_sdk.research.fleets.cache import cache_of, drop_old, hash_code, hash_own_modules
-from edge_sdk.research.fleets.fleet import Fleet
+from edge_sdk.research.fleets.fleet import Fleet, named_task
 from edge_sdk.research.fleets.modules import bundle_of
 from edge_sdk.research.runs.asked import option_arguments, read_command, settings_arguments
 from edge_sdk.research.runs.processes import play_all
@@ -29,6 +30,8 @@ from edge_sdk.research.runs.progress import make_bar
 
 PLUGGED = {"--method=": "method", "--bundle=": "network", "--task=": "task"}
 """Option -> kind of plug-in that it may name."""
+DRAWN = re.compile(rb"\x8c\x20[0-9a-f]{32}")
+"""A text of 32 hexadecimal digits, as pickle writes it."""
 Jobs = dict[int, tuple[list[str], Path]]
 """Seed -> its command line, and the directory of its run."""
 
@@ -82,6 +85,7 @@ def simulate(
     ('fedavg', [0], ['h1-1', 'h1-2', 'h2-1', 'h2-2'])
     """
     fleet = data if isinstance(data, Fleet) else Fleet(str(data))
+    options, task = with_task(fleet, options)
     own = method if isinstance(method, Method) else None
     named = own.name if own is not None else checked_method(method)
     bundle = bundle_of(model, fleet)
@@ -92,10 +96,10 @@ def simulate(
         *([f"--bundle={bundle}"] if bundle else []),
         *settings_arguments(settings),
         *(["--plain"] if plain else []),
-        *option_arguments({**fleet.options, **options}),
+        *option_arguments(options),
     ]  # fmt: skip
-    written = b"" if own is None else written_down(own)
-    jobs = jobs_of(common, seeds_of(seeds), hashlib.sha256(written).hexdigest() if written else "")
+    written = b"" if own is None and task is None else written_down(own, task)
+    jobs = jobs_of(common, seeds_of(seeds), hash_written(written))
     missing = [job for job in jobs.values() if not (cache and read_result(job[1]))]
     for _, out in missing:
         shutil.rmtree(out, ignore_errors=True)
@@ -138,7 +142,7 @@ def jobs_of(common: Sequence[str], seeds: Sequence[int], method: str) -> Jobs:
     """The runs of some seeds, each in a directory that is named by all that decides its result.
 
     Args:
-        method: hash of a method that the user has written; "": it has a name.
+        method: hash of what the user has written; "": nothing, all has a name.
 
     Raises:
         UsageError: the command does not know an option or its value.
@@ -179,17 +183,37 @@ def hash_plugins(arguments: Sequence[str]) -> str:
     return "".join(hash_plugin(PLUGGED[option], name) for option, names in named.items() for name in names)
 
 
-def written_down(method: Method) -> bytes:
-    """A method that the user has written, for processes of his own: never for a file or a peer.
+# What the user has written ----------------------------------------------------------------------------------------
+def with_task(fleet: Fleet, options: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """The options of a run, with the name of its task, which is known in this process then; and the task, if the user
+    has written it. Raises UsageError if it cannot be used."""
+    found = {**fleet.options, **options}
+    named, own = named_task(options.get("task") or fleet.task or found.get("task", ""))
+    return {**found, **({"task": named} if named else {})}, own
+
+
+def written_down(method: Method | None, task: Any) -> bytes:
+    """A method and a task that the user has written, for processes of his own: never for a file or a peer.
 
     Raises:
-        UsageError: its name is taken, or its functions use what no other process can have.
+        UsageError: the method's name is taken, or one uses what no other process can have.
     """
-    import cloudpickle
-
-    METHODS.check_name(method.name)
     try:
-        return bytes(cloudpickle.dumps(method))
+        import cloudpickle
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "cloudpickle is missing here, which takes your code to processes: pip install 'auscult[replay]'"
+        ) from error
+    if method is not None:
+        METHODS.check_name(method.name)
+    try:
+        return bytes(cloudpickle.dumps((method, task)))
     except Exception as error:
-        why = f"its functions use something that no other process can have: {error}"
-        raise UsageError(f"method {method.name}: {why}") from error
+        what = "the task" if method is None else f"method {method.name}{'' if task is None else ' or the task'}"
+        raise UsageError(f"{what}: it uses something that no other process can have: {error}") from error
+
+
+def hash_written(written: bytes) -> str:
+    """SHA-256 of what the user has written; "": nothing. Without the numbers that cloudpickle draws for classes, with
+    which the same class would be another one in the next process."""
+    return hashlib.sha256(DRAWN.sub(b"", written)).hexdigest() if written else ""

@@ -1,4 +1,5 @@
-"""A run's own process: `auscult simulate`, with the method that its user has written, which comes on standard input."""
+"""A run's own process: `auscult simulate`, with what its user has written: (method or None, task or None), pickled, on
+standard input from the process that has started this one."""
 
 from __future__ import annotations
 
@@ -11,8 +12,13 @@ def main() -> int:
         import cloudpickle
 
         from edge_sdk.methods import METHODS
+        from edge_sdk.model.tasks.plugged import give_task
 
-        METHODS.add(cloudpickle.loads(data))
+        method, task = cloudpickle.loads(data)
+        if method is not None:
+            METHODS.add(method)
+        if task is not None:
+            give_task(task)
     from edge_sdk import cli
 
     return cli.main()
