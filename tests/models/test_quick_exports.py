@@ -4,6 +4,7 @@ are left as they were."""
 from __future__ import annotations
 
 import contextlib
+import importlib
 
 import onnx
 import pytest
@@ -23,6 +24,7 @@ NETS = {
     "attention": lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
     "recurrent": lambda: nn.GRU(8, 6, batch_first=True),
     "cells": lambda: Cells(),
+    "squares": lambda: Squares(),
     "convolutions": lambda: nn.Sequential(nn.Conv1d(5, 6, 3, padding="same"), nn.GroupNorm(2, 6), nn.GELU()),
 }
 
@@ -40,6 +42,13 @@ class Cells(nn.Module):
             h = self.cell(x[:, step], h)
             steps.append(h)
         return torch.stack(steps, 1)
+
+
+class Squares(nn.Module):
+    """A function that ONNX lacks, so that torch writes it as another one."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.square(x)
 
 
 class Pooled(nn.Module):
@@ -61,10 +70,14 @@ def written(name: str) -> bytes:
 
 
 def renumber(graph: onnx.GraphProto) -> onnx.GraphProto:
-    """The graph without torch's numbers in the names of its values: those count sizes, too, that nobody reads."""
+    """The graph without torch's numbers in the names of its values, and its constants in the order of their use: both
+    depend on sizes, too, that nobody reads."""
     names = {value.name: value.name for value in (*graph.input, *graph.output)}
-    made = [tensor.name for tensor in graph.initializer] + [name for node in graph.node for name in node.output]
-    names |= {name: f"v{number}" for number, name in enumerate(made) if name not in names}
+    used = dict.fromkeys(name for node in graph.node for name in (*node.input, *node.output))
+    names |= {name: f"v{number:05}" for number, name in enumerate(used) if name not in names}
+    constants = sorted(graph.initializer, key=lambda tensor: names[tensor.name])
+    del graph.initializer[:]
+    graph.initializer.extend(constants)
     for tensor in graph.initializer:
         tensor.name = names[tensor.name]
     for node in graph.node:
@@ -133,6 +146,16 @@ def test_a_new_operator_is_listed() -> None:
         library.define("twice(Tensor x) -> Tensor")
         library.impl("twice", lambda x: x + x, "CompositeImplicitAutograd")
         assert "auscult_tests::twice" in {op.name() for op in exported_program._collect_all_valid_cia_ops()}
+
+
+def test_a_program_whose_functions_stay_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    home, calls = importlib.import_module("torch.onnx._internal.exporter._fx_passes"), []
+    real = home.decompose_with_registry
+    monkeypatch.setattr(home, "decompose_with_registry", lambda *given: calls.append(1) or real(*given))
+    written("cells")
+    assert not calls
+    written("squares")
+    assert calls
 
 
 def test_sizes_that_nobody_reads_are_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:

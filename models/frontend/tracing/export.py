@@ -31,6 +31,7 @@ from edge_sdk.models.frontend.tracing.batch_sizes import (
     note_guards,
     settle_counts,
 )
+from edge_sdk.models.frontend.tracing.cells import find_cells
 from edge_sdk.models.frontend.tracing.detached import DataMode, refuse_detached
 from edge_sdk.models.frontend.tracing.diagnose import IN_LAYER, explain, explain_writing
 from edge_sdk.models.frontend.tracing.dropout import leave_out_dropout, use_masks
@@ -195,6 +196,7 @@ def write_onnx(
                 opset_version=OPSET,
                 input_names=list(inputs),
                 output_names=[output],
+                custom_translation_table=find_cells(program),
                 verbose=False,
             )
     except Exception as error:

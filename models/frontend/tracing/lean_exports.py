@@ -1,6 +1,6 @@
-"""Work that torch's exporter does and throws away, left out; the graphs are the same to the byte.
+"""Work that torch's exporter does and throws away, left out; the graphs are the same to the byte, or compute the same.
 
-Long loops spend most of their export on it: of a loop of 64 recurrent cells about a third.
+Long loops spend most of their export on it: of a loop of 64 steps about half.
 """
 
 from __future__ import annotations
@@ -13,12 +13,56 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+import torch
+
 
 @contextlib.contextmanager
 def export_leanly() -> Iterator[None]:
     """Let torch write a program as ONNX without the work that leaves nothing behind."""
-    with leave_sizes_unwritten(), pass_rules_of_others():
+    with leave_sizes_unwritten(), pass_rules_of_others(), take_apart_on_demand():
         yield
+
+
+@contextlib.contextmanager
+def take_apart_on_demand() -> Iterator[None]:
+    """Let torch take a program's functions apart only where ONNX lacks one of them, or one changes its argument.
+
+    It walks through the whole program three times for that, also where each function stays as it is.
+    """
+    home = importlib.import_module("torch.onnx._internal.exporter._fx_passes")
+    decompose = getattr(home, "decompose_with_registry", None)
+    if decompose is None or not hasattr(find_decompositions(), "create_onnx_friendly_decomposition_table"):
+        yield  # another torch, which is used as it is
+        return
+
+    def decompose_on_demand(program: torch.export.ExportedProgram, registry: Any) -> torch.export.ExportedProgram:
+        table = list_decomposed(registry, len(registry.functions), len(torch._decomp.decomposition_table))
+        whole = all(is_written_whole(node, table) for node in program.graph.nodes)
+        return program if whole else decompose(program, registry)
+
+    with mock.patch.object(home, "decompose_with_registry", decompose_on_demand):
+        yield
+
+
+def find_decompositions() -> Any:
+    """The module in which torch lists what it takes apart."""
+    return importlib.import_module("torch.onnx._internal.exporter._decomp")
+
+
+@functools.lru_cache(1)
+def list_decomposed(registry: Any, *sizes: int) -> frozenset[Any]:
+    """Functions that torch would take apart. `sizes`: of its tables, which change when somebody adds to them."""
+    home = find_decompositions()
+    return frozenset(home.create_onnx_friendly_decomposition_table({*home.get_onnx_implemented_overloads(registry)}))
+
+
+def is_written_whole(node: torch.fx.Node, decomposed: frozenset[Any]) -> bool:
+    """A node of a program that torch would leave as it is."""
+    if node.op != "call_function":
+        return node.op in ("placeholder", "output")
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target not in decomposed and not node.target._schema.is_mutable
+    return not isinstance(node.target, torch._ops.OperatorBase)  # sums of sizes, and parts of tuples
 
 
 @contextlib.contextmanager
