@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_sdk.models.frontend.tracing.onnx_functions import FUNCTIONS
+from edge_sdk.models.frontend.tracing.cells import CELLS
 from tests.models.module_check import export_net, measure_exported
 
 MAKES = {
@@ -50,8 +50,8 @@ def test_a_loop_of_cells_has_torchs_gradient(kind: str, bias: bool) -> None:
 
 def test_a_cell_is_written_as_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    for op, function in FUNCTIONS.items():
-        monkeypatch.setitem(FUNCTIONS, op, counted(function, calls))
+    for op, function in CELLS.items():
+        monkeypatch.setitem(CELLS, op, counted(function, calls))
     for make in MAKES.values():
         export_net(Loop(make()), (3, 5))
     assert [calls.count(f"{kind}_cell") for kind in ("gru", "lstm", "rnn_tanh", "rnn_relu")] == [5] * 4

@@ -31,11 +31,11 @@ from edge_sdk.models.frontend.tracing.batch_sizes import (
     note_guards,
     settle_counts,
 )
+from edge_sdk.models.frontend.tracing.cells import find_cells
 from edge_sdk.models.frontend.tracing.detached import DataMode, refuse_detached
 from edge_sdk.models.frontend.tracing.diagnose import IN_LAYER, explain, explain_writing
 from edge_sdk.models.frontend.tracing.dropout import leave_out_dropout, use_masks
 from edge_sdk.models.frontend.tracing.lean_exports import export_leanly
-from edge_sdk.models.frontend.tracing.onnx_functions import find_functions
 from edge_sdk.models.frontend.tracing.pick_steps import gather_places
 from edge_sdk.models.frontend.tracing.pools import cut_pools
 from edge_sdk.models.frontend.tracing.tables import TablesAsMade
@@ -196,7 +196,7 @@ def write_onnx(
                 opset_version=OPSET,
                 input_names=list(inputs),
                 output_names=[output],
-                custom_translation_table=find_functions(program),
+                custom_translation_table=find_cells(program),
                 verbose=False,
             )
     except Exception as error:

@@ -60,8 +60,6 @@ def is_written_whole(node: torch.fx.Node, written: frozenset[Any]) -> bool:
     if node.op != "call_function":
         return node.op in ("placeholder", "output")
     if isinstance(node.target, torch._ops.OpOverload):
-        if node.target is torch.ops.aten._assert_tensor_metadata.default:
-            return True  # torch takes it out in any case
         return node.target in written and not node.target._schema.is_mutable
     return not isinstance(node.target, torch._ops.OperatorBase)  # sums of sizes, and parts of tuples
 

@@ -1,7 +1,7 @@
-"""Functions that torch's exporter lacks, as ONNX: cells of recurrent layers, in loops that a module makes, and squares.
+"""Cells of recurrent layers as ONNX, for loops that a module makes itself.
 
-It would take each call apart by tracing it anew, several times, and walk through the whole program for that: of a loop
-of 64 GRU cells that is most of the export.
+Torch's exporter has no function for a cell, and takes each one apart by tracing it anew, several times: of a loop of 64
+GRU cells most of the export.
 """
 
 from __future__ import annotations
@@ -49,27 +49,15 @@ def rnn_relu_cell(x: Any, h: Any, w_x: Any, w_h: Any, b_x: Any = None, b_h: Any 
     return op.Relu(op.Add(add_up(x, w_x, b_x), add_up(h, w_h, b_h)))
 
 
-def square(x: Any) -> Any:
-    """The power that torch makes of it."""
-    return op.Pow(x, op.Constant(value_float=2.0))
-
-
-def cast(x: Any, dtype: int) -> Any:
-    """The same numbers in another type."""
-    return op.Cast(x, to=dtype)
-
-
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+CELLS: dict[Callable[..., Any], Callable[..., Any]] = {
     aten.gru_cell.default: gru_cell,
     aten.lstm_cell.default: lstm_cell,
     aten.rnn_tanh_cell.default: rnn_tanh_cell,
     aten.rnn_relu_cell.default: rnn_relu_cell,
-    aten.square.default: square,
-    aten.to.dtype: cast,
 }
 
 
-def find_functions(program: torch.export.ExportedProgram) -> dict[Callable[..., Any], Callable[..., Any]] | None:
-    """ONNX functions of what a program calls, for `torch.onnx.export`; None: it calls none of these."""
+def find_cells(program: torch.export.ExportedProgram) -> dict[Callable[..., Any], Callable[..., Any]] | None:
+    """ONNX functions of the cells in a program, for `torch.onnx.export`; None: it has none."""
     used = {node.target for node in program.graph.nodes}
-    return {call: function for call, function in FUNCTIONS.items() if call in used} or None
+    return {cell: function for cell, function in CELLS.items() if cell in used} or None
