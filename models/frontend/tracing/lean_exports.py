@@ -31,13 +31,13 @@ def take_apart_on_demand() -> Iterator[None]:
     """
     home = importlib.import_module("torch.onnx._internal.exporter._fx_passes")
     decompose = getattr(home, "decompose_with_registry", None)
-    if decompose is None or not hasattr(find_decompositions(), "create_onnx_friendly_decomposition_table"):
+    if decompose is None or not hasattr(find_decompositions(), "get_onnx_implemented_overloads"):
         yield  # another torch, which is used as it is
         return
 
     def decompose_on_demand(program: torch.export.ExportedProgram, registry: Any) -> torch.export.ExportedProgram:
-        table = list_decomposed(registry, len(registry.functions), len(torch._decomp.decomposition_table))
-        whole = all(is_written_whole(node, table) for node in program.graph.nodes)
+        written = list_written(registry, len(registry.functions))
+        whole = all(is_written_whole(node, written) for node in program.graph.nodes)
         return program if whole else decompose(program, registry)
 
     with mock.patch.object(home, "decompose_with_registry", decompose_on_demand):
@@ -50,18 +50,17 @@ def find_decompositions() -> Any:
 
 
 @functools.lru_cache(1)
-def list_decomposed(registry: Any, *sizes: int) -> frozenset[Any]:
-    """Functions that torch would take apart. `sizes`: of its tables, which change when somebody adds to them."""
-    home = find_decompositions()
-    return frozenset(home.create_onnx_friendly_decomposition_table({*home.get_onnx_implemented_overloads(registry)}))
+def list_written(registry: Any, size: int) -> frozenset[Any]:
+    """Functions that have one of ONNX, and which torch leaves as they are. `size`: of the table, which may grow."""
+    return frozenset(find_decompositions().get_onnx_implemented_overloads(registry))
 
 
-def is_written_whole(node: torch.fx.Node, decomposed: frozenset[Any]) -> bool:
+def is_written_whole(node: torch.fx.Node, written: frozenset[Any]) -> bool:
     """A node of a program that torch would leave as it is."""
     if node.op != "call_function":
         return node.op in ("placeholder", "output")
     if isinstance(node.target, torch._ops.OpOverload):
-        return node.target not in decomposed and not node.target._schema.is_mutable
+        return node.target in written and not node.target._schema.is_mutable
     return not isinstance(node.target, torch._ops.OperatorBase)  # sums of sizes, and parts of tuples
 
 
