@@ -167,8 +167,7 @@ class Registry:
             check_task(wanted.as_run("check", self.file.classes), bundle, METHODS[wanted.method].kernels)
         if wanted.preset != RECOMMENDED or wanted.privacy:  # with noise in the run no counts leave a device without it
             return wanted
-        if wanted.method not in METHODS:
-            raise UsageError(f"method = {wanted.method!r}, there are: {', '.join(sorted(METHODS))}")
+        METHODS.check(wanted.method)
         shape = input_shapes(bundle).get("x", ())
         if not is_window_network(bundle.layout, shape, bundle.task):
             return wanted

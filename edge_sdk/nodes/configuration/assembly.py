@@ -67,11 +67,7 @@ def method_of(run: Run) -> Method:
     """
     if is_rollout(run):
         return rollout_method()
-    if run.method not in METHODS:
-        from difflib import get_close_matches  # for an error only
-
-        perhaps = "".join(f"; perhaps {name}" for name in get_close_matches(run.method, METHODS, 1))
-        raise UsageError(f"method = {run.method!r}{perhaps}; there are: {', '.join(sorted(METHODS))}")
+    METHODS.check(run.method)
     method = base_of(run)
     if run.robust:
         from edge_sdk.methods.robust.method import robust
