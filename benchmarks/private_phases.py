@@ -1,0 +1,129 @@
+"""Runs with noise, with and without phases: models of many generated persons, in memory.
+
+    python benchmarks/private_phases.py [--devices 240] [--rounds 15] [--seeds 2] [--epsilons inf 8 2] [--labels 0.1]
+
+Persons are those of `auscult traces synth` (accelerations of a wrist, generated, not recorded); of each class a share
+of the windows has labels. Phases are statistics of features, two turns of labelling, and settling. Without them a run
+is what one with noise was before: FedAvg on the network of features, or on the convolutional one, and its global model.
+There are three hospitals, and all devices of one are a cohort. Epsilon is that of the whole run at delta 1e-5, phases
+counted. Accuracies are means over devices on test windows, and over seeds; "alone" is the device's own model in the
+fleet's choice of these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+
+from benchmarks.holders import Holder, people
+from benchmarks.protocol import markdown
+from benchmarks.settling import compiled
+from benchmarks.settling_runs import HOSPITALS, Counting, Job, env_of, judged
+from edge_sdk.contract.loopback import ROOT, NetworkFaults
+from edge_sdk.contract.run import Run
+from edge_sdk.data.traces import load_folder
+from edge_sdk.methods.settling.method import Choice
+from edge_sdk.methods.settling.self_training import LabelChoice
+from edge_sdk.methods.shared.evaluation.reports import Models
+from edge_sdk.methods.shared.evaluation.spent import PrivateReport
+from edge_sdk.model.model import Model
+from edge_sdk.nodes.configuration import window_runs
+from edge_sdk.nodes.configuration.assembly import make_env, method_of
+from edge_sdk.nodes.configuration.settings import assigned
+from edge_sdk.replay.traces.synth import write_traces
+
+CHOSEN_BY_NOISE = ("steps", "local_steps")
+"""Keys of the recommended phases that a run with noise has fewer candidates of."""
+
+
+def run_of(given: argparse.Namespace, model: Model, classes: Sequence[str], seed: int, epsilon: float, phases: bool) -> Run:
+    settings = {**window_runs.training_of("fedavg", given.rounds), "weighting": "uniform", **assigned(given.set)}
+    settle = {**window_runs.SETTLE, "statistics": True, "label_times": 2, **assigned(given.settle)}
+    if epsilon < inf:
+        settle = {k: v for k, v in settle.items() if k not in CHOSEN_BY_NOISE}
+    privacy = {"clip": given.clip, "epsilon": epsilon, "cohort": given.devices // HOSPITALS}
+    return Run(
+        id="phases", method="fedavg", settings=settings, rounds=given.rounds, seed=seed, bundle=model.sha256,
+        classes=tuple(classes), settle=settle if phases else {}, privacy=privacy if epsilon < inf else {},
+        augment=window_runs.changes_of((3, 64)),
+    )  # fmt: skip
+
+
+def play(run: Run, model: Model, fleet: Sequence[Holder]) -> tuple[dict[str, float], list[str]]:
+    """Mean accuracy of each model on test windows, and what was chosen, in words."""
+    job, method, names = Job(run, model, fleet), method_of(run), [h.name for h in fleet]
+    tree = {f"h{k}": tuple(names[k::HOSPITALS]) for k in range(HOSPITALS)}
+    common = (run, model.layout, model.theta0)
+    envs = {ROOT: make_env(*common, sizes={h: len(d) for h, d in tree.items()})}
+    envs |= {h: make_env(*common, sizes=dict.fromkeys(d, 1)) for h, d in tree.items()}
+    envs |= {h.name: env_of(job, h) for h in fleet}
+    policies = method.policies(envs[ROOT].settings, envs[ROOT].sizes, 1e9, 1e8, 0)
+    trace = Counting(method, tree, envs, policies, faults=NetworkFaults(repeat=0.0)).run()
+    told = {name: m for name, m in trace.told if isinstance(m, Models)}
+    found = [
+        judged(model, m, h.test) if (m := told[h.name]).ensemble else {"global": right(model, m.models["global"], h)}
+        for h in fleet
+    ]
+    words = [m.to_sentence() for _, m in trace.told if isinstance(m, (Choice, LabelChoice, PrivateReport))]
+    return {name: float(np.mean([f[name] for f in found])) for name in found[0]}, words
+
+
+def right(model: Model, theta: Any, holder: Holder) -> float:
+    return float((model.predict(theta, holder.test.x).argmax(1) == holder.test.y).mean())
+
+
+def row(given: argparse.Namespace, folder: Path, network: str, epsilon: float, phases: bool) -> list[str]:
+    classes = load_folder(folder)[0].classes
+    model = compiled(network, ["--input", "3,64", "--classes", str(len(classes))])
+    every: list[dict[str, float]] = []
+    for seed in range(given.seeds):
+        run = run_of(given, model, classes, seed, epsilon, phases)
+        found, words = play(run, model, people(folder, given.labels, seed))
+        every.append(found)
+        print(f"{network}, epsilon {epsilon:g}, seed {seed}:", *words, sep="\n    ", file=sys.stderr)
+    told = [mean_of(every, name) for name in ("global", "personal", "alone")]
+    return ["none" if epsilon == inf else f"{epsilon:g}", network, "yes" if phases else "no", *told]
+
+
+def mean_of(every: Sequence[Mapping[str, float]], name: str) -> str:
+    found = [100 * one[name] for one in every if name in one]
+    return f"{np.mean(found):.1f}" if found else ""
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--devices", type=int, default=240)
+    words.add_argument("--minutes", type=float, default=5.0)
+    words.add_argument("--rounds", type=int, default=15)
+    words.add_argument("--seeds", type=int, default=2)
+    words.add_argument("--labels", type=float, default=0.1)
+    words.add_argument("--clip", type=float, default=1.0)
+    words.add_argument("--epsilons", type=float, nargs="+", default=(inf, 8.0, 2.0))
+    words.add_argument("--rows", nargs="+", default=("wrist", "features", "phases"))
+    for key in ("set", "settle"):
+        words.add_argument(f"--{key}", action="append", default=[], metavar="KEY=VALUE")
+    given, began, rows = words.parse_args(), time.monotonic(), []
+    with tempfile.TemporaryDirectory() as folder:
+        write_traces(Path(folder), given.devices, seed=7, minutes=given.minutes)
+        for epsilon in given.epsilons:
+            for name in given.rows:
+                network = "wrist" if name == "wrist" else "features"
+                rows.append(row(given, Path(folder), network, epsilon, name == "phases"))
+    print(markdown(("epsilon", "network", "phases", "global", "personal", "alone"), rows))
+    print(f"{given.devices} devices, {given.rounds} rounds, {given.seeds} seeds: {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
