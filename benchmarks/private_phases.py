@@ -48,7 +48,9 @@ CHOSEN_BY_NOISE = ("steps", "local_steps")
 """Keys of the recommended phases that a run with noise has fewer candidates of."""
 
 
-def run_of(given: argparse.Namespace, model: Model, classes: Sequence[str], seed: int, epsilon: float, phases: bool) -> Run:
+def run_of(
+    given: argparse.Namespace, model: Model, classes: Sequence[str], seed: int, epsilon: float, phases: bool
+) -> Run:
     settings = {**window_runs.training_of("fedavg", given.rounds), "weighting": "uniform", **assigned(given.set)}
     settle = {**window_runs.SETTLE, "statistics": True, "label_times": 2, **assigned(given.settle)}
     if epsilon < inf:

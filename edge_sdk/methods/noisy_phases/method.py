@@ -6,8 +6,8 @@
 
 Each answer is one more Gaussian mechanism beside those of the rounds, with the same noise in units of its length, so
 that epsilon is that of all of them together (`PhasesPlan.answers`). The noise is drawn as that of uploads is, by the
-same code, and leaves with the state that is saved: a call that is made again after a kill sends the same bytes if it had
-been saved, and draws anew if it had not. What each device is asked is counted by its own ledger
+same code, and leaves with the state that is saved: a call that is made again after a kill sends the same bytes if it
+had been saved, and draws anew if it had not. What each device is asked is counted by its own ledger
 (nodes/policy/epsilon_ledger.py), a second answer to the same phase too.
 
 Statistics of features take two questions: first logarithms of scales, which need no unit, then means in units of the
@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.secure_aggregation import rounding
-from edge_sdk.contract.method import DOWN, ME, UP, Method, NodeEnv, Role, Send, Step
+from edge_sdk.contract.method import DOWN, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.tiers.states import IntegersState, Ring
 from edge_sdk.methods.integers.vectors import ledger as ledgers
@@ -291,7 +291,9 @@ def aggregator(inner: Role, plan: PhasesPlan) -> Role:
     return Role(start, receive, close, kind, inner.refuse)
 
 
-def heard(env: NodeEnv, plan: PhasesPlan, s: NoisyPhasesState, sender: str, m: NoisySums) -> tuple[NoisyPhasesState, Any]:
+def heard(
+    env: NodeEnv, plan: PhasesPlan, s: NoisyPhasesState, sender: str, m: NoisySums
+) -> tuple[NoisyPhasesState, Any]:
     """The state after a hospital's sum, and what the role inside hears in its place."""
     if not m.terms:
         return s, blank(plan.settling, env.layout, s.phase)

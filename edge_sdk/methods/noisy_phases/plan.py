@@ -60,8 +60,8 @@ class PhasesPlan:
         return self.noise(size_of(self.settling, env.layout, phase), phase)
 
     def doubt(self, phase: str, devices: int) -> float:
-        """Standard deviation of the noise in a count of LABELS or SETTLING over so many devices, as `contents.counts_of`
-        gives it."""
+        """Standard deviation of the noise in a count of LABELS or SETTLING over so many devices, in the units of
+        `contents.counts_of`."""
         noise = self.noise(size_of(self.settling, EMPTY_LAYOUT, phase), phase)
         return SAMPLES * coarse_of(phase) * noise.step * sqrt(devices * noise.variance)
 

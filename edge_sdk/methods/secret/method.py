@@ -6,8 +6,9 @@
 
 It is one message up and one down, as without masks, and a device that does not answer costs nothing: its mask is in no
 sum. Masked are uploads with their weights, sizes and scores, the scores of evaluations, the counts of settling and of
-self-training, means of features, and all of these with noise; what remains to be read is that a device has answered, and with what kind of
-answer. Codecs of such a run know neither uploads nor scores in the clear, so none can leave by accident.
+self-training, and means of features, with noise or without; what remains to be read is that a device has answered, and
+with what kind of answer. Codecs of such a run know neither uploads nor scores in the clear, so none can leave by
+accident.
 
 With secret = "among-devices" the devices of a hospital open its sums (among_devices/among_device.py,
 among_devices/among_hospital.py), and nothing rests on who does not work with whom above them.

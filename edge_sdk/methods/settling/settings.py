@@ -15,7 +15,7 @@ NOISY: Mapping[str, Any] = {
     "steps": (0, 100, 400), "local_steps": (200,), "local_weights": (0.0, 0.5, 1.0),
     "label_weights": (0.5,), "label_thresholds": (0.8, 0.95),
 }  # fmt: skip
-"""Candidates of a run with noise where [run.settle] does not say. The best of many counts with noise is the luckiest."""
+"""Candidates of a run with noise where [run.settle] does not say: of many noisy counts the best is the luckiest."""
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,7 @@ Rhos = Mapping[float, int]
 """rho of a sum -> how many such sums there were."""
 
 
-def spent_by(
-    env: NodeEnv, plan: IntegersPlan, ledger: NoiseLedger, more: tuple[Rhos, Rhos] = ({}, {})
-) -> PrivacySpent:
+def spent_by(env: NodeEnv, plan: IntegersPlan, ledger: NoiseLedger, more: tuple[Rhos, Rhos] = ({}, {})) -> PrivacySpent:
     """What the run has spent.
 
     Args:
