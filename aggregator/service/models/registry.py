@@ -165,7 +165,7 @@ class Registry:
         bundle = read_bundle(self.path_of(wanted.bundle))
         if not isinstance(bundle.task, OneClass) and wanted.method in METHODS:
             check_task(wanted.as_run("check", self.file.classes), bundle, METHODS[wanted.method].kernels)
-        if wanted.preset != RECOMMENDED or wanted.privacy:  # with noise in the run no counts leave a device without it
+        if wanted.preset != RECOMMENDED:
             return wanted
         if wanted.method not in METHODS:
             raise UsageError(f"method = {wanted.method!r}, there are: {', '.join(sorted(METHODS))}")

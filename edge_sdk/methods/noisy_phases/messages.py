@@ -77,6 +77,11 @@ class InScales(Rider):
     message: Any
     values: Values
 
+    @property
+    def wrapped_kind(self) -> str:
+        """A kind of its own: its answer is another one than that to the question in it."""
+        return type(self).__name__
+
     def check(self, layout: Layout) -> None:
         if not (np.isfinite(self.values).all() and (self.values > 0).all()):
             raise ValueError("scales of features that are not finite and above 0")

@@ -40,9 +40,15 @@ from edge_sdk.methods.shared.membership.riders import Rider, tell_all, tell_new
 # Messages -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Examine:
-    """Down: say how well you would label with this model. `shown`: as the method does."""
+    """Down: say how well you would label with this model.
+
+    Attributes:
+        shown: as the method does.
+        round: rounds that are over, by which a device tells one turn from the next.
+    """
 
     shown: Any
+    round: int = 0
 
 
 @dataclass(frozen=True)
@@ -301,7 +307,7 @@ def aggregator(method: Method, settings: Settling, rounds_over: Any, near: Near 
             return after, tell_all(sends, lambda m: WithLabels(m, s.choice)) if s.chosen else sends
         told = [send for send in sends if send.to == OUT]
         asked = replace(s, examining=True, counts=nothing(settings), apart={}, heard=(), examined=round)
-        return asked, [*told, Send(DOWN, Examine(method.show(env, state)), all=True)]
+        return asked, [*told, Send(DOWN, Examine(method.show(env, state), round), all=True)]
 
     return around(inner, receive, close)
 

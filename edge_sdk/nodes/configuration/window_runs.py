@@ -21,7 +21,10 @@ METHOD = "fedslr"
 """Method where neither it nor a setting of it is stated: drift correction alone, without low rank (docs/methods.md)."""
 NETWORKS = ("features", "features-conv")
 """Networks of the zoo for windows, the smallest first: features alone, and with a convolutional branch."""
-ROUNDS = 50
+NOISY_METHOD = "fedavg"
+"""Method of a run with noise: the aggregator's mean of what others remember gathers the noise of all rounds."""
+ROUNDS, NOISY_ROUNDS = 50, 15
+"""Rounds; with noise fewer, since each of them needs the more noise the more there are."""
 SETTLE: Mapping[str, Any] = {
     "optimiser": "adam", "rate": 0.003, "weight_decay": 0.003, "batch": 64, "steps": [0, 50, 200],
     "local_steps": [100, 300], "personal": "dense", "trees": 100, "label_times": 3, "label_every": 15,
