@@ -1,13 +1,13 @@
 """Runs with noise, with and without phases: models of many generated persons, in memory.
 
-    python benchmarks/private_phases.py [--devices 240] [--rounds 15] [--seeds 2] [--epsilons inf 8 2] [--labels 0.1]
+    python benchmarks/private_phases.py [--devices 180] [--rounds 15] [--seeds 1] [--epsilons inf 8 2] [--labels 0.1]
 
 Persons are those of `auscult traces synth` (accelerations of a wrist, generated, not recorded); of each class a share
-of the windows has labels. Phases are statistics of features, two turns of labelling, and settling. Without them a run
-is what one with noise was before: FedAvg on the network of features, or on the convolutional one, and its global model.
-There are three hospitals, and all devices of one are a cohort. Epsilon is that of the whole run at delta 1e-5, phases
-counted. Accuracies are means over devices on test windows, and over seeds; "alone" is the device's own model in the
-fleet's choice of these.
+of the windows has labels. Phases are those of a replay by itself: statistics of features, three turns of labelling,
+settling with a forest. Without them a run is what one with noise was before: FedAvg on the network of features, or on
+the convolutional one, and its global model. There are three hospitals, and all devices of one are a cohort. Epsilon is
+that of the whole run at delta 1e-5, phases counted. Accuracies are means over devices on test windows, and over seeds;
+"alone" is the network that a device trains by itself.
 """
 
 from __future__ import annotations
@@ -44,17 +44,14 @@ from edge_sdk.nodes.configuration.assembly import make_env, method_of
 from edge_sdk.nodes.configuration.settings import assigned
 from edge_sdk.replay.traces.synth import write_traces
 
-CHOSEN_BY_NOISE = ("steps", "local_steps")
-"""Keys of the recommended phases that a run with noise has fewer candidates of."""
+HEAD = ("epsilon", "network", "phases", "global", "personal", "alone")
 
 
 def run_of(
     given: argparse.Namespace, model: Model, classes: Sequence[str], seed: int, epsilon: float, phases: bool
 ) -> Run:
     settings = {**window_runs.training_of("fedavg", given.rounds), "weighting": "uniform", **assigned(given.set)}
-    settle = {**window_runs.SETTLE, "statistics": True, "label_times": 2, **assigned(given.settle)}
-    if epsilon < inf:
-        settle = {k: v for k, v in settle.items() if k not in CHOSEN_BY_NOISE}
+    settle = {**window_runs.settle_of(epsilon < inf), "statistics": True, **assigned(given.settle)}
     privacy = {"clip": given.clip, "epsilon": epsilon, "cohort": given.devices // HOSPITALS}
     return Run(
         id="phases", method="fedavg", settings=settings, rounds=given.rounds, seed=seed, bundle=model.sha256,
@@ -96,7 +93,9 @@ def row(given: argparse.Namespace, folder: Path, network: str, epsilon: float, p
         every.append(found)
         print(f"{network}, epsilon {epsilon:g}, seed {seed}:", *words, sep="\n    ", file=sys.stderr)
     told = [mean_of(every, name) for name in ("global", "personal", "alone")]
-    return ["none" if epsilon == inf else f"{epsilon:g}", network, "yes" if phases else "no", *told]
+    found_row = ["none" if epsilon == inf else f"{epsilon:g}", network, "yes" if phases else "no", *told]
+    print(markdown(HEAD, [found_row]), file=sys.stderr, flush=True)
+    return found_row
 
 
 def mean_of(every: Sequence[Mapping[str, float]], name: str) -> str:
@@ -106,10 +105,10 @@ def mean_of(every: Sequence[Mapping[str, float]], name: str) -> str:
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("--devices", type=int, default=240)
-    words.add_argument("--minutes", type=float, default=5.0)
+    words.add_argument("--devices", type=int, default=180)
+    words.add_argument("--minutes", type=float, default=4.0)
     words.add_argument("--rounds", type=int, default=15)
-    words.add_argument("--seeds", type=int, default=2)
+    words.add_argument("--seeds", type=int, default=1)
     words.add_argument("--labels", type=float, default=0.1)
     words.add_argument("--clip", type=float, default=1.0)
     words.add_argument("--epsilons", type=float, nargs="+", default=(inf, 8.0, 2.0))
@@ -123,7 +122,7 @@ def main() -> None:
             for name in given.rows:
                 network = "wrist" if name == "wrist" else "features"
                 rows.append(row(given, Path(folder), network, epsilon, name == "phases"))
-    print(markdown(("epsilon", "network", "phases", "global", "personal", "alone"), rows))
+    print(markdown(HEAD, rows))
     print(f"{given.devices} devices, {given.rounds} rounds, {given.seeds} seeds: {time.monotonic() - began:.0f} s")
 
 

@@ -287,7 +287,7 @@ def decided(settings: Settling, s: SettlingState, doubt: Doubt = no_doubt) -> St
     """The aggregator with the fleet's choice; there is nothing more to ask."""
     index, alone, network = equations.choose(settings, s.counts.correct, s.counts.samples, doubt(s.counts.devices))
     c, counts = settings.candidates[index], s.counts
-    right, alone_right = int(counts.correct[index]), int(counts.correct[alone])
+    right, alone_right = (min(max(0, int(counts.correct[i])), counts.samples) for i in (index, alone))
     forests = c.forest, settings.candidates[alone].forest
     told = Choice(c.steps, c.local_steps, c.weight, right, alone_right, counts.samples, counts.devices, *forests)
     return replace(s, settling=False, candidate=index, alone=alone, network=network), [Send(OUT, told)]

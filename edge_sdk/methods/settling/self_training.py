@@ -40,15 +40,17 @@ from edge_sdk.methods.shared.membership.riders import Rider, tell_all, tell_new
 # Messages -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Examine:
-    """Down: say how well you would label with this model.
-
-    Attributes:
-        shown: as the method does.
-        round: rounds that are over, by which a device tells one turn from the next.
-    """
+    """Down: say how well you would label with this model. `shown`: as the method does."""
 
     shown: Any
-    round: int = 0
+
+    @property
+    def round(self) -> int | None:
+        """Rounds of the model that is shown, by which a device tells one turn from the next; None: it does not say."""
+        shown = self.shown
+        while isinstance(shown, Chosen):
+            shown = shown.shown
+        return getattr(shown, "round", None)
 
 
 @dataclass(frozen=True)
@@ -307,7 +309,7 @@ def aggregator(method: Method, settings: Settling, rounds_over: Any, near: Near 
             return after, tell_all(sends, lambda m: WithLabels(m, s.choice)) if s.chosen else sends
         told = [send for send in sends if send.to == OUT]
         asked = replace(s, examining=True, counts=nothing(settings), apart={}, heard=(), examined=round)
-        return asked, [*told, Send(DOWN, Examine(method.show(env, state), round), all=True)]
+        return asked, [*told, Send(DOWN, Examine(method.show(env, state)), all=True)]
 
     return around(inner, receive, close)
 
@@ -337,7 +339,7 @@ def choice_event(settings: Settling, s: SelfTrainingState, round: int, choice: i
     if choice < 0:
         return LabelChoice(round, 0.0, 0.0, 0, 0, s.counts.samples, s.counts.devices)
     at = len(settings.label_weights) + 2 * choice
-    sure, right = (int(n) for n in s.counts.correct[at : at + 2])
+    sure, right = (min(max(0, int(n)), s.counts.samples) for n in s.counts.correct[at : at + 2])
     return LabelChoice(round, *labelling.options(settings)[choice], sure, right, s.counts.samples, s.counts.devices)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.data.augment import AXES
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.settling.settings import NOISY
 from edge_sdk.methods.standardising.equations import slots
 from edge_sdk.model.tasks.task import OneClass, Task
 
@@ -37,6 +38,11 @@ BY_METHOD: Mapping[str, Mapping[str, Any]] = {
 }
 WINDOW, LEAST_CLASSES = 2, 2
 """Axes of a window; classes below which there is nothing to choose between."""
+
+
+def settle_of(noisy: bool) -> Mapping[str, Any]:
+    """Recommended phases; with noise in the run the candidates are those of such runs, which are fewer."""
+    return {key: value for key, value in SETTLE.items() if not (noisy and key in NOISY)}
 
 
 def is_window_network(layout: Layout, shape: tuple[int, ...], task: Task) -> bool:

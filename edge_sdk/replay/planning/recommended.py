@@ -22,9 +22,9 @@ from edge_sdk.nodes.configuration.window_runs import (
     NOISY_METHOD,
     NOISY_ROUNDS,
     ROUNDS,
-    SETTLE,
     WINDOW,
     changes_of,
+    settle_of,
     training_of,
 )
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -46,7 +46,7 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
         job = replace(job, method=method, settings=preset_of(method, RECOMMENDED))
     shape = cohort.shapes["x"]
     own = job.bundle in ((), *((Path(name),) for name in NETWORKS))
-    settle = overlaid({**SETTLE, "statistics": own}, job.settle)
+    settle = overlaid({**settle_of(bool(job.privacy)), "statistics": own}, job.settle)
     job = job if "rounds" in job.stated else replace(job, rounds=NOISY_ROUNDS if job.privacy else ROUNDS)
     found = replace(
         job,

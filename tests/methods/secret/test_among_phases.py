@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from edge_sdk.nodes.configuration.assembly import method_of, settings_of
 from edge_sdk.methods.secret.messages.among_messages import NoneOpened, Withheld
 from edge_sdk.methods.settling.method import Choice
 from edge_sdk.methods.settling.self_training import LabelChoice
+from edge_sdk.nodes.configuration.assembly import method_of
 from tests.methods.integers.test_noise import Seeded
 from tests.methods.problems import DEVICES, told
 from tests.methods.secret import among
