@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.secure_aggregation import rounding
@@ -60,9 +61,10 @@ class NoisySums:
         """uint32 (size,), as they were written."""
         return rounding.unpack(self.packed, self.size, self.width)
 
-    def numbers(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def numbers(self) -> npt.NDArray[np.float64]:
         """What the integers stand for; float64 (size,)."""
-        return rounding.to_numbers(self.steps, self.half, self.bits, self.terms, np.zeros(0))
+        found = rounding.to_numbers(self.steps, self.half, self.bits, self.terms, np.zeros(0))
+        return found.astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True)

@@ -310,7 +310,8 @@ def numbers_in(plan: PhasesPlan, env: NodeEnv, s: NoisyPhasesState) -> tuple[npt
     if s.pending is None:
         return np.zeros(noise.size), 0
     terms = s.pending.terms
-    return rounding.to_numbers(s.pending.total, noise.half, noise.bits, terms, np.zeros(0)), terms
+    found = rounding.to_numbers(s.pending.total, noise.half, noise.bits, terms, np.zeros(0))
+    return found.astype(np.float64, copy=False), terms
 
 
 def opened(env: NodeEnv, s: NoisyPhasesState, sends: Sequence[Send]) -> Step:

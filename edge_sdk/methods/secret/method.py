@@ -74,7 +74,8 @@ def secret(method: Method, inside: Method, method_settings: Any, settings: Uploa
     uploads, around = UploadKind(dict(traffic.up)), (ScoresKind(), CountsKind(), FeatureSumsKind())
     others: tuple[SumKind, ...] = (*around, *(NumbersKind(cls) for cls in traffic.counts))
     kinds: dict[type, SumKind] = {kind.message: kind for kind in (uploads, *others, NOISY_SUMS)}
-    names = {cls.__name__: uploads for cls in traffic.up} | {k.message.__name__: k for k in others} | NOISY_NAMES
+    names: dict[str, SumKind] = {cls.__name__: uploads for cls in traffic.up}
+    names |= {**{k.message.__name__: k for k in others}, **NOISY_NAMES}
     plan = SecretPlan(settings.cohort, kinds, names, settings.hospitals)
     if settings.among_devices:
         return among_devices(method, plan)

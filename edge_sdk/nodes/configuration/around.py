@@ -156,13 +156,14 @@ def with_settling(run: Run, method: Method) -> Method:
     from edge_sdk.methods.settling.counting import no_doubt
     from edge_sdk.methods.settling.method import settled
 
-    settling, near, plan = settling_of(run), [near_of(run, tier) for tier in SUMMING], phases_of(run)
+    settling, plan = settling_of(run), phases_of(run)
+    near = near_of(run, SUMMING[0]), near_of(run, SUMMING[1])
     of_settling, of_labels = (no_doubt, no_doubt) if plan is None else plan.doubts()
-    method = settled(method, settling, *near, of_settling)
+    method = settled(method, settling, *near, doubt=of_settling)
     if settling.label_times:
         from edge_sdk.methods.settling.self_training import self_trained
 
-        method = self_trained(method, settling, *near, of_labels)
+        method = self_trained(method, settling, *near, doubt=of_labels)
     if settling.statistics:
         from edge_sdk.methods.standardising.method import standardised
 

@@ -147,8 +147,8 @@ class EpsilonLedger:
         def asked(state: Any, message: Any) -> tuple[int, bool] | None:
             """Version of a question that wants noise, and if it was answered before; None: it wants none."""
             question = message.question if isinstance(message, NumberedQuestion) else message
-            if run.settle and (number := phase_asked(state, question)):
-                return number, False
+            if run.settle and (of_phase := phase_asked(state, question)):
+                return of_phase, False
             while isinstance(question, Rider):
                 question = question.message
             if isinstance(question, Changes):
