@@ -111,6 +111,25 @@ def answer(run, env, phase, message):
     return noisy(env, phases_of(run), state_around(int)(0), phase, np.full(5, 1e-6), Send(UP, message)).message
 
 
+def test_what_a_hospital_passes_on_has_the_noise_of_a_cohort():
+    """Three devices with nothing to say: the sum that its aggregator opens is noise of `noise` lengths."""
+    run = noisy_run(noise=2.0)
+    role, env, devices = method_of(run).hospital, envs_of(run)["h0"], envs_of(run)
+    nothing, opened = contents.blank(S, LAYOUT, SETTLING), []
+    for _ in range(40):
+        state, _ = role.receive(env, role.start(env)[0], UP, Settle(None))
+        for d in ("d0", "d1", "d2"):
+            m = answer(run, replace(devices[d], me=d), SETTLING, nothing)
+            state, _ = role.receive(env, state, d, m)
+        _, (send,) = role.close(env, state)
+        assert send.message.terms == 3
+        opened.append(send.message.numbers())
+    found = np.concatenate(opened)
+    promised = 2.0 * contents.TOGETHER
+    assert abs(found.std() / promised - 1) < 4 / sqrt(2 * len(found)) + 0.01
+    assert abs(found.mean()) < 4 * promised / sqrt(len(found))
+
+
 def test_noise_that_the_fleet_chooses_by_has_the_deviation_that_it_reckons_with():
     plan = phases_of(noisy_run(noise=2.0))
     random = np.random.default_rng(0)
