@@ -214,6 +214,28 @@ def test_a_sum_of_more_devices_than_there_are_is_refused(quiet):
         plan.check(env, "h0", SETTLING, replace(m, terms=4))
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"terms": -1}, "a sum of -1 devices"),
+        ({"terms": 0}, "a sum of 0 devices"),
+        ({"terms": 1 << 20}, "a sum of 1048576 devices"),
+        ({"size": -1}, "-1 numbers"),
+        ({"size": 1 << 20}, "1048576 numbers"),
+        ({"phase": "settling" * 9}, "numbers of a phase"),
+        ({"bits": 40}, "40 bits"),
+        ({"half": float("nan")}, "bits for numbers up to nan"),
+        ({"packed": np.zeros(3, np.uint8)}, "3 bytes for"),
+        ({"packed": np.full(34, 255, np.uint8)}, "an integer that no 1 summands"),
+    ],
+)
+def test_sums_that_cannot_be_are_refused_where_they_enter(changes, says):
+    whole = NoisySums(SETTLING, 17, 16, 1.0, 1, np.zeros(34, np.uint8))
+    whole.check(LAYOUT)
+    with pytest.raises(ValueError, match=says):
+        replace(whole, **changes).check(LAYOUT)
+
+
 @pytest.mark.parametrize("values", [np.ones(4, np.float32), np.zeros(5, np.float32), np.full(5, np.nan, np.float32)])
 def test_scales_that_are_none_are_refused(values):
     env = replace(envs_of(QUIET)["d0"], me="d0")
