@@ -7,7 +7,7 @@ of the windows has labels. Phases are those of a replay by itself: statistics of
 settling with a forest. Without them a run is what one with noise was before: FedAvg on the network of features, or on
 the convolutional one, and its global model. There are three hospitals, and all devices of one are a cohort. Epsilon is
 that of the whole run at delta 1e-5, phases counted. Accuracies are means over devices on test windows, and over seeds;
-"alone" is the network that a device trains by itself.
+"alone" is the network that a device trains by itself; the last line is a forest that labels its own device's windows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ import numpy as np
 
 from benchmarks.holders import Holder, people
 from benchmarks.protocol import markdown
+from benchmarks.self_labelled import BY_ITSELF, by_itself
 from benchmarks.settling import compiled
 from benchmarks.settling_runs import HOSPITALS, Counting, Job, env_of, judged
 from edge_sdk.contract.loopback import ROOT, NetworkFaults
@@ -36,12 +38,13 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.traces import load_folder
 from edge_sdk.methods.settling.method import Choice
 from edge_sdk.methods.settling.self_training import LabelChoice
+from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.methods.shared.evaluation.spent import PrivateReport
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration import window_runs
 from edge_sdk.nodes.configuration.assembly import make_env, method_of
-from edge_sdk.nodes.configuration.settings import assigned
+from edge_sdk.nodes.configuration.settings import assigned, from_mapping
 from edge_sdk.replay.traces.synth import write_traces
 
 HEAD = ("epsilon", "network", "phases", "global", "personal", "alone")
@@ -77,6 +80,21 @@ def play(run: Run, model: Model, fleet: Sequence[Holder]) -> tuple[dict[str, flo
     ]
     words = [m.to_sentence() for _, m in trace.told if isinstance(m, (Choice, LabelChoice, PrivateReport))]
     return {name: float(np.mean([f[name] for f in found])) for name in found[0]}, words
+
+
+def forests_alone(given: argparse.Namespace, folder: Path) -> str:
+    """Mean accuracy of a forest that labels its device's own windows, without any federation."""
+    classes, found = load_folder(folder)[0].classes, list[float]()
+    model = compiled("features", ["--input", "3,64", "--classes", str(len(classes))])
+    for seed in range(given.seeds):
+        fleet, run = people(folder, given.labels, seed), run_of(given, model, classes, seed, inf, True)
+        job = Job(run, model, fleet)
+        envs = {h.name: replace(env_of(job, h), me=h.name) for h in fleet}
+        tests = {h.name: (h.test.x, h.test.y) for h in fleet}
+        settling = from_mapping(Settling, run.settle, "run.settle")
+        every = by_itself(settling, envs, [h.name for h in fleet], tests, len(classes))
+        found.append(100 * float(np.mean([one[BY_ITSELF] for one in every.values()])))
+    return f"{np.mean(found):.1f}"
 
 
 def right(model: Model, theta: Any, holder: Holder) -> float:
@@ -118,11 +136,14 @@ def main() -> None:
     given, began, rows = words.parse_args(), time.monotonic(), []
     with tempfile.TemporaryDirectory() as folder:
         write_traces(Path(folder), given.devices, seed=7, minutes=given.minutes)
+        alone = forests_alone(given, Path(folder))
+        print(f"{BY_ITSELF}: {alone}", file=sys.stderr, flush=True)
         for epsilon in given.epsilons:
             for name in given.rows:
                 network = "wrist" if name == "wrist" else "features"
                 rows.append(row(given, Path(folder), network, epsilon, name == "phases"))
     print(markdown(HEAD, rows))
+    print(f"{BY_ITSELF}: {alone}")
     print(f"{given.devices} devices, {given.rounds} rounds, {given.seeds} seeds: {time.monotonic() - began:.0f} s")
 
 

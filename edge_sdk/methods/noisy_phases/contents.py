@@ -137,15 +137,32 @@ def label_shares(s: Settling, total: Floats) -> Floats:
     return np.concatenate([COARSE * right, pairs.ravel()])
 
 
-def scales_of(total: Floats, devices: int) -> npt.NDArray[np.float32]:
-    """Scales of features (F,) by the sum of their logarithms; 1, where there is none."""
-    return np.exp(np.clip(total / max(1, devices), -LOGS, LOGS)).astype(np.float32)
+def scales_of(total: Floats, devices: int, noise: float = 0.0) -> npt.NDArray[np.float32]:
+    """Scales of features (F,) by the sum of their logarithms; 1, where there is none.
+
+    Args:
+        noise: standard deviation of the noise in each number of the sum.
+    """
+    logs = total / max(1, devices)
+    near = shrunk(logs, logs.mean() if logs.size else 0.0, noise / max(1, devices))
+    return np.exp(np.clip(near, -LOGS, LOGS)).astype(np.float32)
 
 
-def features_of(total: Floats, devices: int, scales: npt.NDArray[np.float32]) -> FeatureSums:
-    """The sums of one device that has the fleet's scales and its means in units of these."""
-    scale = scales.astype(np.float64)
-    means = np.clip(scale * np.clip(total / max(1, devices), -REACH, REACH), -LIMIT, LIMIT)
+def shrunk(values: Floats, centre: float, noise: float) -> Floats:
+    """Values, nearer to a centre the more of their spread about it is noise: all the way, where it may be all noise.
+
+    With much noise this errs less than the values as they are, and of sums that are noisy already it costs no epsilon.
+    Source: B. Efron, C. Morris, "Stein's Estimation Rule and Its Competitors", JASA 68 (1973), empirical Bayes.
+    """
+    spread = float(np.mean((values - centre) ** 2)) if values.size else 0.0
+    share = max(0.0, 1 - noise**2 / spread) if spread else 1.0
+    return np.asarray(centre + share * (values - centre))
+
+
+def features_of(total: Floats, devices: int, scales: npt.NDArray[np.float32], noise: float = 0.0) -> FeatureSums:
+    """The sums of one device that has the fleet's scales and its means in units of these. `noise`: of `scales_of`."""
+    scale, means = scales.astype(np.float64), shrunk(total / max(1, devices), 0.0, noise / max(1, devices))
+    means = np.clip(scale * np.clip(means, -REACH, REACH), -LIMIT, LIMIT)
     return FeatureSums(*split(np.concatenate([means, UNIT * (means**2 + scale**2)])), 1)
 
 

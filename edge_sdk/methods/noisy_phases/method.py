@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache
+from math import sqrt
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -276,16 +277,15 @@ def aggregator(inner: Role, plan: PhasesPlan) -> Role:
         return opened(env, replace(s, inner=state, phase="", pending=None), sends)
 
     def asked_again(env: NodeEnv, s: NoisyPhasesState) -> Step:
-        total, terms = numbers_in(plan, env, s)
-        s = replace(s, scales=scales_of(total, terms), phase="", pending=None)
+        s = replace(s, scales=scales_of(*numbers_in(plan, env, s)), phase="", pending=None)
         return opened(env, s, [Send(DOWN, InScales(AskFeatures(), s.scales), all=True)])
 
     def with_statistics(env: NodeEnv, s: NoisyPhasesState) -> NoisyPhasesState:
         """The state, whose role inside has heard the fleet's statistics as if they were those of one device."""
-        total, terms = numbers_in(plan, env, s)
+        total, terms, noise = numbers_in(plan, env, s)
         if not terms:
             return s
-        state, _ = inner.receive(env, s.inner, min(env.sizes), features_of(total, terms, s.scales))
+        state, _ = inner.receive(env, s.inner, min(env.sizes), features_of(total, terms, s.scales, noise))
         return replace(s, inner=state)
 
     return Role(start, receive, close, kind, inner.refuse)
@@ -304,14 +304,14 @@ def heard(
     return replace(s, pending=plus(s.pending, sender, m)), blank(plan.settling, env.layout, s.phase)
 
 
-def numbers_in(plan: PhasesPlan, env: NodeEnv, s: NoisyPhasesState) -> tuple[npt.NDArray[np.float64], int]:
-    """The sum of the phase that is on, and of how many devices it is."""
+def numbers_in(plan: PhasesPlan, env: NodeEnv, s: NoisyPhasesState) -> tuple[npt.NDArray[np.float64], int, float]:
+    """The sum of the phase that is on, of how many devices it is, and the standard deviation of its noise."""
     noise = plan.noise_for(env, s.phase)
     if s.pending is None:
-        return np.zeros(noise.size), 0
+        return np.zeros(noise.size), 0, 0.0
     terms = s.pending.terms
     found = rounding.to_numbers(s.pending.total, noise.half, noise.bits, terms, np.zeros(0))
-    return found.astype(np.float64, copy=False), terms
+    return found.astype(np.float64, copy=False), terms, noise.step * sqrt(terms * noise.variance)
 
 
 def opened(env: NodeEnv, s: NoisyPhasesState, sends: Sequence[Send]) -> Step:

@@ -269,6 +269,17 @@ def test_statistics_come_back_as_those_of_one_device():
     assert found[5:] == pytest.approx([log(0.01), 0, log(100), log(3), 0], abs=1e-3)
 
 
+def test_statistics_of_much_noise_lie_nearer_to_what_is_true():
+    random = np.random.default_rng(3)
+    true = random.normal(1.0, 1.0, 400)
+    for noise in (0.1, 1.0, 5.0):
+        seen = true + random.normal(0, noise, 400)
+        raw, near = (np.mean((x - true) ** 2) for x in (seen, contents.shrunk(seen, seen.mean(), noise)))
+        assert near < 1.2 * min(raw, 1.0)
+    assert contents.shrunk(np.zeros(0), 0.0, 1.0).size == 0
+    assert contents.scales_of(np.log([1.0, 100.0]), 1) == pytest.approx([1.0, 100.0])
+
+
 def test_fewer_candidates_where_counts_have_noise():
     few, usual = settling_of(noisy_run(settle={"steps": [0, 5]})), Settling()
     assert len(few.label_weights) < len(usual.label_weights) and few.steps == (0, 5)
