@@ -340,7 +340,8 @@ def choice_event(settings: Settling, s: SelfTrainingState, round: int, choice: i
         return LabelChoice(round, 0.0, 0.0, 0, 0, s.counts.samples, s.counts.devices)
     at = len(settings.label_weights) + 2 * choice
     sure, right = (min(max(0, int(n)), s.counts.samples) for n in s.counts.correct[at : at + 2])
-    return LabelChoice(round, *labelling.options(settings)[choice], sure, right, s.counts.samples, s.counts.devices)
+    weight, threshold = labelling.options(settings)[choice]
+    return LabelChoice(round, weight, threshold, sure, min(right, sure), s.counts.samples, s.counts.devices)
 
 
 TOLD = (Choice, LabelChoice)
