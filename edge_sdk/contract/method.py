@@ -296,8 +296,7 @@ class Method:
             share of the upload's movement has left, 0 also where there was no upload: noise needs it of methods whose
             devices keep vectors that move with their uploads; None: nothing does.
         own_noise: noise of its own, where its devices send what is not added up; None: it has none.
-        spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise; what
-            stands around it adds what its own sums have told.
+        spent: (env, aggregator state, of more sums) -> what all have told about a device so far, where there is noise.
         tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
         adding: the method in a run in which nobody may look at a single upload (run.uploads.unopened, secret): its
