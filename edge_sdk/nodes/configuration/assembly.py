@@ -77,8 +77,6 @@ def method_of(run: Run) -> Method:
         method = with_own_noise(run, method)
     elif run.uploads or run.privacy:
         method = with_integers(run, method)
-    if run.settle and run.privacy:
-        raise UsageError("run.settle with run.privacy: what devices count of its candidates would leave without noise")
     if run.settle:
         method = with_settling(run, method)
     method = evaluated(method, every=run.evaluate_every)
