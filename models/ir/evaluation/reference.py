@@ -232,7 +232,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-class Recurrent(OpRun):
+class RecurrentOperator(OpRun):
     """A recurrent operator in one or both directions; sequence lengths and peepholes are refused before."""
 
     op_domain = ""
@@ -252,7 +252,7 @@ class Recurrent(OpRun):
         return np.stack(outs, 1), *(np.stack(last) for last in zip(*ends, strict=True))
 
 
-class GRU(Recurrent):
+class GRU(RecurrentOperator):
     @staticmethod
     def step(x: np.ndarray, w: np.ndarray, r: np.ndarray, b: Any, h: np.ndarray) -> list[np.ndarray]:
         """h after a step."""
@@ -263,7 +263,7 @@ class GRU(Recurrent):
         return [(1 - z) * np.tanh(mx + reset * mh) + z * h]
 
 
-class LSTM(Recurrent):
+class LSTM(RecurrentOperator):
     states = 2
 
     @staticmethod
