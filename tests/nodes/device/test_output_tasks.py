@@ -102,9 +102,7 @@ CASES = {
             ({"uploads": {"bits": 8, "secret": True}}, "secret sums have no place"),
             ({"classes": ("a", "b")}, "is for a, b, but bundle linear predicts"),
         ],
-        lambda sums: {
-            name: e["rate"] / 63 for name, e in values.RATE.mean_errors(mean_errors(sums), ("rate",)).items()
-        },
+        tenth_less,
         lambda sums: sums["absolute:0"] / 60,
         0.0,
         "off by",
