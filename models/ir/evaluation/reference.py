@@ -6,8 +6,8 @@ float64 kernels. Each class has the name of its operator, and `_run` the operato
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import onnx
@@ -79,7 +79,7 @@ class Conv(OpRun):
     def _run(self, x: np.ndarray, w: np.ndarray, b: Any = None, **at: Any) -> tuple[np.ndarray, ...]:
         pads, strides, dilations = settle_window(at, x.shape[2:], w.shape[2:])
         weights = to_tensor(w), None if b is None else to_tensor(b)
-        how = {"stride": strides, "dilation": dilations, "groups": at.get("group") or 1}
+        how: Any = {"stride": strides, "dilation": dilations, "groups": at.get("group") or 1}
         return (CONVOLUTIONS[x.ndim - 2](pad_positions(x, pads), *weights, **how).numpy(),)
 
 
@@ -237,9 +237,10 @@ class RecurrentOperator(OpRun):
 
     op_domain = ""
     states = 1
+    step: ClassVar[Callable[..., list[np.ndarray]]]
 
     def _run(self, x: np.ndarray, w: np.ndarray, r: np.ndarray, *rest: Any, **at: Any) -> tuple[np.ndarray, ...]:
-        b, _, *given, _ = *rest, *[None] * (5 - len(rest))
+        b, _, *given = (*rest, *[None] * 4)[:4]
         outs, ends = [], []
         for d, against in enumerate(DIRECTIONS[at.get("direction") or "forward"]):
             still = np.zeros((x.shape[1], at["hidden_size"]), x.dtype)
