@@ -117,7 +117,8 @@ def against(devices: Sequence[Device], others: Sequence[Device], other: str, see
 
 def mean_errors(devices: Sequence[Device], model: str) -> dict[str, float]:
     """Device that trained -> mean error of a model, mean over the seeds in which it has one."""
-    return errors_of(devices, model, lambda d, m: d[ANOMALIES].get(m, {}).get("error"))
+    every = errors_of(devices, model, lambda d, m: d[ANOMALIES].get(m, {}).get("error"))
+    return {device: float(np.mean(errors)) for device, errors in every.items()}
 
 
 # Several seeds --------------------------------------------------------------------------------------------------

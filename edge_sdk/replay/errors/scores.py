@@ -34,13 +34,13 @@ def order(models: Mapping[str, Any], neighbours: Sequence[str]) -> dict[str, Any
     return {n: models[n] for n in names}
 
 
-def errors_of(devices: Iterable[Device], model: str, error_of: ErrorOf) -> dict[str, float]:
-    """Device that trained -> mean error of a model; of several seeds, mean over those in which it has one."""
+def errors_of(devices: Iterable[Device], model: str, error_of: ErrorOf) -> dict[str, list[float]]:
+    """Device that trained -> mean errors of a model, one for each seed in which it has one."""
     every: dict[str, list[float]] = {}
     for d in devices:
         if not d["newcomer"] and (error := error_of(d, model)) is not None:
             every.setdefault(d["device"], []).append(error)
-    return {device: sum(found) / len(found) for device, found in every.items()}
+    return every
 
 
 def difference(own: Mapping[str, float], other: Mapping[str, float], seed: int, key: str) -> dict[str, float]:

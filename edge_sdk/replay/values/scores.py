@@ -118,7 +118,8 @@ def differences(own: Mapping[str, float], other: Mapping[str, float], seed: int)
 
 def absolute_errors(devices: Iterable[Device], model: str, value: str) -> dict[str, float]:
     """Device that trained -> mean absolute error of a model, mean over the seeds in which it has it."""
-    return errors_of(devices, model, lambda d, m: d["errors"][m][value]["mae"] if m in d["errors"] else None)
+    every = errors_of(devices, model, lambda d, m: d["errors"][m][value]["mae"] if m in d["errors"] else None)
+    return {device: sum(errors) / len(errors) for device, errors in every.items()}
 
 
 # Several seeds --------------------------------------------------------------------------------------------------
