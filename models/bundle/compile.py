@@ -38,7 +38,8 @@ from edge_sdk.models.frontend.modules.training import refuse_training_only
 from edge_sdk.models.frontend.modules.training_state import refuse_training_state
 from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread, unwrap
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
-from edge_sdk.models.gate.graphs.check import YShape, check_graphs, draw_consistency, find_unequal_parts
+from edge_sdk.models.frontend.tracing.marks import has_own_gradients
+from edge_sdk.models.gate.graphs.check import YShape, check_graphs, check_sums, draw_consistency, find_unequal_parts
 from edge_sdk.models.gate.graphs.gate import Drops, Truth
 from edge_sdk.models.gate.graphs.golden import make_golden
 from edge_sdk.models.gate.graphs.search import SEARCH, Comparison, search_inputs
@@ -111,6 +112,8 @@ def compile_module(
     progress("graphs: " + ", ".join(f"{k} {n} nodes" for k, n in nodes.items()))
     calls = check_calls(exported.forward)
     with explain_own_backward(net, examples, list_arguments(spec)):
+        if has_own_gradients(exported.forward.program) and not truth.train:
+            check_sums(truth, y_shape)
         errors = check_graphs(graphs, runs, truth, fixed, y_shape)
         errors["searched"] = search_inputs(Comparison(graphs["loss_grad"], state.slots, truth, fixed, y_shape), search)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"

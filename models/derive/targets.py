@@ -21,7 +21,7 @@ from types import MappingProxyType
 import onnx
 
 from edge_sdk.algebra.vectors import Slot
-from edge_sdk.models.derive.reverse import find_dependents, write_gradient
+from edge_sdk.models.derive.reverse import find_dependents, take_out_marks, write_gradient
 from edge_sdk.models.frontend.tracing.export import Forward
 from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.errors import CompileError
@@ -150,7 +150,7 @@ class Source:
 
     def copy_graph(self) -> OnnxGraph:
         """A copy of the graph for prediction."""
-        g = copy.deepcopy(self._graph)
+        g = take_out_marks(copy.deepcopy(self._graph))
         if self.block:
             use_blocked_layout(g, self.block)
         use_plane_matrices(g)

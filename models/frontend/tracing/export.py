@@ -32,10 +32,12 @@ from edge_sdk.models.frontend.tracing.batch_sizes import (
     settle_counts,
 )
 from edge_sdk.models.frontend.tracing.cells import find_cells
-from edge_sdk.models.frontend.tracing.detached import DataMode, refuse_detached
+from edge_sdk.models.frontend.tracing.detached import DataMode, mark_detached, open_no_grad
 from edge_sdk.models.frontend.tracing.diagnose import IN_LAYER, explain, explain_writing
 from edge_sdk.models.frontend.tracing.dropout import leave_out_dropout, use_masks
 from edge_sdk.models.frontend.tracing.lean_exports import export_leanly
+from edge_sdk.models.frontend.tracing.marks import find_marks
+from edge_sdk.models.frontend.tracing.own_backward import trace_own_backwards
 from edge_sdk.models.frontend.tracing.pick_steps import gather_places
 from edge_sdk.models.frontend.tracing.pools import cut_pools
 from edge_sdk.models.frontend.tracing.tables import TablesAsMade
@@ -90,7 +92,13 @@ class Functional(nn.Module):
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
         state, given = dict(zip(self.names, tensors, strict=True)), inputs[: self.count]
         named = dict(zip(self.arguments, given, strict=True)) if self.arguments else {}
-        with follow_path(self.net) as layers, ComplexMode(), DataMode(layers), masks_as_they_are():
+        with (
+            follow_path(self.net) as layers,
+            ComplexMode(),
+            DataMode(layers),
+            masks_as_they_are(),
+            trace_own_backwards(),
+        ):
             try:
                 return pick(torch.func.functional_call(self.net, state, () if named else given, named), self.output)
             except UnsupportedPattern as error:
@@ -139,11 +147,12 @@ def export_forward(
         t.requires_grad_()
     whole = Functional(net, names, len(inputs) - bool(draws), result, arguments)
     program = trace_module(whole, (tensors, *examples), bool(draws))
+    open_no_grad(program, len(parameters))
     sites = use_masks(program, draws) if draws else leave_out_dropout(program)
     cut_batches_by_reshaping(program)
     set_by_choice(program)
     gather_places(program)
-    refuse_detached(program, len(parameters))
+    mark_detached(program, len(parameters))
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
     with leave_out_lost_guards():
         model, written = write_onnx(spell_out(program), input_names, output)
@@ -196,7 +205,7 @@ def write_onnx(
                 opset_version=OPSET,
                 input_names=list(inputs),
                 output_names=[output],
-                custom_translation_table=find_cells(program),
+                custom_translation_table=find_cells(program) | find_marks(program) or None,
                 verbose=False,
             )
     except Exception as error:

@@ -19,6 +19,7 @@ from onnx.reference.op_run import OpRun
 from edge_sdk.models.ir.evaluation.padding import refuse_automatic, settle_window
 from edge_sdk.models.ir.evaluation.reference_gather import GatherElements
 from edge_sdk.models.ir.evaluation.reference_hard import HardSigmoid, HardSwish
+from edge_sdk.models.ir.evaluation.reference_marks import OPERATORS as MARKS
 from edge_sdk.models.ir.evaluation.reference_native import NATIVE
 from edge_sdk.models.ir.evaluation.reference_products import MatMul, to_tensor
 from edge_sdk.models.ir.evaluation.reference_windows import AveragePool, Resize
@@ -54,6 +55,7 @@ class Evaluator:
             GRU,
             LSTM,
             *NATIVE,
+            *MARKS,
         ]
         self.inner = ReferenceEvaluator(model, new_ops=operators)
         self.inputs = list(self.inner.input_names)
