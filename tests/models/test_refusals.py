@@ -35,11 +35,6 @@ def inner(f):
 FUNCTIONS = {
     "item": (lambda h: h * h.max().item(), DetachedGradient, "extra: item"),
     "log of gamma": (lambda h: torch.lgamma(h.abs() + 1), UnsupportedOperator, "extra: operator lgamma"),
-    "einsum of a diagonal": (
-        lambda h: torch.einsum("bii->bi", h.unsqueeze(1) * h.unsqueeze(2)),
-        UnsupportedPattern,
-        "Einsum 'bii->bi'",
-    ),
     "mean of the batch": (lambda h: h - h.mean(0), UnsupportedPattern, "batch axis; samples of a batch"),
     "first sample": (lambda h: h * h[0:1], UnsupportedPattern, "batch axis"),
     "branch on data": (lambda h: h if h.sum() > 0 else -h, DataDependentControlFlow, "torch.where"),
