@@ -60,7 +60,8 @@ class Drops:
         """Masks (batch, columns) as a device draws them, but not rounded to float32."""
         drawn = draw_masks(self.sites, batch, np.random.default_rng(seed))
         kept = np.repeat([s.kept for s in self.sites], [s.columns for s in self.sites])
-        return torch.from_numpy((drawn != 0) * kept)
+        noisy = np.repeat([s.is_noise for s in self.sites], [s.columns for s in self.sites])
+        return torch.from_numpy(np.where(noisy, drawn, (drawn != 0) * kept))
 
     def rest(self, batch: int) -> torch.Tensor:
         """Masks (batch, columns) with which nothing is dropped, float64."""
