@@ -38,7 +38,7 @@ from edge_sdk.models.frontend.modules.training import refuse_training_only
 from edge_sdk.models.frontend.modules.training_state import refuse_training_state
 from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread, unwrap
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
-from edge_sdk.models.frontend.tracing.marks import has_own_gradients
+from edge_sdk.models.frontend.tracing.marks import find_marks, has_own_gradients
 from edge_sdk.models.gate.graphs.check import YShape, check_graphs, check_sums, draw_consistency, find_unequal_parts
 from edge_sdk.models.gate.graphs.gate import Drops, Truth
 from edge_sdk.models.gate.graphs.golden import make_golden
@@ -139,6 +139,7 @@ def compile_module(
             sites=exported.sites,
             least=least,
             front=fronts.values,
+            own_gradient=bool(find_marks(exported.forward.program)),
         ),
     )
     progress(f"bundle: {len(data):,} bytes")

@@ -83,6 +83,7 @@ def train_both(net, spec, steps=6):
     for part, content in bundle.parts.items():
         if part.endswith(".onnx"):
             assert MARKS.isdisjoint(n.op_type for n in onnx.load_from_string(bytes(content)).graph.node), part
+    assert bundle.own_gradient
     model, x, y = Model(bundle), torch.randn(9, 2, 8), torch.arange(9) % 3
     theta, optimiser = model.theta0.copy(), torch.optim.SGD(net.parameters(), lr=0.3)
     for _ in range(steps):

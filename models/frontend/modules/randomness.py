@@ -67,7 +67,7 @@ class Draw:
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Watches all that is drawn at random; `answer` draws in torch's place: of a probability, or (None) normal numbers."""
+    """Watches all that is drawn at random; `answer` draws in place of torch: of a probability; None: normal numbers."""
 
     def __init__(self, answer: Callable[[torch.Tensor, float | None], torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -100,8 +100,8 @@ def draw_normal(
 def read_moments(func: Any, args: Sequence[Any]) -> tuple[float, float]:
     """Mean and deviation of the numbers that one of NOISES draws."""
     given = args[1:3] if func is aten.normal_.default else args[:2] if func is aten.normal.float_float else ()
-    mean, deviation = (*given, *(0.0, 1.0)[len(given) :])
-    return float(mean), float(deviation)
+    moments = [*given, *(0.0, 1.0)[len(given) :]]
+    return float(moments[0]), float(moments[1])
 
 
 def is_random(func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

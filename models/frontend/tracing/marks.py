@@ -72,9 +72,9 @@ WRITTEN: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-def find_marks(program: torch.export.ExportedProgram) -> dict[Callable[..., Any], Callable[..., Any]]:
+def find_marks(program: torch.export.ExportedProgram | None) -> dict[Callable[..., Any], Callable[..., Any]]:
     """ONNX functions of the marks in a program, for `torch.onnx.export`."""
-    used = {node.target for node in program.graph.nodes}
+    used = {node.target for node in program.graph.nodes} if program else ()
     return {mark: function for mark, function in WRITTEN.items() if mark in used}
 
 

@@ -71,7 +71,8 @@ def trace_call(cls: Any, args: Sequence[Any]) -> torch.Tensor:
         found = found if isinstance(found, tuple) else (found,)
         pairs = [(a, f) for a, f, there in zip(args, found, is_input, strict=False) if there and f is not None]
         gradients = [f.to(a.dtype).sum_to_size(a.shape) if f.shape != a.shape else f.to(a.dtype) for a, f in pairs]
-    return own_gradient(y, g, [a for a, _ in pairs], gradients)
+    marked: torch.Tensor = own_gradient(y, g, [a for a, _ in pairs], gradients)
+    return marked
 
 
 def run_forward(cls: Any, context: Context, args: Sequence[Any]) -> Any:
