@@ -228,13 +228,14 @@ def export(net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Te
     """
     arguments = list_arguments(spec)
     with refuse_setting(net):
-        check_output(net, examples, spec.output, arguments)
+        check_output(net, examples, [spec.output, *spec.heads], arguments)
     refuse_changes(net, examples, arguments)
     refuse_remembered(net, examples, arguments, spec.output)
     settle_adapters(net, examples, arguments)
     drops = find_drops(net, examples, spec.dropout, arguments)
     refuse_training_state(net, examples, arguments, spec.output, spec.dropout)
-    refuse_training_only(net, examples, arguments, spec.output, spec.norm, spec.dropout)
+    for name in (spec.output, *spec.heads):
+        refuse_training_only(net, examples, arguments, name, spec.norm, spec.dropout)
     forward, source = write_source(net, spec, state, examples, "off")
     if not drops:
         return Exported(forward, source, source, None)
@@ -253,7 +254,7 @@ def write_source(
     """The exported forward pass, with `dropout` as of `export_forward`, and the source of its graphs."""
     names, arguments = zip(*((i.name, i.argument) for i in spec.list_inputs()), strict=True)
     forward = export_forward(
-        net, state.parameters, names, examples, dropout=dropout, result=spec.output, arguments=arguments
+        net, state.parameters, names, examples, dropout=dropout, result=[spec.output, *spec.heads], arguments=arguments
     )
     renorm = spec.norm == "renorm"
     return forward, Source(forward, {"theta": state.slots}, state.buffers, state.momenta, state.running, renorm)
@@ -298,6 +299,7 @@ def make_truth(
     """Torch's own gradient of the module, by which graphs are judged."""
     train = bool(state.momenta)
     truth = Truth(net, spec.list_inputs(), spec.loss, train, drops, spec.output, state.running, spec.smoothing)
+    truth.heads = spec.heads
     truth.still = draws_in_evaluation(net, examples, list_arguments(spec))
     if spec.norm == "renorm":
         truth.renormalise()

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
+from edge_sdk.algebra.vectors import Slot
 from edge_sdk.models.derive.steep import find_steep
 from edge_sdk.models.ir.accumulate import add_adjoints
 from edge_sdk.models.ir.errors import UnsupportedOperator
@@ -62,6 +64,22 @@ def write_gradient(g: OnnxGraph, seeds: Mapping[str, str], leaves: Sequence[str]
     g.where = ""
     take_out_marks(g)
     return {leaf: add_adjoints(g, parts[leaf]) if leaf in parts else None for leaf in leaves}
+
+
+def write_flat_gradient(
+    g: OnnxGraph, seeds: dict[str, str], slots: Sequence[Slot], known: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """The adjoints of the slots as one vector, zeros where the loss does not depend on one.
+
+    Args:
+        known: name of a slot -> its adjoint, where that is no derivative of the seeds.
+    """
+    adjoints = write_gradient(g, seeds, ["p." + s.name for s in slots])
+    parts = []
+    for s in slots:
+        found = known.get(s.name) or adjoints["p." + s.name]
+        parts.append(g.reshape(found, (s.size,)) if found else g.zeros((s.size,)))
+    return g.concat(parts, 0)
 
 
 def take_out_marks(g: OnnxGraph) -> OnnxGraph:

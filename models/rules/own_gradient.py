@@ -1,4 +1,4 @@
-"""Functions with a backward pass of their own, which a module brings with it."""
+"""Marks with a gradient: functions with a backward pass of their own, and results whose losses are added."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.graph import OnnxGraph
-from edge_sdk.models.ir.marks import OWN_GRADIENT
+from edge_sdk.models.ir.marks import HEADS, OWN_GRADIENT
 from edge_sdk.models.ir.nodes import OnnxNode, ScanBody
 from edge_sdk.models.ir.proto import list_reads, select_needed
 from edge_sdk.models.rules.table import Adjoints, Want, rule
@@ -21,6 +21,12 @@ def own_gradient(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     made = dict(zip(wanted, write_again(g, n.inputs[1], gy, wanted), strict=True))
     adjoints = [made[f] if w else None for f, w in zip(found, want[2:], strict=False)]
     return [None, None, *(g.unbroadcast(a, g.shape(x)) if a else None for a, x in zip(adjoints, inputs, strict=True))]
+
+
+@rule(HEADS)
+def heads(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
+    """The adjoint of the first; those of the others are seeds, as they have losses of their own."""
+    return [gy]
 
 
 def write_again(g: OnnxGraph, old: str, new: str, results: list[str]) -> list[str]:

@@ -36,7 +36,7 @@ from edge_sdk.models.frontend.tracing.detached import DataMode, mark_detached, o
 from edge_sdk.models.frontend.tracing.diagnose import IN_LAYER, explain, explain_writing
 from edge_sdk.models.frontend.tracing.dropout import leave_out_dropout, use_masks
 from edge_sdk.models.frontend.tracing.lean_exports import export_leanly
-from edge_sdk.models.frontend.tracing.marks import find_marks
+from edge_sdk.models.frontend.tracing.marks import find_marks, with_heads
 from edge_sdk.models.frontend.tracing.own_backward import trace_own_backwards
 from edge_sdk.models.frontend.tracing.pick_steps import gather_places
 from edge_sdk.models.frontend.tracing.pools import cut_pools
@@ -50,6 +50,7 @@ from edge_sdk.models.ir.proto import OPSET
 from edge_sdk.models.ir.specification.layout import lay_out_buffers
 
 TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
+Results = str | Sequence[str]
 READ = ONNXRegistry.from_torchlib
 
 
@@ -79,14 +80,16 @@ class Functional(nn.Module):
     """The module with its tensors as arguments; it is a registered child, so that paths of layers stay known.
 
     It takes `count` inputs for the module, by place or as `arguments`; one more, the masks of dropout, is only put in
-    its place later. Of several results it returns the one named `output`.
+    its place later. Of several results it returns the one named `output`, or the first of several names, marked with
+    the others.
     """
 
     def __init__(
-        self, net: nn.Module, names: Sequence[str], count: int, output: str, arguments: Sequence[str] = ()
+        self, net: nn.Module, names: Sequence[str], count: int, output: Results, arguments: Sequence[str] = ()
     ) -> None:
         super().__init__()
-        self.net, self.names, self.count, self.output = net, list(names), count, output
+        self.net, self.names, self.count = net, list(names), count
+        self.outputs = [output] if isinstance(output, str) else list(output)
         self.arguments = list(arguments) if any(arguments) else []
 
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
@@ -100,7 +103,9 @@ class Functional(nn.Module):
             trace_own_backwards(),
         ):
             try:
-                return pick(torch.func.functional_call(self.net, state, () if named else given, named), self.output)
+                made = torch.func.functional_call(self.net, state, () if named else given, named)
+                first, *others = (pick(made, name) for name in self.outputs)
+                return with_heads(first, others) if others else first
             except UnsupportedPattern as error:
                 path = layers[-1][0] if layers else ""
                 raise UnsupportedPattern(error.what, error.where or path, error.advice) from error
@@ -117,7 +122,7 @@ def export_forward(
     examples: Sequence[torch.Tensor],
     output: str = "logits",
     dropout: str = "",
-    result: str = "",
+    result: Results = "",
     arguments: Sequence[str] = (),
 ) -> Forward:
     """Trace `net`.
@@ -127,7 +132,8 @@ def export_forward(
         inputs, examples: name and one batch of each data input.
         dropout: "off" traces what the module does in evaluation, "keep" what it does in training, with masks as a
             further input if it drops values at random; "" is "off" for modules that drop nothing.
-        result: which of several results counts, as of `pick`.
+        result: which of several results counts, as of `pick`; of several names the first, and the losses of the others
+            are added.
         arguments: of the module that the inputs are given as; none: by place.
 
     Raises:

@@ -1,10 +1,11 @@
 """Functions of our own in a traced program, at which autograd does something else than the derivative.
 
-ONNX has no `detach` and no backward pass that a module brings with it. Three functions stand for them, from the traced
+ONNX has no `detach` and no backward pass that a module brings with it. Functions stand for them, from the traced
 program to the graph that is differentiated, and are in no graph that a device gets:
 
     stop_gradient(x)                    x, through which no gradient goes
     given_gradient(y, inputs)           the gradient of the loss with respect to y, once it is known
+    with_heads(y, others)               y, with other results whose loss is added
     own_gradient(y, g, inputs, found)   y, whose gradient goes to `inputs`, as `found` is made of g, the given gradient
 """
 
@@ -17,7 +18,7 @@ import torch
 from onnx.defs import OpSchema
 from onnxscript import values
 
-from edge_sdk.models.ir.marks import COTANGENT, MARK_DOMAIN, OWN_GRADIENT, STOP_GRADIENT
+from edge_sdk.models.ir.marks import COTANGENT, HEADS, MARK_DOMAIN, OWN_GRADIENT, STOP_GRADIENT
 
 Tensor = torch.Tensor
 MARKS = values.Opset(MARK_DOMAIN, 1)
@@ -41,12 +42,21 @@ def own_gradient(y: Tensor, g: Tensor, inputs: Sequence[Tensor], found: Sequence
     return y.clone()
 
 
-for mark in (stop_gradient, given_gradient, own_gradient):
+@torch.library.custom_op("auscult::with_heads", mutates_args=())
+def with_heads(y: Tensor, others: Sequence[Tensor]) -> Tensor:
+    """A copy of y."""
+    return y.clone()
+
+
+for mark in (stop_gradient, given_gradient, own_gradient, with_heads):
     mark.register_fake(lambda x, *others: torch.empty_like(x))
 
 STOP: Any = torch.ops.auscult.stop_gradient.default
 GIVEN: Any = torch.ops.auscult.given_gradient.default
 OWN: Any = torch.ops.auscult.own_gradient.default
+
+
+JOINED: Any = torch.ops.auscult.with_heads.default
 
 
 def write_mark(name: str) -> Callable[..., Any]:
@@ -69,6 +79,7 @@ WRITTEN: dict[Callable[..., Any], Callable[..., Any]] = {
     STOP: write_mark(STOP_GRADIENT),
     GIVEN: write_mark(COTANGENT),
     OWN: write_mark(OWN_GRADIENT),
+    JOINED: write_mark(HEADS),
 }
 
 

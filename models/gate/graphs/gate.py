@@ -112,6 +112,7 @@ class Truth:
     ) -> None:
         self.running, self.smoothing = list(running), smoothing
         self.still = False  # set where the module drops values in evaluation, too: here it then drops none
+        self.heads: Mapping[str, float] = {}  # further results, and the weights of their losses
         self.undefined: list[str] = []
         """Cases in which the gradient is not finite, in torch as well."""
         self.inputs, self.loss, self.train, self.drops, self.output = list(inputs), loss, train, drops, output
@@ -152,8 +153,11 @@ class Truth:
         set_training(net, statistics=self.train, others=drops is not None)
         mode: AbstractContextManager[Any] = fix_draws(drops.draws, data[MASKS]) if drops else self.rest()
         with mode, EvenLayouts():
-            z = pick(self.run(net, data, dtype), self.output)
-        losses = compute_losses(self.loss, self.smoothing, z, cast(data["y"], dtype))
+            made = self.run(net, data, dtype)
+        z, y = pick(made, self.output), cast(data["y"], dtype)
+        losses = compute_losses(self.loss, self.smoothing, z, y)
+        for name, weight in self.heads.items():
+            losses = losses + weight * compute_losses(self.loss, self.smoothing, pick(made, name), y)
         value = (cast(data["weights"], dtype) * losses).sum()
         trained = [p for p in net.parameters() if p.requires_grad]
         try:
@@ -185,6 +189,11 @@ class Truth:
             yield
         finally:
             self.state = kept
+
+    def loss_grad_of_output(self, data: Mapping[str, torch.Tensor]) -> np.ndarray:
+        """The gradient (n,) of the loss of the output alone, without that of further results."""
+        with mock.patch.object(self, "heads", {}):
+            return self.loss_grad(data)[2]
 
     def pull(self, net: nn.Module, data: Mapping[str, torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
         """The gradients of running statistics by what torch has made of them: STEP times each is torch's own step."""

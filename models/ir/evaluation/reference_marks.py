@@ -23,4 +23,8 @@ class OwnGradient(StopGradient):
     op_domain = MARK_DOMAIN
 
 
-OPERATORS = [StopGradient, Cotangent, OwnGradient]
+class Heads(StopGradient):
+    op_domain = MARK_DOMAIN
+
+
+OPERATORS = [StopGradient, Cotangent, OwnGradient, Heads]
