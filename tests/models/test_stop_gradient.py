@@ -37,6 +37,15 @@ def weighted(h):
     return h * torch.linalg.det(h.detach().reshape(-1, 2, 3)[:, :, :2])[:, None]
 
 
+def assigned(h):
+    with torch.no_grad():
+        part = torch.zeros_like(h)
+        part[:, :3] = h[:, :3]
+        part[h < 0] = 1
+        part.clamp_(-1, 1)
+    return h * part
+
+
 def nested(h):
     return (h.detach() * h).detach() + h * (h.exp().detach() - h.cos())
 
@@ -45,6 +54,7 @@ STOPS = {
     "added": lambda h: h.detach() + h,
     "straight through": straight_through,
     "no_grad": centred,
+    "assignments": assigned,
     "data": lambda h: h * h.data,
     "without a rule": weighted,
     "nested": nested,

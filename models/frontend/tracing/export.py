@@ -152,8 +152,7 @@ def export_forward(
     for t in tensors[: len(parameters)]:
         t.requires_grad_()
     whole = Functional(net, names, len(inputs) - bool(draws), result, arguments)
-    program = trace_module(whole, (tensors, *examples), bool(draws))
-    open_no_grad(program, len(parameters))
+    program = trace_module(whole, (tensors, *examples), len(parameters), bool(draws))
     sites = use_masks(program, draws) if draws else leave_out_dropout(program)
     cut_batches_by_reshaping(program)
     set_by_choice(program)
@@ -173,10 +172,13 @@ def refuse_train_mode(net: nn.Module) -> None:
         )
 
 
-def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) -> torch.export.ExportedProgram:
+def trace_module(
+    net: Functional, arguments: tuple[Any, ...], parameters: int, training: bool
+) -> torch.export.ExportedProgram:
     """The program of a module, with the first dimension of every data input symbolic.
 
     Args:
+        parameters: how many of the first tensors are trained.
         training: trace it in training mode, its norms in evaluation.
     """
     batch = torch.export.Dim("B", min=2, max=LARGEST_BATCH)
@@ -186,6 +188,7 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
         set_training(net) if training else net.eval()
         with silence_exporter(), shorten_recurrences(), settle_counts(), TablesAsMade(), note_guards(net.net) as layers:
             program = torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
+            open_no_grad(program, parameters)
             with leave_out_lost_guards():
                 return without_assignments(program)
     except CompileError:
