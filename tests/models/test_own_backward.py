@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 from edge_sdk.models.ir.specification.spec import Spec
+from edge_sdk.models.rules import RULES
 from tests.models.module_check import Net
 from tests.models.test_stop_gradient import train_both
 
@@ -130,6 +131,18 @@ def test_gradients_that_depend_on_other_samples_are_refused():
     torch.manual_seed(1)
     with pytest.raises(UnsupportedPattern, match=r"gradient of a sample changes .* treat each sample alone"):
         compile_module(Net(Shared.apply).eval(), Spec("net", (8,)), search=0)
+
+
+def test_a_backward_pass_that_is_written_wrongly_is_caught(monkeypatch):
+    original = RULES["OwnGradient"]
+
+    def broken(g, node, outs, want):
+        return [a and g.scale(a, 1.001) for a in original(g, node, outs, want)]
+
+    monkeypatch.setitem(RULES, "OwnGradient", broken)
+    torch.manual_seed(1)
+    with pytest.raises(ParityError, match="float64"):
+        compile_module(Net(Swish.apply).eval(), Spec("net", (8,)), search=0)
 
 
 def test_what_cannot_be_traced_is_named():
