@@ -115,6 +115,7 @@ bench-trust: $(READY)
 	$(BIN)/python benchmarks/trust_costs.py
 	$(BIN)/python benchmarks/bytes.py watch
 	$(BIN)/python benchmarks/epsilon.py watch --seeds 3 --clips 0.5 --epsilons inf 1000 8
+	$(BIN)/python benchmarks/private_phases.py
 ifneq ($(AUSCULT_DATA),)
 	$(BIN)/python benchmarks/epsilon.py mnist $(AUSCULT_DATA)/mnist.npz --seeds 3 --clips 0.3 --epsilons inf 8 4 2
 	$(BIN)/python benchmarks/epsilon.py mnist $(AUSCULT_DATA)/mnist.npz --seeds 3 --clips 0.3 --epsilons inf 8 2 --method fedslr

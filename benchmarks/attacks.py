@@ -8,7 +8,8 @@ label flip    trained honestly, on labels 9 - y
 backdoor      trained on samples of which half bear a mark and are called class 0, sent as w + 5 (w_i - w)
 
 Together, by those who know the rules and what each honest device of their hospital sends in this round (m its mean, s
-its standard deviation in each coordinate); all of them stay where honest devices are:
+its standard deviation in each coordinate); where a whole hospital is bad, they know what they have trained themselves.
+All of them stay where honest devices are:
 little        w + m - 1.5 s: "a little is enough" (Baruch, Baruch, Goldberg, NeurIPS 2019)
 product       w - m / 2: manipulation of the inner product (Xie, Koyejo, Gupta, UAI 2019)
 min-max       w + m - g s, with g as large as leaves it no further from any honest one than two of these are apart
@@ -141,10 +142,13 @@ class Conspiracy:
     def invent(self, env: Any, heard: Mapping[str, Sum]) -> dict[str, Sum]:
         """What each bad device sends in place of what it has trained."""
         bad = [name for name in sorted(heard) if name in self.bad]
-        if not bad or len(heard) - len(bad) < 2:
+        known = [name for name in sorted(heard) if name not in self.bad]
+        if len(known) < 2:
+            known = bad
+        if not bad or len(known) < 2:
             return {name: heard[name] for name in bad}
         w = anchor(env, self.asked[env.me])
-        moves = np.stack([heard[name].contribution() - w for name in sorted(heard) if name not in self.bad])
+        moves = np.stack([heard[name].contribution() - w for name in known])
         return {
             name: heard[name].contributing(w + invented(self.attack, moves, heard[name].contribution() - w))
             for name in bad

@@ -116,9 +116,10 @@ def build(entry: Foreign) -> Any:
 
 def compile_network(entry: Foreign, path: Path, draws: int = 3) -> dict[str, Any]:
     """Compile one network to a file, and what was measured of its errors."""
+    from foreign_rounding import measure_rounding
+
     from edge_sdk.model.model import Model
     from edge_sdk.models.bundle.compile import compile_module
-    from edge_sdk.models.gate.graphs.rounding import measure_rounding
     from edge_sdk.models.ir.specification.spec import Spec
 
     net, started = build(entry), time.process_time()

@@ -20,7 +20,10 @@ from edge_sdk.contract.method import Method  # noqa: E402
 from edge_sdk.errors import UsageError  # noqa: E402
 from edge_sdk.methods import METHODS  # noqa: E402
 from edge_sdk.methods.integers.method import rounded  # noqa: E402
+from edge_sdk.methods.integers.vectors.privacy import NOISY, Privacy  # noqa: E402
 from edge_sdk.methods.integers.vectors.settings import AMONG, Uploads  # noqa: E402
+from edge_sdk.methods.noisy_phases.method import with_noise  # noqa: E402
+from edge_sdk.methods.noisy_phases.plan import PhasesPlan  # noqa: E402
 from edge_sdk.methods.rollout.method import ROLLOUT  # noqa: E402
 from edge_sdk.methods.secret.method import secret  # noqa: E402
 from edge_sdk.methods.settling.method import settled  # noqa: E402
@@ -29,6 +32,7 @@ from edge_sdk.methods.settling.settings import Settling  # noqa: E402
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated  # noqa: E402
 from edge_sdk.methods.standardising.method import standardised  # noqa: E402
 
+PRIVACY = Privacy(clip=1.0, noise=1.0)
 PAGE, WORDS = ROOT / "docs" / "privacy.md", ROOT / "docs" / "messages.toml"
 BEGIN, END = "<!-- messages: written by docs/write_messages.py -->", "<!-- end of messages -->"
 HEAD = ("message", "way", "carries", "methods", "tells who reads it", "hidden by")
@@ -39,6 +43,7 @@ SWITCHES |= dict.fromkeys(("Examine", "WithLabels", "LabelledModel"), "label_tim
 SWITCHES |= dict.fromkeys(
     ("AskFeatures", "FeatureSums", "WithStatistics", "NeedStatistics", "Standardised"), "statistics"
 )
+SWITCHES |= {"NoisySums": "noise that settle", "InScales": "noise and statistics"}
 SWITCHES |= dict.fromkeys(("PoolReady", "PoolQuestion"), "secret sums over hospitals")
 AMONG_DEVICES = (
     *(
@@ -78,6 +83,7 @@ def all_types(method: Method) -> tuple[type, ...]:
     around, adding = [evaluated(method)], method.adding or method
     for more in (
         lambda: standardised(self_trained(settled(method, Settling()), Settling())),
+        lambda: with_noise(settled(noisy(method), Settling()), PhasesPlan(Settling(), PRIVACY, 1)),
         lambda: rounded(method, method.settings(), Uploads()),
         lambda: secret(evaluated(adding), adding, method.settings(), Uploads(secret=True)),
         lambda: secret(evaluated(adding), adding, method.settings(), Uploads(secret=True, hospitals=2)),
@@ -89,6 +95,11 @@ def all_types(method: Method) -> tuple[type, ...]:
         except UsageError:  # it cannot
             continue
     return tuple(dict.fromkeys(kind for one in around for kind in one.messages))
+
+
+def noisy(method: Method) -> Method:
+    """The method with noise in its uploads."""
+    return rounded(method, method.settings(), Uploads(**NOISY), privacy=PRIVACY)
 
 
 def users(name: str) -> str:

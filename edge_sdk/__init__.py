@@ -132,10 +132,9 @@ WORKSTATION = "research."
 
 def perhaps(name: str) -> str:
     """The name that was perhaps meant, as a part of a sentence; none for what begins with _, which machines ask for."""
-    from difflib import get_close_matches  # for an error only
+    from edge_sdk.errors import nearest  # for an error only
 
-    found = [] if name.startswith("_") else get_close_matches(name, __all__, 1)
-    return f"; perhaps {found[0]}" if found else ""
+    return "" if name.startswith("_") else nearest(name, __all__)
 
 
 def __getattr__(name: str) -> Any:

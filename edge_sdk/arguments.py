@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
+
+from edge_sdk.errors import nearest
 
 WRONG_CHOICE = re.compile(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)$")
 WORD = re.compile(r"[\w+-]+")
 MANY = 12
 """Words that are listed where one is wrong, at most."""
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The word that was perhaps meant, as the end of a sentence; "": none is near."""
-    found = difflib.get_close_matches(word, list(known), 1)
-    return f"; perhaps {found[0]}" if found else ""
 
 
 class Parser(argparse.ArgumentParser):

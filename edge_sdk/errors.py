@@ -6,12 +6,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def say_reason(error: Exception) -> str:
     """Why something could not be reached or opened, in the system's words: "Connection refused", without a number or
     the error inside of the error of a URL."""
     inner = getattr(error, "reason", error)
     return str(getattr(inner, "strerror", None) or inner)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The word that was perhaps meant, as the end of a sentence; "": none is near."""
+    from difflib import get_close_matches  # for an error only
+
+    found = get_close_matches(word, list(known), 1)
+    return f"; perhaps {found[0]}" if found else ""
 
 
 class AuscultError(Exception):

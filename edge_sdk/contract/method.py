@@ -296,7 +296,7 @@ class Method:
             share of the upload's movement has left, 0 also where there was no upload: noise needs it of methods whose
             devices keep vectors that move with their uploads; None: nothing does.
         own_noise: noise of its own, where its devices send what is not added up; None: it has none.
-        spent: (env, aggregator state) -> what its sums have told about a device so far, where devices add noise.
+        spent: (env, aggregator state, of more sums) -> what all have told about a device so far, where there is noise.
         tells_scores: devices send the scores of their models upward.
         traffic: settings -> which of its vectors may travel as integers, or why they must be floats, as a sentence.
         adding: the method in a run in which nobody may look at a single upload (run.uploads.unopened, secret): its
@@ -331,7 +331,7 @@ class Method:
     mirrored: Mapping[str, Movement] = field(default_factory=dict)
     shortened: Callable[[Any, Any, Any, Any, float], Any] | None = None
     own_noise: OwnNoise | None = None
-    spent: Callable[[Any, Any], Any] | None = None
+    spent: Callable[..., Any] | None = None
     tells_scores: bool = True
     adding: Method | None = None
     fixed: Callable[[Any], str] = changeable

@@ -12,7 +12,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from edge_sdk.contract.method import Method
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import UsageError, nearest
 from edge_sdk.plugins import PlugIns
 
 NAME = re.compile(r"[a-z][a-z0-9+-]*")
@@ -104,6 +104,11 @@ class Catalogue(Mapping[str, Method]):
             raise UsageError(f"method {name}: there is one of that name; choose another")
         if not NAME.fullmatch(name):
             raise UsageError(f"method {name!r}: {NAMED}")
+
+    def check(self, name: str) -> None:
+        """Raises UsageError where there is no such method, with the one that was perhaps meant."""
+        if name not in self:
+            raise UsageError(f"method = {name!r}{nearest(name, self)}; there are: {', '.join(sorted(self))}")
 
     def add(self, method: Method) -> None:
         """Makes a method known in this process; one of the same name that was added before goes.

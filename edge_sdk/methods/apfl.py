@@ -28,7 +28,7 @@ Hospitals: the same, with all their devices, whose v_i they bring along when the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,14 +36,13 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Role, Send, Step, unchanged
 from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
-from edge_sdk.methods.shared.evaluation.reports import training_scores
+from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, batches, gradient
 
 ONLY_FEDAVG = ("proximal", "momentum", "draw_epochs", "local_penalty", "fine_tune_epochs")
@@ -130,7 +129,7 @@ class DeviceState:
     alpha: float
     v: Theta | None = None
 
-    def personal(self, w: Vector) -> Vector:
+    def personal(self, env: Env, w: Vector) -> Vector:
         return w if self.v is None else mixture(self.alpha, self.v, w)
 
 
@@ -144,31 +143,18 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
         return s, [Send(UP, Nobody())]
     w = lowrank.unpack(env.layout, m.model)
     w_local, v, alpha, loss = mixed_update(env, m.round, w, w if s.v is None else s.v, s.alpha)
-    weight = float(env.labelled) if env.settings.weighting == "samples" else 1.0
-    scores = training_scores(env, loss, {"global": w, "personal": s.personal(w)})
-    return DeviceState(alpha, v), [Send(UP, Sum(weight * w_local, weight, 1, scores))]
+    return DeviceState(alpha, v), [fedavg.answer_beside(env, w_local, loss, w, s.personal(env, w))]
 
 
-# For evaluation -------------------------------------------------------------------------------------------------
-def models(env: Env, s: DeviceState | None, m: FedavgModel) -> dict[str, Vector]:
-    w = lowrank.unpack(env.layout, m.model)
-    return {"global": w} if s is None else {"global": w, "personal": s.personal(w)}
-
-
-APFL = Method(
+APFL = replace(
+    fedavg.FEDAVG,
     name="apfl",
     device=Role(device_start, device_receive, unchanged, DeviceState),
-    hospital=fedavg.FEDAVG.hospital,
-    aggregator=fedavg.FEDAVG.aggregator,
-    messages=fedavg.FEDAVG.messages,
     settings=Settings,
     env=Env,
-    show=fedavg.show,
-    models=models,
-    traffic=fedavg.FEDAVG.traffic,
+    models=fedavg.models_beside,
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,
-    adds_up=True,
     warms_up=True,
 )

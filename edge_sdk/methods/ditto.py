@@ -26,20 +26,19 @@ Hospitals: the same, with all their devices, whose v_i they bring along when the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Role, Send, Step, unchanged
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
-from edge_sdk.methods.shared.evaluation.reports import training_scores
+from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, batches, descend, gradient, zero_or_more
 
 PERSONAL = 2  # purpose of randomness: w must not depend on how v is trained
@@ -93,7 +92,7 @@ class DeviceState:
 
     v: Theta | None = None
 
-    def personal(self, w: Vector) -> Vector:
+    def personal(self, env: Env, w: Vector) -> Vector:
         return w if self.v is None else self.v
 
 
@@ -107,31 +106,18 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
         return s, [Send(UP, Nobody())]
     w = lowrank.unpack(env.layout, m.model)
     w_local, loss = fedavg.client_update(env, m.round, w, env.settings.local_epochs, fedavg.TRAINING)
-    v = s.personal(w)
-    weight = float(env.labelled) if env.settings.weighting == "samples" else 1.0
-    upload = Sum(weight * w_local, weight, 1, training_scores(env, loss, {"global": w, "personal": v}))
-    return DeviceState(personal_update(env, m.round, v, w)), [Send(UP, upload)]
+    v = s.personal(env, w)
+    return DeviceState(personal_update(env, m.round, v, w)), [fedavg.answer_beside(env, w_local, loss, w, v)]
 
 
-# For evaluation -------------------------------------------------------------------------------------------------
-def models(env: Env, s: DeviceState | None, m: FedavgModel) -> dict[str, Vector]:
-    w = lowrank.unpack(env.layout, m.model)
-    return {"global": w} if s is None else {"global": w, "personal": s.personal(w)}
-
-
-DITTO = Method(
+DITTO = replace(
+    fedavg.FEDAVG,
     name="ditto",
     device=Role(device_start, device_receive, unchanged, DeviceState),
-    hospital=fedavg.FEDAVG.hospital,
-    aggregator=fedavg.FEDAVG.aggregator,
-    messages=fedavg.FEDAVG.messages,
     settings=Settings,
     env=Env,
-    show=fedavg.show,
-    models=models,
-    traffic=fedavg.FEDAVG.traffic,
+    models=fedavg.models_beside,
     recommended=RECOMMENDED,
     search=SEARCH,
-    adds_up=True,
     warms_up=True,
 )

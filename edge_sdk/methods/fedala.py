@@ -31,7 +31,7 @@ Hospitals: the same, with all their devices, whose W_i they bring along when the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,14 +39,13 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta, Values
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Role, Send, Step, unchanged
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
-from edge_sdk.methods.shared.evaluation.reports import training_scores
+from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.training import parts
 from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, above_zero, batches, gradient
 from edge_sdk.methods.shared.training.parts import Spans
@@ -159,6 +158,9 @@ class DeviceState:
     theta: Theta | None = None
     started: bool = False
 
+    def personal(self, env: Env, w: Vector) -> Vector:
+        return w if self.theta is None else aggregated(env.adaptive, w, self.theta, self.weights)
+
 
 def device_start(env: Env) -> Step:
     return DeviceState(np.ones(parts.size(env.adaptive), env.theta0.dtype), env.earlier.get("personal")), []
@@ -174,33 +176,18 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
         weights = learned_weights(env, m.round, w, s.theta, weights, first=not s.started)
         begin = aggregated(env.adaptive, w, s.theta, weights)
     theta, loss = fedavg.client_update(env, m.round, begin, env.settings.local_epochs, fedavg.TRAINING)
-    weight = float(env.labelled) if env.settings.weighting == "samples" else 1.0
-    scores = training_scores(env, loss, {"global": w, "personal": begin})
-    return DeviceState(weights, theta, s.theta is not None), [Send(UP, Sum(weight * theta, weight, 1, scores))]
+    return DeviceState(weights, theta, s.theta is not None), [fedavg.answer_beside(env, theta, loss, w, begin)]
 
 
-# For evaluation -------------------------------------------------------------------------------------------------
-def models(env: Env, s: DeviceState | None, m: FedavgModel) -> dict[str, Vector]:
-    w = lowrank.unpack(env.layout, m.model)
-    if s is None:
-        return {"global": w}
-    return {"global": w, "personal": w if s.theta is None else aggregated(env.adaptive, w, s.theta, s.weights)}
-
-
-FEDALA = Method(
+FEDALA = replace(
+    fedavg.FEDAVG,
     name="fedala",
     device=Role(device_start, device_receive, unchanged, DeviceState),
-    hospital=fedavg.FEDAVG.hospital,
-    aggregator=fedavg.FEDAVG.aggregator,
-    messages=fedavg.FEDAVG.messages,
     settings=Settings,
     env=Env,
-    show=fedavg.show,
-    models=models,
-    traffic=fedavg.FEDAVG.traffic,
+    models=fedavg.models_beside,
     paper=PAPER,
     recommended=RECOMMENDED,
     search=SEARCH,
-    adds_up=True,
     warms_up=True,
 )

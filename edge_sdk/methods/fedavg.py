@@ -273,6 +273,20 @@ def models(env: Env, s: DeviceState | None, m: FedavgModel) -> dict[str, Vector]
     return {"global": w, "personal": client_update(env, m.round, w, env.settings.fine_tune_epochs, FINE_TUNING)[0]}
 
 
+# For methods whose devices keep a model of their own beside w: `replace(FEDAVG, ...)` says what differs ----------
+def answer_beside(env: Env, w_local: Vector, loss: float | None, w: Vector, personal: Vector) -> Send:
+    """The upload of a device that trained w_local from w, with the scores of w and of its personal model."""
+    weight = float(env.labelled) if env.settings.weighting == "samples" else 1.0
+    scores = training_scores(env, loss, {"global": w, "personal": personal})
+    return Send(UP, Sum(weight * w_local, weight, 1, scores))
+
+
+def models_beside(env: Any, s: Any, m: FedavgModel) -> dict[str, Vector]:
+    """w and, of a device, what its state makes of it: `personal(env, w)`."""
+    w = lowrank.unpack(env.layout, m.model)
+    return {"global": w} if s is None else {"global": w, "personal": s.personal(env, w)}
+
+
 FEDAVG = Method(
     name="fedavg",
     device=Role(device_start, device_receive, unchanged, DeviceState),

@@ -28,15 +28,12 @@ after its sum was counted, also in the round that is on, nobody else knows its g
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.contract.search import Range, SearchSpace
-from edge_sdk.methods.shared.aggregation import gather, uploads
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.aggregation.traffics import summed
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
@@ -123,33 +120,10 @@ class DeviceState:
     account: Account = field(default_factory=Account)
 
 
-def device_start(env: Env) -> Step:
-    zero = np.zeros_like(env.theta0)
-    return DeviceState(zero, zero), []
-
-
-def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
-    m: CountedModel = gather.expected(sender, message, CountedModel)
-    account = mirror.recalled(s.account, env.me, m)
-    if account is None:
-        return s, [Send(UP, Unremembered())]
-    g = mirror.own_vector(s.account, account, s.gradient, s.tried)
-    if env.samples == 0:
-        return DeviceState(g, g, account), [Send(UP, Nobody())]
+def train(env: Env, m: CountedModel, g: Vector) -> tuple[Vector, VectorSum]:
     theta_k, loss = local_update(env, m.round, m.model, g)
-    tried = local_gradient(g, m.model, theta_k, env.settings.alpha)
     upload = VectorSum(theta_k, 1.0, 1, training_scores(env, loss, {"global": m.model}))
-    return DeviceState(g, tried, replace(account, round=m.round)), [Send(UP, upload)]
-
-
-def shortened(env: Env, before: DeviceState, after: DeviceState, m: CountedModel, share: float) -> DeviceState:
-    """The state where only a share of theta_k - theta has left: g_k moves as the aggregator's mean does."""
-    account = mirror.recalled(before.account, env.me, m)
-    if account is None:
-        return after
-    gradient = mirror.own_vector(before.account, account, before.gradient, before.tried)
-    tried = gradient + share * (after.tried - gradient) if share else gradient
-    return DeviceState(gradient, tried, replace(account, round=m.round))
+    return local_gradient(g, m.model, theta_k, env.settings.alpha), upload
 
 
 def movement(env: Env, m: CountedModel, upload: VectorSum) -> tuple[Vector, Vector]:
@@ -184,17 +158,12 @@ def upload_size(env: NodeEnv) -> int:
     return env.layout.size
 
 
-def step(env: Env, s: AggregatorState) -> AggregatorState:
-    """Nobody answered: the same again, with a new draw. Nor does a round count that begins an era."""
-    if s.ledger.forgotten:
-        return AggregatorState(s.model, np.zeros_like(s.gradient), s.round + 1, s.ledger.next_era())
-    if s.ledger.tally is None:
-        return replace(s, round=s.round + 1)
-    sums, alpha = uploads.total(s.ledger.tally, env.theta0), env.settings.alpha
-    mean = sums.total / sums.count
+def step(env: Env, s: AggregatorState, sums: VectorSum) -> tuple[Vector, Vector]:
+    """theta and h after a round."""
+    alpha, mean = env.settings.alpha, sums.total / sums.count
     before = mean_over(s.gradient, s.ledger.devices, env.devices)
     h = server_gradient(before, s.model, mean, alpha, sums.count / env.devices)
-    return AggregatorState(aggregate(mean, h, alpha), h, s.round + 1, s.ledger.closed(s.round, env.devices))
+    return aggregate(mean, h, alpha), h
 
 
 # For evaluation -------------------------------------------------------------------------------------------------
@@ -208,7 +177,7 @@ def models(env: Env, s: DeviceState | None, m: CountedModel) -> dict[str, Vector
 
 FEDDYN = Method(
     name="feddyn",
-    device=Role(device_start, device_receive, unchanged, DeviceState),
+    device=mirror.device(CountedModel, DeviceState, "gradient", train),
     hospital=mirror.hospital(CountedModel, upload_size),
     aggregator=mirror.aggregator(AggregatorState, question, step, upload_size, show),
     messages=(CountedModel, VectorSum, Nobody, Unremembered),
@@ -217,7 +186,7 @@ FEDDYN = Method(
     show=show,
     models=models,
     mirrored={"hospital": movement, "aggregator": movement},
-    shortened=shortened,
+    shortened=mirror.shortened("gradient"),
     traffic=summed(CountedModel, "model", upload=VectorSum),
     search=SEARCH,
     adds_up=True,

@@ -25,13 +25,13 @@ from typing import Any, ClassVar
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Method, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Role, Send, Step, unchanged
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import AggregatorState, FedavgModel, HospitalState
 from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
+from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.membership.changing import fixed_while_unseen
 from edge_sdk.methods.shared.training import meta
 from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, Gradient, steady_gradient
@@ -124,7 +124,8 @@ def models(env: Env, s: DeviceState | None, m: FedavgModel) -> dict[str, Vector]
     return {"global": w} if s is None else meta.evaluated_models(env, env.settings, w, seen=s.round >= 0)
 
 
-PERFEDAVG = Method(
+PERFEDAVG = replace(
+    fedavg.FEDAVG,
     name="perfedavg",
     device=Role(lambda env: (DeviceState(), []), device_receive, unchanged, DeviceState),
     hospital=Role(fedavg.hospital_start, hospital_receive, fedavg.hospital_close, HospitalState),
@@ -134,14 +135,10 @@ PERFEDAVG = Method(
         among_training(fedavg.aggregator_close),
         AggregatorState,
     ),
-    messages=(FedavgModel, Sum, Nobody),
     settings=Settings,
     env=Env,
-    show=fedavg.show,
     models=models,
-    traffic=fedavg.FEDAVG.traffic,
     recommended=RECOMMENDED,
     search=SEARCH,
     fixed=fixed_while_unseen,
-    adds_up=True,
 )

@@ -9,7 +9,7 @@ devices with different data do not drift apart.
     4        send x and c                                       ModelAndControl
     7-11     y_i <- y_i - eta_l (g_i(y_i) - c_i + c)            local_update
     12       c_i+: (i) g_i(x), or (ii) c_i - c + (x - y_i) / (K eta_l)   control_variate
-    13       send y_i - x and c_i+ - c_i                        device_receive, with y_i for y_i - x
+    13       send y_i - x and c_i+ - c_i                        train, with y_i for y_i - x
     16-17    x <- x + eta_g mean, c <- c + |S|/N mean           aggregate
 
 y_i is sent for y_i - x: the aggregator has x, and a node that looks at the lengths of uploads can compare models, while
@@ -33,17 +33,16 @@ after its sum was counted, also in the round that is on, nobody else knows its c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.aggregation import gather, uploads
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.aggregation.traffics import summed
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
@@ -171,34 +170,11 @@ class DeviceState:
     account: Account = field(default_factory=Account)
 
 
-def device_start(env: Env) -> Step:
-    zero = np.zeros_like(env.theta0)
-    return DeviceState(zero, zero), []
-
-
-def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
-    m: ModelAndControl = gather.expected(sender, message, ModelAndControl)
-    account = mirror.recalled(s.account, env.me, m)
-    if account is None:
-        return s, [Send(UP, Unremembered())]
-    c_i = mirror.own_vector(s.account, account, s.control, s.tried)
-    if env.samples == 0:
-        return DeviceState(c_i, c_i, account), [Send(UP, Nobody())]
+def train(env: Env, m: ModelAndControl, c_i: Vector) -> tuple[Vector, VectorSum]:
     y, steps, loss = local_update(env, m.round, m.model, m.control, c_i)
     tried = control_variate(env, m.round, m.model, y, steps, m.control, c_i)
     both = np.concatenate([y, tried - c_i])
-    upload = VectorSum(both, 1.0, 1, training_scores(env, loss, {"global": m.model}))
-    return DeviceState(c_i, tried, replace(account, round=m.round)), [Send(UP, upload)]
-
-
-def shortened(env: Env, before: DeviceState, after: DeviceState, m: ModelAndControl, share: float) -> DeviceState:
-    """The state where only a share of the upload has left: c_i moves as the aggregator's mean does."""
-    account = mirror.recalled(before.account, env.me, m)
-    if account is None:
-        return after
-    control = mirror.own_vector(before.account, account, before.control, before.tried)
-    tried = control + share * (after.tried - control) if share else control
-    return DeviceState(control, tried, replace(account, round=m.round))
+    return tried, VectorSum(both, 1.0, 1, training_scores(env, loss, {"global": m.model}))
 
 
 def movement(env: Env, m: ModelAndControl, upload: VectorSum) -> tuple[Vector, Vector]:
@@ -233,18 +209,11 @@ def upload_size(env: NodeEnv) -> int:
     return 2 * env.layout.size
 
 
-def step(env: Env, s: AggregatorState) -> AggregatorState:
-    """Nobody answered: the same again, with a new draw. Nor does a round count that begins an era."""
-    if s.ledger.forgotten:
-        return AggregatorState(s.model, np.zeros_like(s.control), s.round + 1, s.ledger.next_era())
-    if s.ledger.tally is None:
-        return replace(s, round=s.round + 1)
-    sums = uploads.total(s.ledger.tally, env.theta0)
+def step(env: Env, s: AggregatorState, sums: VectorSum) -> tuple[Vector, Vector]:
+    """x and c after a round."""
     mean, control_moved = np.split(sums.total / sums.count, 2)
-    share = sums.count / env.devices
     control = mean_over(s.control, s.ledger.devices, env.devices)
-    x, c = aggregate(s.model, control, mean, control_moved, env.settings.eta_g, share)
-    return AggregatorState(x, c, s.round + 1, s.ledger.closed(s.round, env.devices))
+    return aggregate(s.model, control, mean, control_moved, env.settings.eta_g, sums.count / env.devices)
 
 
 # As integers ----------------------------------------------------------------------------------------------------
@@ -270,7 +239,7 @@ def models(env: Env, s: DeviceState | None, m: ModelAndControl) -> dict[str, Vec
 
 SCAFFOLD = Method(
     name="scaffold",
-    device=Role(device_start, device_receive, unchanged, DeviceState),
+    device=mirror.device(ModelAndControl, DeviceState, "control", train),
     hospital=mirror.hospital(ModelAndControl, upload_size),
     aggregator=mirror.aggregator(AggregatorState, question, step, upload_size, show),
     messages=(ModelAndControl, VectorSum, Nobody, Unremembered),
@@ -279,7 +248,7 @@ SCAFFOLD = Method(
     show=show,
     models=models,
     mirrored={"hospital": movement, "aggregator": movement},
-    shortened=shortened,
+    shortened=mirror.shortened("control"),
     traffic=summed(ModelAndControl, "model", "control", upload=VectorSum, anchor=near_model, first=first_reference),
     search=SEARCH,
     adds_up=True,

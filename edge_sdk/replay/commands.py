@@ -149,8 +149,7 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
     from edge_sdk.nodes.daemon.counter_files import write_json
     from edge_sdk.replay.reports import seeds_page, tables, terminal
     from edge_sdk.replay.reports.choices import choice_lines
-    from edge_sdk.replay.reports.terminal import tables_of
-    from edge_sdk.replay.reports.verdict import titles_of, verdict
+    from edge_sdk.replay.reports.verdict import titles_of
     from edge_sdk.replay.seeds import replay_seeds
 
     began = time.time()
@@ -166,8 +165,8 @@ def do_seeds(job: Replay, count: int, as_json: bool, show: TextIO) -> Mapping[st
     if as_json:
         print(json.dumps(found))
         return found
-    own = tables_of(found)
-    print(f"\n{own.verdict(found) if own else verdict(found)}")
+    own = terminal.tables_of(found)
+    print(f"\n{terminal.verdict_of(found)}")
     over = "means over seeds" if "anomalies" in found else "mean ± standard deviation over seeds"
     print(f"\nseeds {', '.join(map(str, found['seeds']))}: {over}\n")
     shares = tables.statistics_table(found["statistics"], titles_of(found))
@@ -236,14 +235,12 @@ def print_result(job: Replay, result: Mapping[str, Any]) -> None:
     from edge_sdk.replay.labels import tables as labels
     from edge_sdk.replay.reports import tables, terminal
     from edge_sdk.replay.reports.boards import board_lines
-    from edge_sdk.replay.reports.terminal import tables_of
-    from edge_sdk.replay.reports.verdict import titles_of, verdict
+    from edge_sdk.replay.reports.verdict import titles_of
 
-    if own := tables_of(result):
-        print(f"\n{own.verdict(result)}\n\n{own.device_table(result)}\n\n{own.model_table(result)}\n")
-    else:
-        print(f"\n{verdict(result)}")
-        print(f"\n{terminal.device_table(result)}\n")
+    own = terminal.tables_of(result)
+    print(f"\n{terminal.verdict_of(result)}\n\n{(own or terminal).device_table(result)}\n")
+    if own:
+        print(f"{own.model_table(result)}\n")
     if result["statistics"]:
         print(f"{tables.statistics_table(result['statistics'], titles_of(result))}\n")
     if "labels" in result:

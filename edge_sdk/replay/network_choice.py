@@ -59,6 +59,9 @@ def with_chosen_network(job: Replay, cohort: Cohort, say: Say, stopping: threadi
     if len(cohort.devices) > MOST_DEVICES:
         say(f"network: {NETWORKS[0]}; others are tried with {MOST_DEVICES} devices or fewer")
         return job
+    if job.privacy:
+        say(f"network: {NETWORKS[0]}; others are not tried: what trials tell of devices is in no epsilon")
+        return job
     if find_compiler() is None:
         return job  # the sentence about that comes with the bundle
     scores = try_networks(job, cohort, say, stopping or threading.Event())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edge_sdk.replay.anomalies.over_seeds import summarise_anomaly_seeds
-from edge_sdk.replay.anomalies.scores import ANOMALIES
+from edge_sdk.replay.anomalies.scores import ANOMALIES, summarise_anomaly_seeds
 from edge_sdk.replay.metrics.scores import (
     ALONE,
     FLEET,
@@ -20,7 +19,7 @@ from edge_sdk.replay.metrics.scores import (
 )
 from edge_sdk.replay.metrics.statistics import ACCURACY, score_in, score_of, spread
 from edge_sdk.replay.neighbours.told import merge_neighbours
-from edge_sdk.replay.values.over_seeds import summarise_value_seeds
+from edge_sdk.replay.values.scores import summarise_value_seeds
 
 Result = Mapping[str, Any]
 

@@ -24,7 +24,6 @@ from edge_sdk.contract.node import Effects, Envelope, Node
 from edge_sdk.contract.records import changed
 from edge_sdk.data.availability import Availability, Moment
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
-from edge_sdk.methods.shared.evaluation.reports import Progress
 from edge_sdk.nodes.policy.budget import Conditions, Decision, TrainingBudget, decide
 
 TICK = 60.0  # seconds
@@ -270,8 +269,3 @@ class VirtualFleet:
         """Nobody behind a hospital wants to train: its parent's questions wait."""
         found = [self.devices[child] for child in self.counting(name, now) if child in self.devices]
         return bool(found) and all(device.told is not None for device in found)
-
-
-def is_round(message: Any) -> bool:
-    """The aggregator tells of a round that is over."""
-    return isinstance(message, Progress)

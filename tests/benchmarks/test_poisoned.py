@@ -69,6 +69,15 @@ def test_a_hospital_that_lies_as_a_whole_is_one_of_five_to_a_rule_over_hospitals
     assert bench.run("fedslr", "median", "scaling", 0.2).run > honest - 5
 
 
+def test_a_bad_hospital_without_honest_devices_attacks_by_what_its_own_have_trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = list[int]()
+    monkeypatch.setattr(attacks, "invented", lambda attack, moves, trained: known.append(len(moves)) or 0 * trained)
+    poisoned.Bench(images(12000), 0, 1, whole=True).run("fedslr", "none", "product", 0.2)
+    assert {*known} == {10}
+
+
 def test_a_cell_and_its_row() -> None:
     cell = poisoned.mean_of([poisoned.Cell(80.0, 90.0, 10.0), poisoned.Cell(90.0, 90.0, 30.0)])
     assert (

@@ -149,10 +149,6 @@ def disk_is_fine(right: Any) -> Any:
     return disk_failed
 
 
-def same_disk(right: Any) -> Any:
-    return lambda path: False
-
-
 def not_lost(right: Any) -> Any:
     def note_opening(db: Any, log_cut: bool, durability: str) -> None:
         right(db, False, "full")

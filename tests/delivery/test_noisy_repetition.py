@@ -7,11 +7,13 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from edge_sdk.contract.loopback import NetworkFaults
+from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.roles.engine import Assembly
@@ -19,9 +21,12 @@ from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.storage.store import Store
 from edge_sdk.methods.integers.vectors.messages import Changes, Integers
+from edge_sdk.methods.noisy_phases.contents import phase_of
+from edge_sdk.methods.noisy_phases.messages import NoisySums
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of
 from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger, rho_of_answer
 from edge_sdk.wire.frames import Message
+from tests.methods.noisy_phases import runs as phases
 from tests.methods.problems import DEVICES, envs_of, play
 
 pytestmark = pytest.mark.usefixtures("closed_after")
@@ -53,8 +58,17 @@ def first_question(run: Run) -> Changes:
     return found
 
 
+def first_env(run: Run) -> NodeEnv:
+    return envs_of(method_of(run), settings_of(run), run.rounds, np.float32)["d0"]
+
+
+def first_question_of_phases(run: Run) -> Any:
+    _, transcript = phases.played(run)
+    return next(m for _, to, m in transcript.crossed if to == "d0" and phase_of(m))
+
+
 def assembly(run: Run, entropy: CountedEntropy, directory: Path) -> Assembly:
-    env = envs_of(method_of(run), settings_of(run), run.rounds, np.float32)["d0"]
+    env = phases.envs_of(run)["d0"] if run.settle else first_env(run)
     made = make_assembly(run, "device", replace(env, entropy=entropy))
     return replace(made, role=EpsilonLedger(directory).guard(run, made.role))
 
@@ -103,4 +117,23 @@ def test_a_call_that_left_nothing_is_made_again_with_other_noise_and_charged_onc
         env = replace(assembly(run, entropy, tmp_path).env, me="d0")
         found.append(role.receive(env, role.start(env)[0], "up", question)[1][0].message)
     assert not np.array_equal(found[0].steps, found[1].steps)
+    assert EpsilonLedger(tmp_path).spent_by(run) == rho_of_answer(run)
+
+
+def test_a_killed_device_repeats_the_noise_of_a_phase(tmp_path: Path) -> None:
+    run = phases.noisy_run(noise=1.0)
+    entropy, question = CountedEntropy(), first_question_of_phases(run)
+    parts = assembly(run, entropy, tmp_path)
+    session = opened(run, tmp_path, parts)
+    body = parts.messages.encode(question)
+    found = []
+    for _ in range(2):
+        session.meet_peer("h0", 7)
+        session.take_message(Message(run.id, "h0", 7, 1, 1, (), 1, True, body))
+        session.commit(time.monotonic())
+        found.append((answers(session), entropy.drawn))
+        session.store.drop()
+        session = opened(run, tmp_path, assembly(run, entropy, tmp_path))
+    (before,), drawn = found[0]
+    assert found[1] == ([before], drawn) and isinstance(parts.messages.decode(before), NoisySums)
     assert EpsilonLedger(tmp_path).spent_by(run) == rho_of_answer(run)

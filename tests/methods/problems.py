@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -91,10 +91,6 @@ def state(net: Loopback, name: str):
 
 def told(transcript: Transcript, kind: type, who="aggregator") -> list:
     return [m for name, m in transcript.told if isinstance(m, kind) and name == who]
-
-
-def without_scores(envs: dict[str, NodeEnv]) -> dict[str, NodeEnv]:
-    return {name: replace(env, score=None) for name, env in envs.items()}
 
 
 # Readers of a trace, for methods in which a hospital closes once per question of the aggregator. Round r of the

@@ -15,12 +15,10 @@ from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from edge_sdk.methods.shared.membership.mirror import Account, recalled
 from tests.methods import literal
-from tests.methods.lost_disks import counted_by_era, putting_back, replacing_a_disk
+from tests.methods.lost_disks import counted_by_era
 from tests.methods.problems import (
     DEVICES,
-    HASTY,
     LAYOUT,
-    LOSSY,
     PROBLEMS,
     SEED,
     THETA0,
@@ -88,47 +86,6 @@ def test_agrees_with_the_algorithm_as_printed(change, seed):
     S = devices_counted(transcript)
     assert len(S) == 25 and all(len(s) == (3 if "participation" in change else 6) for s in S)
     assert max(errors(net, transcript, settings)) < 1e-11
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("picked", [0.5, 1.0])
-def test_lost_messages_only_shrink_the_set(seed, picked):
-    settings = replace(BASIC, participation=picked)
-    net, transcript = play(SCAFFOLD, settings, 40, faults=LOSSY, policies=HASTY, seed=seed)
-    S = devices_counted(transcript)
-    assert len(S) == 40 and sum(map(len, S)) < 40 * 6 * picked * 0.9
-    assert max(errors(net, transcript, settings)) < 1e-11
-
-
-@pytest.mark.parametrize("node", ["d1", "h0"])
-@pytest.mark.parametrize("at", [1, 7])
-def test_a_lost_disk_begins_an_era_and_leaves_no_trace_in_the_mean(node, at):
-    net, transcript = play(replacing_a_disk(SCAFFOLD, node, at), BASIC, 20)
-    assert state(net, "aggregator").ledger.era == 1
-    assert counted_by_era(transcript).index(None) == at
-    assert max(errors(net, transcript, BASIC)) < 1e-11
-    assert state(net, "d3").account == Account(1, 19, 18)
-
-
-@pytest.mark.parametrize("at", [1, 7])
-def test_a_hospital_that_is_put_back_from_a_backup_begins_an_era(at):
-    """The backup has not heard all whose sum was counted: told so, the others would move as if it had not been."""
-    net, transcript = play(putting_back(SCAFFOLD, "h0", at), BASIC, 20)
-    assert state(net, "aggregator").ledger.era == 1
-    assert counted_by_era(transcript).index(None) == at
-    assert max(errors(net, transcript, BASIC)) < 1e-11
-
-
-def test_without_the_acknowledgement_the_mean_is_lost():
-    """Why c_i is mirrored: devices that believe that all their uploads count have another mean than the aggregator."""
-
-    def believing(env, s, sender, m):
-        return scaffold.device_receive(env, s, sender, replace(m, counted={env.me: s.account.round}))
-
-    method = replace(SCAFFOLD, device=replace(SCAFFOLD.device, receive=believing))
-    net, _ = play(method, STEADY, 60, faults=LOSSY, policies=HASTY)
-    mean = sum(state(net, d).tried for d in DEVICES) / 6
-    assert np.abs(state(net, "aggregator").control - mean).max() > 1e-3
 
 
 def test_a_replaced_aggregator_is_not_believed():

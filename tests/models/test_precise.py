@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from benchmarks.foreign_rounding import measure_rounding, run_bundle
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.gate.graphs.rounding import measure_rounding, run_bundle
 from edge_sdk.models.gate.references.cases import Case
 from edge_sdk.models.ir.specification.spec import Spec
 

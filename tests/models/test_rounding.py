@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.foreign_rounding import COARSE, DRAWS, MANY, measure_kind, measure_rounding
 from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.gate.graphs.rounding import COARSE, DRAWS, MANY, measure_kind, measure_rounding
 from edge_sdk.models.gate.references.cases import Case
 from edge_sdk.models.ir.specification.spec import Spec
 

@@ -269,7 +269,7 @@ def test_the_networks_of_the_zoo_are_for_the_task(tmp_path: Path) -> None:
 
 def test_several_seeds_are_one_table_with_devices_at_their_means(tmp_path: Path) -> None:
     """Two devices in two seeds; a device counts once, with its mean error."""
-    from edge_sdk.replay.anomalies.over_seeds import summarise_anomaly_seeds
+    from edge_sdk.replay.anomalies.scores import summarise_anomaly_seeds
 
     def one_seed(seed: int, own: tuple[float, float], alone: tuple[float, float]) -> dict[str, Any]:
         every = {"global": own, "alone": alone}

@@ -51,15 +51,23 @@ def test_a_method_that_is_named_keeps_its_name_and_gets_settings_for_the_network
     ("changes", "why"),
     [
         ({"method": "fedal", "stated": ("method",)}, "share no whole model"),
-        ({"privacy": {"epsilon": 8.0, "clip": 1.0}}, "noise"),
         ({"options": {"validation": 0}}, "no validation samples"),
     ],
-    ids=["outputs", "noise", "validation"],
+    ids=["outputs", "validation"],
 )
 def test_runs_that_cannot_settle_stay_as_stated_and_say_why(tmp_path, changes, why):
     stated = job(tmp_path, **changes)
     found, (said,) = recommended.recommended(stated, WINDOWS)
     assert found == stated and why in said
+
+
+def test_a_run_with_noise_has_all_phases_a_method_without_memory_and_fewer_rounds(tmp_path):
+    found, _ = recommended.recommended(job(tmp_path, privacy={"epsilon": 8.0, "clip": 1.0}), WINDOWS)
+    usual, _ = recommended.recommended(job(tmp_path), WINDOWS)
+    assert found.method == "fedavg" and found.rounds < usual.rounds
+    assert {*usual.settle} - {*found.settle} == {"steps", "local_steps"}, "there are fewer candidates"
+    assert found.settle["statistics"] and found.settle["label_times"] and found.settle["trees"]
+    assert found.settings["weighting"] == "uniform"
 
 
 def test_samples_that_are_ready_and_have_none_to_choose_by(tmp_path):

@@ -210,7 +210,7 @@ def test_what_goes_wrong_in_a_trial_is_named_and_counted(tmp_path: Path) -> None
         (("--method", "fedavg", "--method", "fedavg"), "--method fedavg: is named twice"),
         (("--method", "fedavg", "--method", "ditto"), "2 methods have a file each; name a folder"),
         (("--set", "eta=1"), "eta is no setting"),
-        (("--method", "sgd"), "method = 'sgd', there are"),
+        (("--method", "sgd"), "method = 'sgd'; perhaps hsgd; there are"),
     ],
 )
 def test_mistakes_are_told_before_anything_starts(

@@ -115,7 +115,7 @@ def test_a_torch_module_is_compiled_as_it_is(people, tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"method": "dito"}, "method = 'dito'; perhaps ditto; there are apfl"),
+        ({"method": "dito"}, "method = 'dito'; perhaps ditto; there are: apfl"),
         ({"method": 7}, "method is a int: expected a name"),
         ({"round": 3}, "simulate has no round; perhaps rounds"),
         ({"model": "wrists"}, "model = 'wrists': no file and no name of the zoo; perhaps wrist;"),

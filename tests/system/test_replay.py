@@ -190,7 +190,7 @@ def test_fedavg_on_another_layout_of_traces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--method", "fedprox"), "method = 'fedprox', there are:"),
+        (("--method", "fedprox"), "method = 'fedprox'; perhaps fedper; there are:"),
         (("--set", "eta_q=3"), "eta_q is no setting, did you mean eta_l or eta_g?"),
         (("--set", "eta_g=-1"), "eta_g = -1"),
         (("--hospitals", 0), "--hospitals 0: at least 1"),

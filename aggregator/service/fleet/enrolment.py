@@ -47,7 +47,6 @@ BARRED = (SUSPENDED, REMOVED, LOST)
 hospital that came in without enrolling, and whoever holds a token can ask under its name."""
 HOSPITAL, DEVICE = "hospital", "device"
 HOURS = 24.0  # until a token ends
-MOST_KEPT_TOKENS = 10_000
 
 nodes = sql.Table(
     "nodes",

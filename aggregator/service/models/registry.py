@@ -32,7 +32,7 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.configuration.presets import RECOMMENDED
 from edge_sdk.nodes.configuration.tasks import check_task
-from edge_sdk.nodes.configuration.window_runs import SETTLE, changes_of, is_window_network, training_of
+from edge_sdk.nodes.configuration.window_runs import changes_of, is_window_network, settle_of, training_of
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.wire.signatures import sign_model
 
@@ -165,17 +165,16 @@ class Registry:
         bundle = read_bundle(self.path_of(wanted.bundle))
         if not isinstance(bundle.task, OneClass) and wanted.method in METHODS:
             check_task(wanted.as_run("check", self.file.classes), bundle, METHODS[wanted.method].kernels)
-        if wanted.preset != RECOMMENDED or wanted.privacy:  # with noise in the run no counts leave a device without it
+        if wanted.preset != RECOMMENDED:
             return wanted
-        if wanted.method not in METHODS:
-            raise UsageError(f"method = {wanted.method!r}, there are: {', '.join(sorted(METHODS))}")
+        METHODS.check(wanted.method)
         shape = input_shapes(bundle).get("x", ())
         if not is_window_network(bundle.layout, shape, bundle.task):
             return wanted
         return replace(
             wanted,
             settings={**training_of(wanted.method, wanted.rounds), **wanted.settings},
-            settle={**SETTLE, "statistics": True, **wanted.settle},
+            settle={**settle_of(bool(wanted.privacy)), "statistics": True, **wanted.settle},
             augment={**changes_of(shape), **wanted.augment},
         )
 

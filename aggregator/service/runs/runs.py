@@ -70,8 +70,7 @@ class Wanted:
 
     def check(self, classes: tuple[str, ...]) -> None:
         """Raises UsageError if no run can be made of it."""
-        if self.method not in METHODS:
-            raise UsageError(f"method = {self.method!r}, there are: {', '.join(sorted(METHODS))}")
+        METHODS.check(self.method)
         if METHODS[self.method].kernels != "plain":
             raise UsageError(
                 f"method = {self.method!r}: needs public inputs, split models or several bundles, which the service "

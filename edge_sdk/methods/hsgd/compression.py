@@ -7,7 +7,7 @@ Everything here is a matrix: embeddings (samples x d), and theta_0 as one row. E
 
     paper's words                                       here
     "quantisation level b = 128"                        keep = log2(b) / 32 = 7/32 of each row's entries, by magnitude
-    "compression ratio log2(b) / 32"                    paper_bits: log2(b) bits per entry, nothing for the places
+    "compression ratio log2(b) / 32"                    log2(b) bits per entry, nothing for the places
     (not in the paper) what it really takes             true_bits: the kept numbers in full, and where they belong
 
 A mask tells where kept entries belong: one bit per entry, less than indices take for any keep above 1 / log2(d).
@@ -175,16 +175,6 @@ def shape(p: PackedMatrix) -> tuple[int, int]:
 
 
 # Costs ----------------------------------------------------------------------------------------------------------
-def paper_bits(entries: int, levels: int = 128) -> float:
-    """What the paper counts for a compressed matrix: its ratio log2(b) / 32 of 32 bits per entry."""
-    return log2(levels) * entries
-
-
-def measure_ratio(x: Floats, keep: float = PAPER_KEEP, levels: int = 0) -> float:
-    """What a compressed matrix really takes, as a share of what it takes as it is."""
-    return true_bits(pack(x, keep, levels)) / true_bits(Dense(x))
-
-
 def true_bits(p: PackedMatrix) -> int:
     """What a parcel takes: numbers, and their places as indices or mask, whichever is shorter. A code is a byte."""
     rows, columns = shape(p)

@@ -37,13 +37,19 @@ from edge_sdk.methods.integers.vectors.uploads import IntegersPlan
 
 
 def rounded(
-    method: Method, method_settings: Any, settings: Uploads, opens: bool = False, privacy: Privacy | None = None
+    method: Method,
+    method_settings: Any,
+    settings: Uploads,
+    opens: bool = False,
+    privacy: Privacy | None = None,
+    phases: int = 0,
 ) -> Method:
     """The method with integers in place of its vectors.
 
     Args:
         opens: hospitals open what devices send also where the method only adds it up.
         privacy: noise that devices add to their uploads.
+        phases: answers with such noise that each device gives to phases around the method (noisy_phases).
 
     Raises:
         UsageError: its vectors cannot travel as integers.
@@ -52,7 +58,7 @@ def rounded(
     check_unopened(method, method_settings, settings, "of this run" if opens else "")
     if privacy is not None:
         check_privacy(method, method_settings, traffic, privacy, settings, opens)
-    plan = IntegersPlan(settings, traffic, opens or not traffic.adds, privacy, method.shortened)
+    plan = IntegersPlan(settings, traffic, opens or not traffic.adds, privacy, method.shortened, phases)
     labels = [label_type(cls, paths) for table in (traffic.down, traffic.up) for cls, paths in table.items()]
     show, models, over = method.show, method.models, method.rounds_over
 
@@ -70,6 +76,6 @@ def rounded(
         models=lambda env, s, m: models(env, s and s.inner, m),
         rounds_over=None if over is None else lambda s: over(s.inner),
         adds_up=False,
-        spent=None if privacy is None else lambda env, s: spent_by(env, plan, s.ledger),
+        spent=None if privacy is None else lambda env, s, *more: spent_by(env, plan, s.ledger, *more),
         tells_scores=privacy is None or privacy.scores != OFF,
     )

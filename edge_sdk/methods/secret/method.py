@@ -6,8 +6,9 @@
 
 It is one message up and one down, as without masks, and a device that does not answer costs nothing: its mask is in no
 sum. Masked are uploads with their weights, sizes and scores, the scores of evaluations, the counts of settling and of
-self-training, and means of features; what remains to be read is that a device has answered, and with what kind of
-answer. Codecs of such a run know neither uploads nor scores in the clear, so none can leave by accident.
+self-training, and means of features, with noise or without; what remains to be read is that a device has answered, and
+with what kind of answer. Codecs of such a run know neither uploads nor scores in the clear, so none can leave by
+accident.
 
 With secret = "among-devices" the devices of a hospital open its sums (among_devices/among_device.py,
 among_devices/among_hospital.py), and nothing rests on who does not work with whom above them.
@@ -49,6 +50,7 @@ from edge_sdk.methods.secret.messages.among_messages import (
 )
 from edge_sdk.methods.secret.messages.forms import CountsKind, FeatureSumsKind, NumbersKind, ScoresKind, SumKind
 from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum, NumberedQuestion, SumForm, TooFew
+from edge_sdk.methods.secret.messages.noisy_form import NOISY_NAMES, NOISY_SUMS
 from edge_sdk.methods.secret.messages.plan import SecretPlan
 from edge_sdk.methods.secret.messages.pool_messages import NotOpened, NotPooled, PoolQuestion, PoolReady
 from edge_sdk.methods.secret.messages.upload_form import UploadKind
@@ -71,8 +73,9 @@ def secret(method: Method, inside: Method, method_settings: Any, settings: Uploa
     traffic = traffic_of(inside, method_settings)
     uploads, around = UploadKind(dict(traffic.up)), (ScoresKind(), CountsKind(), FeatureSumsKind())
     others: tuple[SumKind, ...] = (*around, *(NumbersKind(cls) for cls in traffic.counts))
-    kinds: dict[type, SumKind] = {kind.message: kind for kind in (uploads, *others)}
-    names = {cls.__name__: uploads for cls in traffic.up} | {k.message.__name__: k for k in others}
+    kinds: dict[type, SumKind] = {kind.message: kind for kind in (uploads, *others, NOISY_SUMS)}
+    names: dict[str, SumKind] = {cls.__name__: uploads for cls in traffic.up}
+    names |= {**{k.message.__name__: k for k in others}, **NOISY_NAMES}
     plan = SecretPlan(settings.cohort, kinds, names, settings.hospitals)
     if settings.among_devices:
         return among_devices(method, plan)

@@ -28,6 +28,8 @@ from edge_sdk.methods.shared.aggregation.gather import LARGEST, Integers, expect
 Rows = npt.NDArray[np.float64]
 Near = Callable[[Rows, float], npt.NDArray[np.bool_]]
 """Rows (children, k), and a distance that is none -> which of them (children,) are like the others."""
+Doubt = Callable[[int], float]
+"""Devices whose counts are added up -> standard deviation of the noise in each of the sums."""
 
 MOST_SAMPLES = 2**20
 """Validation samples that a device may count with."""
@@ -56,6 +58,11 @@ class Counts:
             raise ValueError(f"{self.samples} samples of {self.devices} devices: both are 0 or more")
         if not ((self.correct >= 0) & (self.correct <= self.samples)).all():
             raise ValueError(f"a count of correct answers is not between 0 and {self.samples}, the samples there are")
+
+
+def no_doubt(devices: int) -> float:
+    """The `Doubt` of counts without noise."""
+    return 0.0
 
 
 def no_counts(size: int) -> Counts:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count, islice
-from math import sqrt
+from math import hypot, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -199,7 +199,7 @@ def ensemble(env: NodeEnv, s: Settling, weight: float) -> Ensemble:
 
 
 # The fleet's choice ---------------------------------------------------------------------------------------------
-def choose(s: Settling, correct: Counts, samples: int = 0) -> tuple[int, int, int]:
+def choose(s: Settling, correct: Counts, samples: int = 0, doubt: float = 0.0) -> tuple[int, int, int]:
     """Indices of the candidate that is best for the fleet, of the best model alone, and of the best network alone.
 
     The local network's steps are chosen first, as for devices that train alone; then steps and weight beside that local
@@ -213,6 +213,7 @@ def choose(s: Settling, correct: Counts, samples: int = 0) -> tuple[int, int, in
 
     Args:
         correct: of each candidate. samples: how many there are.
+        doubt: standard deviation of noise in each count; two counts then differ by it, too.
     """
     every = list(enumerate(s.candidates))
     network = best([i for i, c in every if c.is_alone and not c.forest], correct)
@@ -223,14 +224,15 @@ def choose(s: Settling, correct: Counts, samples: int = 0) -> tuple[int, int, in
     lonely = [*(i for i, c in every if c.weight == 1 and not c.is_alone), alone]
     chosen = best([*allowed, *(lonely if 1 in s.local_weights or not allowed else [])], correct)
     mixed = [i for i, c in every if 0 < c.weight < 1 and c.forest == TAUGHT_FOREST and c.steps]
-    if mixed and correct[best(mixed, correct)] >= correct[chosen] - standard_error(int(correct[chosen]), samples):
+    near = hypot(standard_error(int(correct[chosen]), samples), sqrt(2) * doubt)
+    if mixed and correct[best(mixed, correct)] >= correct[chosen] - near:
         chosen = best(mixed, correct)
     return chosen, alone, network
 
 
 def standard_error(right: int, samples: int) -> float:
     """Standard deviation of a count of right samples, of a binomial distribution with this share."""
-    return sqrt(right * max(0, samples - right) / samples) if samples else 0.0
+    return sqrt(max(0, right) * max(0, samples - right) / samples) if samples else 0.0
 
 
 def best(some: Sequence[int], correct: Counts) -> int:

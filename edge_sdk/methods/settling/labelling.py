@@ -16,7 +16,7 @@ with Noisy Student", CVPR 2020 (a teacher, changed inputs for the student, again
 from __future__ import annotations
 
 from dataclasses import replace
-from math import sqrt
+from math import hypot, sqrt
 from typing import Any
 
 import numpy as np
@@ -162,7 +162,7 @@ def choose_labelling(s: Settling, counts: Counts) -> int:
     return int(np.argmax(np.where(precise, right, -1))) if precise.any() else -1
 
 
-def still_pays(s: Settling, counts: Counts, choice: int, samples: int, share: float) -> bool:
+def still_pays(s: Settling, counts: Counts, choice: int, samples: int, share: float, doubt: float = 0.0) -> bool:
     """True if the mixture of a choice is right about as often as when it was chosen: within a standard error.
 
     A model that has learnt from its own labels is surer than it is right, so its precision above a threshold says
@@ -171,8 +171,10 @@ def still_pays(s: Settling, counts: Counts, choice: int, samples: int, share: fl
     Args:
         samples: validation samples of those who have answered now; 0: nothing can be said.
         share: of the samples that it got right when it was chosen.
+        doubt: standard deviation of noise in each count, now and then.
     """
     if not samples:
         return True
     now = int(counts[choice // len(s.label_thresholds)])
-    return now / samples >= share - sqrt(share * (1 - share) / samples)
+    share = min(max(share, 0.0), 1.0)  # with noise it may be no share
+    return now / samples >= share - hypot(sqrt(share * (1 - share) / samples), sqrt(2) * doubt / samples)

@@ -30,7 +30,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.settling import equations
-from edge_sdk.methods.settling.counting import Counts, Near, added_up, no_counts, noted
+from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted
 from edge_sdk.methods.settling.own_line import behind_own_line
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.aggregation.gather import expected
@@ -133,13 +133,18 @@ def nothing(s: Settling) -> Counts:
 
 # Around a method ------------------------------------------------------------------------------------------------
 def settled(
-    method: Method, settings: Settling, over_devices: Near | None = None, over_hospitals: Near | None = None
+    method: Method,
+    settings: Settling,
+    over_devices: Near | None = None,
+    over_hospitals: Near | None = None,
+    doubt: Doubt = no_doubt,
 ) -> Method:
     """Add the settling phase after a method's last round.
 
     Args:
         over_devices: whose counts hospitals add up, by the run's robust rule; None: everybody's.
         over_hospitals: the same of hospitals, at the aggregator.
+        doubt: of the counts that the aggregator gets.
 
     Raises:
         UsageError: its devices share no model of one layout that they could settle from.
@@ -165,7 +170,7 @@ def settled(
         method,
         device=device(method, settings),
         hospital=hospital(method, settings, over_devices),
-        aggregator=aggregator(method, settings, over_hospitals),
+        aggregator=aggregator(method, settings, over_hospitals, doubt),
         messages=(*method.messages, Settle, Counts, Chosen),
         show=show,
         models=models,
@@ -259,7 +264,7 @@ def hospital(method: Method, settings: Settling, near: Near | None = None) -> Ro
     return around(inner, receive, close)
 
 
-def aggregator(method: Method, settings: Settling, near: Near | None = None) -> Role:
+def aggregator(method: Method, settings: Settling, near: Near | None = None, doubt: Doubt = no_doubt) -> Role:
     inner = method.aggregator
 
     def receive(env: NodeEnv, s: SettlingState, sender: str, m: Any) -> Step:
@@ -267,7 +272,7 @@ def aggregator(method: Method, settings: Settling, near: Near | None = None) -> 
 
     def close(env: NodeEnv, s: SettlingState) -> Step:
         if s.settling:
-            return decided(settings, replace(s, counts=added_up(s, near), apart={}))
+            return decided(settings, replace(s, counts=added_up(s, near), apart={}), doubt)
         state, sends = inner.close(env, s.inner)
         s = replace(s, inner=state, rounds=s.rounds + 1)
         if any(send.to not in (UP, OUT) for send in sends):
@@ -278,11 +283,11 @@ def aggregator(method: Method, settings: Settling, near: Near | None = None) -> 
     return around(inner, receive, close)
 
 
-def decided(settings: Settling, s: SettlingState) -> Step:
+def decided(settings: Settling, s: SettlingState, doubt: Doubt = no_doubt) -> Step:
     """The aggregator with the fleet's choice; there is nothing more to ask."""
-    index, alone, network = equations.choose(settings, s.counts.correct, s.counts.samples)
+    index, alone, network = equations.choose(settings, s.counts.correct, s.counts.samples, doubt(s.counts.devices))
     c, counts = settings.candidates[index], s.counts
-    right, alone_right = int(counts.correct[index]), int(counts.correct[alone])
+    right, alone_right = (min(max(0, int(counts.correct[i])), counts.samples) for i in (index, alone))
     forests = c.forest, settings.candidates[alone].forest
     told = Choice(c.steps, c.local_steps, c.weight, right, alone_right, counts.samples, counts.devices, *forests)
     return replace(s, settling=False, candidate=index, alone=alone, network=network), [Send(OUT, told)]

@@ -29,7 +29,7 @@ from edge_sdk.contract.environment.samples import SelfLabels
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.settling import labelling
-from edge_sdk.methods.settling.counting import Counts, Near, added_up, no_counts, noted
+from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted
 from edge_sdk.methods.settling.labelling import NO_LABELS
 from edge_sdk.methods.settling.method import Choice, Chosen, Settle
 from edge_sdk.methods.settling.settings import Settling
@@ -43,6 +43,14 @@ class Examine:
     """Down: say how well you would label with this model. `shown`: as the method does."""
 
     shown: Any
+
+    @property
+    def round(self) -> int | None:
+        """Rounds of the model that is shown, by which a device tells one turn from the next; None: it does not say."""
+        shown = self.shown
+        while isinstance(shown, Chosen):
+            shown = shown.shown
+        return getattr(shown, "round", None)
 
 
 @dataclass(frozen=True)
@@ -149,7 +157,11 @@ def turns(s: Settling, rounds: int) -> frozenset[int]:
 
 # Around a method ------------------------------------------------------------------------------------------------
 def self_trained(
-    method: Method, settings: Settling, over_devices: Near | None = None, over_hospitals: Near | None = None
+    method: Method,
+    settings: Settling,
+    over_devices: Near | None = None,
+    over_hospitals: Near | None = None,
+    doubt: Doubt = no_doubt,
 ) -> Method:
     """Add self-labelled windows to a method that settles. Its arguments are those of `settling.method.settled`."""
     kind = get_type_hints(method.show)["return"]
@@ -175,7 +187,7 @@ def self_trained(
         method,
         device=device(method, settings),
         hospital=hospital(method, settings, over_devices),
-        aggregator=aggregator(method, settings, rounds_over, over_hospitals),
+        aggregator=aggregator(method, settings, rounds_over, over_hospitals, doubt),
         messages=(*method.messages, Examine, WithLabels, LabelledModel),
         show=show,
         models=models,
@@ -278,7 +290,7 @@ def told_before(env: NodeEnv, s: SelfTrainingState, sends: Sequence[Send]) -> St
     return replace(s, told=told), sends
 
 
-def aggregator(method: Method, settings: Settling, rounds_over: Any, near: Near | None) -> Role:
+def aggregator(method: Method, settings: Settling, rounds_over: Any, near: Near | None, doubt: Doubt) -> Role:
     """Closes a round of the method twice where devices label: first to see its model, and again, from the state of
     before, once the counts are in (as methods/shared/evaluation/evaluation.py does)."""
     inner = method.aggregator
@@ -291,7 +303,7 @@ def aggregator(method: Method, settings: Settling, rounds_over: Any, near: Near 
         after = replace(s, inner=state)
         if s.examining:
             after = replace(after, counts=added_up(after, near), apart={})
-            return chosen(settings, after, rounds_over(after), questions(sends))
+            return chosen(settings, after, rounds_over(after), questions(sends), doubt(after.counts.devices))
         round = rounds_over(after)
         if round == s.examined or round not in turns(settings, env.rounds):
             return after, tell_all(sends, lambda m: WithLabels(m, s.choice)) if s.chosen else sends
@@ -306,7 +318,7 @@ def questions(sends: Sequence[Send]) -> list[Send]:
     return [send for send in sends if send.to not in (UP, OUT)]
 
 
-def chosen(settings: Settling, s: SelfTrainingState, round: int, rest: list[Send]) -> Step:
+def chosen(settings: Settling, s: SelfTrainingState, round: int, rest: list[Send], doubt: float = 0.0) -> Step:
     """The aggregator with the fleet's choice, which goes down before the method's own questions.
 
     It is made at the first turn at which a threshold is precise enough, and stays, unless labels begin to do harm.
@@ -315,7 +327,7 @@ def chosen(settings: Settling, s: SelfTrainingState, round: int, rest: list[Send
     if choice < 0 and not s.given_up:
         choice = labelling.choose_labelling(settings, counts)
         share = counts[choice // len(settings.label_thresholds)] / samples if choice >= 0 else 0.0
-    harm = choice >= 0 and not labelling.still_pays(settings, counts, choice, samples, share)
+    harm = choice >= 0 and not labelling.still_pays(settings, counts, choice, samples, share, doubt)
     choice = -1 if harm else choice
     s = replace(s, examining=False, choice=choice, chosen=True, share=float(share), given_up=s.given_up or harm)
     told = choice_event(settings, s, round, choice)
@@ -327,8 +339,9 @@ def choice_event(settings: Settling, s: SelfTrainingState, round: int, choice: i
     if choice < 0:
         return LabelChoice(round, 0.0, 0.0, 0, 0, s.counts.samples, s.counts.devices)
     at = len(settings.label_weights) + 2 * choice
-    sure, right = (int(n) for n in s.counts.correct[at : at + 2])
-    return LabelChoice(round, *labelling.options(settings)[choice], sure, right, s.counts.samples, s.counts.devices)
+    sure, right = (min(max(0, int(n)), s.counts.samples) for n in s.counts.correct[at : at + 2])
+    weight, threshold = labelling.options(settings)[choice]
+    return LabelChoice(round, weight, threshold, sure, min(right, sure), s.counts.samples, s.counts.devices)
 
 
 TOLD = (Choice, LabelChoice)

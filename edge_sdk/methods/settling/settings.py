@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.training.local import above_zero, one_of, zero_or_more
 
 NETWORK, FOREST, TAUGHT_FOREST = 0, 1, 2
+NOISY: Mapping[str, Any] = {
+    "steps": (0, 100, 400), "local_steps": (200,), "local_weights": (0.0, 0.5, 1.0),
+    "label_weights": (0.5,), "label_thresholds": (0.8, 0.95),
+}  # fmt: skip
+"""Candidates of a run with noise where [run.settle] does not say: of many noisy counts the best is the luckiest."""
 
 
 @dataclass(frozen=True)

@@ -27,16 +27,14 @@ class Forecast(Reconstruction):
         horizon: how many of them, of each channel.
     """
 
+    kind = FORECAST
+
     horizon: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if type(self.horizon) is not int or self.horizon < 1:
             raise UsageError(f"task {FORECAST}: horizon = {self.horizon!r}, expected a number of values above 0")
-
-    @property
-    def kind(self) -> str:
-        return FORECAST
 
     def output_of(self, shape: Sequence[int]) -> tuple[int, ...]:
         if len(shape) < 1 or shape[-1] <= self.horizon:

@@ -229,7 +229,7 @@ def find_plugged(said: str) -> PluggedTask:
     return make_plugged(name, {key.strip(): value.strip() for key, _, value in parts})
 
 
-def read_plugged(entry: Mapping[str, Any], output: Sequence[int]) -> PluggedTask:
+def read_plugged(entry: Mapping[str, Any], output: Sequence[int], input: Sequence[int] = ()) -> PluggedTask:
     """The task of a package that an entry of a manifest names.
 
     Raises:

@@ -28,39 +28,14 @@ class Reconstruction:
         quantile: of the errors on a device's own validation windows, above which a window is an alarm.
     """
 
+    kind, outputs, histograms, evaluates = RECONSTRUCTION, 1, 0, True
+    needs_labels, augments, calibrates = False, False, True
+
     quantile: float = USUAL_QUANTILE
 
     def __post_init__(self) -> None:
         if type(self.quantile) is not float or not 0 < self.quantile < 1:
             raise UsageError(f"task {self.kind}: quantile = {self.quantile!r}, expected a share between 0 and 1")
-
-    @property
-    def kind(self) -> str:
-        return RECONSTRUCTION
-
-    @property
-    def outputs(self) -> int:
-        return 1
-
-    @property
-    def histograms(self) -> int:
-        return 0
-
-    @property
-    def evaluates(self) -> bool:
-        return True
-
-    @property
-    def needs_labels(self) -> bool:
-        return False
-
-    @property
-    def augments(self) -> bool:
-        return False
-
-    @property
-    def calibrates(self) -> bool:
-        return True
 
     def output_of(self, shape: Sequence[int]) -> tuple[int, ...]:
         return tuple(shape)

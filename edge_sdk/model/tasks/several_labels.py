@@ -31,6 +31,8 @@ class SeveralLabels(ByTargets):
             spaces around them.
     """
 
+    kind, evaluates, fewest = LABELS, True, 1
+
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -49,11 +51,6 @@ class SeveralLabels(ByTargets):
                 raise UsageError(f"task {self.kind}: {name!r} is there twice; {how}")
         object.__setattr__(self, "names", tuple(map(clean_label, self.names)))
 
-    @property
-    def fewest(self) -> int:
-        """Names that there are at least."""
-        return 1
-
     def check_name(self, name: str) -> None:
         """Raises UsageError for a name that could not be told from something else in a label."""
         check_set_name(name)
@@ -64,20 +61,12 @@ class SeveralLabels(ByTargets):
         return {label_key(name): name for name in self.names}
 
     @property
-    def kind(self) -> str:
-        return LABELS
-
-    @property
     def outputs(self) -> int:
         return len(self.names)
 
     @property
     def histograms(self) -> int:
         return len(self.names)
-
-    @property
-    def evaluates(self) -> bool:
-        return True
 
     def named(self, names: Sequence[str] = ()) -> tuple[str, ...]:
         return self.names
@@ -198,7 +187,7 @@ def names_in(labels: Iterable[Any]) -> tuple[str, ...]:
     return tuple(sorted(found.values()))
 
 
-def read_several_labels(entry: Mapping[str, Any], output: Sequence[int]) -> SeveralLabels:
+def read_several_labels(entry: Mapping[str, Any], output: Sequence[int], input: Sequence[int] = ()) -> SeveralLabels:
     """The task that an entry of a manifest says. UsageError: it is wrong, or the output has another shape."""
     if set(entry) != {"kind", "names"}:
         raise UsageError(f"task = {str(entry)[:80]}: expected kind = {LABELS!r} and names")

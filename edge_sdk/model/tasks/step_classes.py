@@ -34,20 +34,14 @@ class StepClasses(SeveralLabels):
         steps: of a window.
     """
 
+    kind, fewest = STEPS, 2
+
     steps: int = 1
 
     def __post_init__(self) -> None:
         if type(self.steps) is not int or not 1 <= self.steps <= MOST_STEPS:
             raise UsageError(f"task {STEPS}: steps = {self.steps!r:.60}, expected a number of 1 to {MOST_STEPS}")
         super().__post_init__()
-
-    @property
-    def kind(self) -> str:
-        return STEPS
-
-    @property
-    def fewest(self) -> int:
-        return 2
 
     def check_name(self, name: str) -> None:
         if not clean_label(name) or STEP_JOIN in name or DIVIDES in name:
@@ -152,7 +146,7 @@ class StepClasses(SeveralLabels):
         return np.asarray(wrong.sum(1) / np.maximum(known.sum(1), 1))
 
 
-def read_step_classes(entry: Mapping[str, Any], output: Sequence[int]) -> StepClasses:
+def read_step_classes(entry: Mapping[str, Any], output: Sequence[int], input: Sequence[int] = ()) -> StepClasses:
     """The task that an entry of a manifest says. UsageError: it is wrong, or the output has another shape."""
     if set(entry) != {"kind", "names", "steps"} or not isinstance(entry["names"], list):
         raise UsageError(f"task = {str(entry)[:80]}: expected kind = {STEPS!r}, a list of names, and steps")

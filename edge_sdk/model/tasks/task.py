@@ -47,6 +47,14 @@ HOMES = {
     "Values": "values",
 }
 """Class of a task -> the module here that it is loaded from when it is first used: a device has one bundle."""
+READERS = {
+    VALUE: ("values", "read_values"),
+    LABELS: ("several_labels", "read_several_labels"),
+    STEPS: ("step_classes", "read_step_classes"),
+    RECONSTRUCTION: ("reconstruction", "read_reconstruction"),
+    FORECAST: ("forecast", "read_forecast"),
+}
+"""Kind of a task -> the module here, and its function that reads an entry of a manifest."""
 
 
 def __getattr__(name: str) -> Any:
@@ -63,11 +71,9 @@ class OneClass:
         classes: outputs of the model; 0: its loss knows no classes, and nothing is counted.
     """
 
-    classes: int
+    kind, needs_labels, augments, calibrates = CLASS, True, True, False
 
-    @property
-    def kind(self) -> str:
-        return CLASS
+    classes: int
 
     @property
     def histograms(self) -> int:
@@ -76,18 +82,6 @@ class OneClass:
     @property
     def evaluates(self) -> bool:
         return self.classes > 0
-
-    @property
-    def needs_labels(self) -> bool:
-        return True
-
-    @property
-    def augments(self) -> bool:
-        return True
-
-    @property
-    def calibrates(self) -> bool:
-        return False
 
     def fits(self, names: Sequence[str]) -> bool:
         return len(names) <= self.classes
@@ -158,33 +152,9 @@ def read_task(entry: Any, classes: int, output: Sequence[int], input: Sequence[i
     """
     if entry is None:
         return OneClass(classes)
-    if isinstance(entry, dict) and entry.get("kind") == LABELS:
-        from edge_sdk.model.tasks.several_labels import read_several_labels
-
-        return read_several_labels(entry, output)
-    if isinstance(entry, dict) and entry.get("kind") == STEPS:
-        from edge_sdk.model.tasks.step_classes import read_step_classes
-
-        return read_step_classes(entry, output)
-    if isinstance(entry, dict) and entry.get("kind") == RECONSTRUCTION:
-        from edge_sdk.model.tasks.reconstruction import read_reconstruction
-
-        return read_reconstruction(entry, output, input)
-    if isinstance(entry, dict) and entry.get("kind") == FORECAST:
-        from edge_sdk.model.tasks.forecast import read_forecast
-
-        return read_forecast(entry, output, input)
-    if isinstance(entry, dict) and isinstance(entry.get("kind"), str) and entry["kind"] not in (CLASS, VALUE):
-        from edge_sdk.model.tasks.plugged import read_plugged  # of a package that a device without such a task lacks
-
-        return read_plugged(entry, output)
-    from edge_sdk.model.tasks.values import Values
-
-    known = {"kind", "names", "units", "low", "high"}
-    if not isinstance(entry, dict) or set(entry) - known or entry.get("kind") != VALUE:
+    kind = entry.get("kind") if isinstance(entry, dict) else None
+    if not isinstance(kind, str) or kind == CLASS:
         raise UsageError(f"task = {str(entry)[:80]}: expected kind = {VALUE!r}, units, and names, low, high or none")
-    low, high = (tuple(float(number) for number in entry.get(name, ())) for name in ("low", "high"))
-    found = Values(tuple(entry["units"]), tuple(entry.get("names", ())), low, high)
-    if tuple(output) != (len(found.units),):
-        raise UsageError(f"task {VALUE}: {len(found.units)} values, but an output of shape {tuple(output)} per sample")
+    home, read = READERS.get(kind, ("plugged", "read_plugged"))  # of a package that a device without such a task lacks
+    found: Task = getattr(import_module(f"edge_sdk.model.tasks.{home}"), read)(entry, output, input)
     return found

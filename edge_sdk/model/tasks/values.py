@@ -36,6 +36,8 @@ class Values(ByTargets):
         low, high: between which each is expected, in its unit; empty: the network works on the numbers themselves.
     """
 
+    histograms, evaluates = 0, False
+
     units: tuple[str, ...]
     names: tuple[str, ...] = ()
     low: tuple[float, ...] = ()
@@ -62,14 +64,6 @@ class Values(ByTargets):
     @property
     def outputs(self) -> int:
         return len(self.units)
-
-    @property
-    def histograms(self) -> int:
-        return 0
-
-    @property
-    def evaluates(self) -> bool:
-        return False
 
     def identity(self, names: Sequence[str]) -> tuple[str, ...]:
         return (VALUE, *names, *self.units)
@@ -203,3 +197,14 @@ class Values(ByTargets):
     def show(self, number: float, value: int = 0) -> str:
         """A number with the unit of a value."""
         return f"{number:.4g} {self.units[value]}".rstrip()
+
+
+def read_values(entry: Mapping[str, Any], output: Sequence[int], input: Sequence[int] = ()) -> Values:
+    """The task that an entry of a manifest says. UsageError: it is wrong, or the output has another shape."""
+    if set(entry) - {"kind", "names", "units", "low", "high"}:
+        raise UsageError(f"task = {str(entry)[:80]}: expected kind = {VALUE!r}, units, and names, low, high or none")
+    low, high = (tuple(float(number) for number in entry.get(name, ())) for name in ("low", "high"))
+    found = Values(tuple(entry["units"]), tuple(entry.get("names", ())), low, high)
+    if tuple(output) != (len(found.units),):
+        raise UsageError(f"task {VALUE}: {len(found.units)} values, but an output of shape {tuple(output)} per sample")
+    return found

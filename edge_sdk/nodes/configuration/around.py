@@ -17,7 +17,9 @@ from edge_sdk.nodes.configuration.settings import from_mapping
 if TYPE_CHECKING:
     from edge_sdk.methods.integers.vectors.privacy import Privacy
     from edge_sdk.methods.integers.vectors.settings import Uploads
+    from edge_sdk.methods.noisy_phases.plan import PhasesPlan
     from edge_sdk.methods.robust.settings import Robust
+    from edge_sdk.methods.settling.settings import Settling
 
 SUMMING = ("hospital", "aggregator")
 """Tiers that may have rules in place of plain sums."""
@@ -146,22 +148,52 @@ def with_integers(run: Run, method: Method) -> Method:
 
     uploads, rule = uploads_of(run), rule_of(run, "hospital")
     check_unopened(method, own_settings(run), uploads, rule)
-    return rounded(method, own_settings(run), uploads, bool(rule), privacy_of(run))
+    return rounded(method, own_settings(run), uploads, bool(rule), privacy_of(run), phase_answers(run))
 
 
 def with_settling(run: Run, method: Method) -> Method:
     """A method whose devices settle and, where the run wants it, label their own windows and share statistics."""
+    from edge_sdk.methods.settling.counting import no_doubt
     from edge_sdk.methods.settling.method import settled
-    from edge_sdk.methods.settling.settings import Settling
 
-    settling, near = from_mapping(Settling, run.settle, "run.settle"), [near_of(run, tier) for tier in SUMMING]
-    method = settled(method, settling, *near)
+    settling, plan = settling_of(run), phases_of(run)
+    near = near_of(run, SUMMING[0]), near_of(run, SUMMING[1])
+    of_settling, of_labels = (no_doubt, no_doubt) if plan is None else plan.doubts()
+    method = settled(method, settling, *near, doubt=of_settling)
     if settling.label_times:
         from edge_sdk.methods.settling.self_training import self_trained
 
-        method = self_trained(method, settling, *near)
+        method = self_trained(method, settling, *near, doubt=of_labels)
     if settling.statistics:
         from edge_sdk.methods.standardising.method import standardised
 
         method = standardised(method, *(bool(rule_of(run, tier)) for tier in SUMMING))
-    return method
+    if plan is None:
+        return method
+    from edge_sdk.methods.noisy_phases.method import with_noise
+
+    return with_noise(method, plan)
+
+
+def settling_of(run: Run) -> Settling:
+    """Settings of a run's phases; fewer candidates than usual where counts have noise. Raises UsageError for a wrong
+    one."""
+    from edge_sdk.methods.settling.settings import NOISY, Settling
+
+    return from_mapping(Settling, {**NOISY, **run.settle} if run.privacy else run.settle, "run.settle")
+
+
+def phases_of(run: Run) -> PhasesPlan | None:
+    """Noise of a run's phases; None: it has none of these, or no noise."""
+    privacy = privacy_of(run)
+    if privacy is None or not run.settle:
+        return None
+    from edge_sdk.methods.noisy_phases.plan import PhasesPlan
+
+    return PhasesPlan(settling_of(run), privacy, run.rounds)
+
+
+def phase_answers(run: Run) -> int:
+    """Answers with noise of each device to a run's phases."""
+    plan = phases_of(run)
+    return 0 if plan is None else plan.answers - run.rounds

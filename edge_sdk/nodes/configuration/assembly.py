@@ -67,11 +67,7 @@ def method_of(run: Run) -> Method:
     """
     if is_rollout(run):
         return rollout_method()
-    if run.method not in METHODS:
-        from difflib import get_close_matches  # for an error only
-
-        perhaps = "".join(f"; perhaps {name}" for name in get_close_matches(run.method, METHODS, 1))
-        raise UsageError(f"method = {run.method!r}{perhaps}; there are: {', '.join(sorted(METHODS))}")
+    METHODS.check(run.method)
     method = base_of(run)
     if run.robust:
         from edge_sdk.methods.robust.method import robust
@@ -81,8 +77,6 @@ def method_of(run: Run) -> Method:
         method = with_own_noise(run, method)
     elif run.uploads or run.privacy:
         method = with_integers(run, method)
-    if run.settle and run.privacy:
-        raise UsageError("run.settle with run.privacy: what devices count of its candidates would leave without noise")
     if run.settle:
         method = with_settling(run, method)
     method = evaluated(method, every=run.evaluate_every)

@@ -14,6 +14,7 @@ from typing import Any
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.data.augment import AXES
 from edge_sdk.methods import METHODS
+from edge_sdk.methods.settling.settings import NOISY
 from edge_sdk.methods.standardising.equations import slots
 from edge_sdk.model.tasks.task import OneClass, Task
 
@@ -21,7 +22,10 @@ METHOD = "fedslr"
 """Method where neither it nor a setting of it is stated: drift correction alone, without low rank (docs/methods.md)."""
 NETWORKS = ("features", "features-conv")
 """Networks of the zoo for windows, the smallest first: features alone, and with a convolutional branch."""
-ROUNDS = 50
+NOISY_METHOD = "fedavg"
+"""Method of a run with noise: the aggregator's mean of what others remember gathers the noise of all rounds."""
+ROUNDS, NOISY_ROUNDS = 50, 15
+"""Rounds; with noise fewer, since each of them needs the more noise the more there are."""
 SETTLE: Mapping[str, Any] = {
     "optimiser": "adam", "rate": 0.003, "weight_decay": 0.003, "batch": 64, "steps": [0, 50, 200],
     "local_steps": [100, 300], "personal": "dense", "trees": 100, "label_times": 3, "label_every": 15,
@@ -34,6 +38,11 @@ BY_METHOD: Mapping[str, Mapping[str, Any]] = {
 }
 WINDOW, LEAST_CLASSES = 2, 2
 """Axes of a window; classes below which there is nothing to choose between."""
+
+
+def settle_of(noisy: bool) -> Mapping[str, Any]:
+    """Recommended phases; with noise in the run the candidates are those of such runs, which are fewer."""
+    return {key: value for key, value in SETTLE.items() if not (noisy and key in NOISY)}
 
 
 def is_window_network(layout: Layout, shape: tuple[int, ...], task: Task) -> bool:

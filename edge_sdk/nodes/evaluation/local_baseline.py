@@ -20,7 +20,7 @@ from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.training.local import Indices, batches, gradient
-from edge_sdk.nodes.configuration.settings import from_mapping
+from edge_sdk.nodes.configuration import around
 
 ALONE = 15
 """Purpose of the random streams: apart from those of the methods."""
@@ -64,7 +64,7 @@ def add_up(settings: Any, keys: tuple[str, ...]) -> int:
 
 def settling_of(run: Run) -> Settling | None:
     """Settings of the run's settling phase; None: it has none."""
-    return from_mapping(Settling, run.settle, "run.settle") if run.settle else None
+    return around.settling_of(run) if run.settle else None
 
 
 def batch_of(settings: Any) -> int:

@@ -27,7 +27,7 @@ from edge_sdk.contract.method import UP, Role, Step
 from edge_sdk.contract.run import Run, short
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.nodes.configuration.around import own_settings, privacy_of
+from edge_sdk.nodes.configuration.around import own_settings, phase_answers, privacy_of
 from edge_sdk.nodes.policy.approvals import digest_of, read_table
 
 FILE = "runs-epsilon.json"
@@ -42,13 +42,13 @@ def rho_of_answer(run: Run) -> float:
     assert privacy is not None  # only such runs come here
     if own is not None:
         return own.rho(own_settings(run), privacy, run.rounds)
-    return 0.5 / privacy.multiplier(run.rounds) ** 2
+    return 0.5 / privacy.multiplier(answers_of_run(run)) ** 2
 
 
 def answers_of_run(run: Run) -> int:
-    """Answers with noise of one device, at most."""
+    """Answers with noise of one device, at most: in rounds, and to phases around them."""
     own = METHODS[run.method].own_noise
-    return run.rounds if own is None else own.answers(own_settings(run), run.rounds)
+    return run.rounds + phase_answers(run) if own is None else own.answers(own_settings(run), run.rounds)
 
 
 def rho_of_run(run: Run) -> float:
@@ -131,6 +131,7 @@ class EpsilonLedger:
 
         from edge_sdk.methods.integers.vectors.messages import Changes  # a run without noise loads none of this
         from edge_sdk.methods.secret.messages.messages import NumberedQuestion
+        from edge_sdk.methods.shared.membership.riders import Rider
 
         own, settings = METHODS[run.method].own_noise, own_settings(run)
 
@@ -146,6 +147,10 @@ class EpsilonLedger:
         def asked(state: Any, message: Any) -> tuple[int, bool] | None:
             """Version of a question that wants noise, and if it was answered before; None: it wants none."""
             question = message.question if isinstance(message, NumberedQuestion) else message
+            if run.settle and (of_phase := phase_asked(state, question)):
+                return of_phase, False
+            while isinstance(question, Rider):
+                question = question.message
             if isinstance(question, Changes):
                 return question.version, version_held(state) >= question.version
             if own is None or (number := own.number(settings, question)) is None:
@@ -162,6 +167,22 @@ def version_held(state: Any) -> int:
     while not isinstance(state, IntegersState):
         state = state.inner
     return state.reference.version
+
+
+def phase_asked(state: Any, question: Any) -> int:
+    """Number of the answer that a phase's question asks for, below zero, so that it is no version; 0: it is of none.
+
+    A node counts its answers itself: the first one to come has the number of one that was charged only if that one was
+    never saved.
+    """
+    from edge_sdk.methods.noisy_phases.contents import phase_of
+    from edge_sdk.methods.noisy_phases.method import NoisyPhasesState
+
+    if not phase_of(question):
+        return 0
+    while not isinstance(state, NoisyPhasesState):
+        state = state.inner
+    return -1 - state.answered
 
 
 def shortened(table: dict[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +12,6 @@ from edge_sdk.data.traces import Windows
 from edge_sdk.data.traces.labels import is_missing
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL, label_key
-from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.forecast import FORECAST, Forecast
 from edge_sdk.model.tasks.plugged import PluggedTask, find_plugged
 from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION, USUAL_QUANTILE, Reconstruction
@@ -141,22 +138,6 @@ class AskedTask:
         if not 0 < horizon < length:
             raise UsageError(f"--horizon {horizon}: expected 1 to {length - 1}, of windows of {length} values")
         return Forecast(quantile, horizon)
-
-
-def reconstruction_of_bundles(paths: Iterable[Path]) -> dict[str, Any]:
-    """Options of data that the first of some bundle files says; none: it is for something else."""
-    first = next((path for path in paths if path.is_file()), None)
-    task = None if first is None else read_bundle(first).task
-    if not isinstance(task, Reconstruction):
-        return {}
-    return {("task" if key == "kind" else key): value for key, value in task.entry().items()}
-
-
-def plugged_of_bundles(paths: Iterable[Path]) -> dict[str, Any]:
-    """Options of data where the first of some bundle files is for a task of another package; none: it is not."""
-    first = next((path for path in paths if path.is_file()), None)
-    task = None if first is None else read_bundle(first).task
-    return {"task": task.option} if isinstance(task, PluggedTask) else {}
 
 
 def signal_of(channels: Sequence[str], rate_hz: float, stride: int, trained: Sequence[Windows]) -> SignalSpec:

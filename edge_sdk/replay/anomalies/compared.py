@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.anomalies.scores import ANOMALIES, difference
-from edge_sdk.replay.anomalies.tables import auroc, number, share, titles, verdict
+from edge_sdk.replay.anomalies.scores import ANOMALIES, against
+from edge_sdk.replay.anomalies.tables import FIGURES_OF_MODELS, signed, titles, verdict
+from edge_sdk.replay.errors.tables import with_interval
 
 Results = Mapping[str, Mapping[str, Any]]
 """Name of a run -> its result."""
-DECIDED = ("global", "personalised", "unseen")
-"""Models that the method decides."""
 
 
 def compare_anomalies(results: Results) -> dict[str, Any]:
@@ -36,23 +35,12 @@ def compare_anomalies(results: Results) -> dict[str, Any]:
             }
             for name, result in results.items()
         ],
-        "differences": {name: between(result, results[first]) for name, result in results.items() if name != first},
+        "differences": {
+            name: against(result["devices"], results[first]["devices"], "", int(results[first]["seed"]))
+            for name, result in results.items()
+            if name != first
+        },
     }
-
-
-def between(result: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Model -> the paired difference of errors between two runs, over devices of the same name."""
-    others = {d["device"]: d[ANOMALIES] for d in first["devices"] if not d["newcomer"]}
-    found = {}
-    for model in DECIDED:
-        both = [
-            {"own": d[ANOMALIES][model], "other": others[d["device"]][model]}
-            for d in result["devices"]
-            if not d["newcomer"] and model in d[ANOMALIES] and model in others.get(d["device"], {})
-        ]
-        if both:
-            found[model] = difference(both, "own", "other", int(first["seed"]))
-    return found
 
 
 def comparison_table(found: Mapping[str, Any]) -> str:
@@ -60,31 +48,23 @@ def comparison_table(found: Mapping[str, Any]) -> str:
     runs: Sequence[Mapping[str, Any]] = found["runs"]
     wide = max(len(run["name"]) for run in runs)
     title_wide = max(len(run["titles"].get(model, model)) for run in runs for model in run["models"])
-    head = ("error", "explained", "AUROC", "found", "alarms")
+    columns = FIGURES_OF_MODELS[:5]
     lines = [f"{run['name']}: {run['verdict']}" for run in runs if run["verdict"]]
     lines.append(
         f"{'run':{wide}}  {'method':14} {'model':{title_wide}} "
-        + " ".join(f"{title:>10}" for title in head)
+        + " ".join(f"{one.title:>10}" for one in columns)
         + "       MB"
     )
     for run in runs:
         total = sum(run["bytes"].values()) / 1e6
         for model, own in run["models"].items():
-            cells = [
-                number(own["error"]),
-                share(own["explained"]),
-                auroc(own),
-                share(own["found"]),
-                share(own["alarms"]),
-            ]
             title = run["titles"].get(model, model)
-            row = " ".join(f"{cell:>10}" for cell in cells)
+            row = " ".join(f"{one.cell(own):>10}" for one in columns)
             lines.append(f"{run['name']:{wide}}  {run['method']:14} {title:{title_wide}} {row} {total:>8.1f}")
     lines += ["", f"against {runs[0]['name']}, paired over devices: error [95 %], devices worse"]
     for name, models in found["differences"].items():
         for model, d in models.items():
-            ends = f"{number(d['mean'], True)} [{number(d['low'], True)} to {number(d['high'], True)}]"
-            lines.append(f"  {name}, {model}: {ends}, {d['worse']} of {d['devices']}")
+            lines.append(f"  {name}, {model}: {with_interval(d, signed)}, {d['worse']} of {d['devices']}")
     return "\n".join(lines)
 
 

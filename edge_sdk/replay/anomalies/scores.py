@@ -18,22 +18,19 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.metrics.reconstruction import scores_of
-from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation import reports
 from edge_sdk.model.tasks.reconstruction import Reconstruction
 from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, ALONE_LAST, ALONE_PCA, ALONE_RIDGE
-from edge_sdk.replay.metrics.scores import ALONE, LOCAL, NAMES, POOLED
-from edge_sdk.replay.metrics.statistics import bootstrap
+from edge_sdk.replay.errors.scores import OWN, Device, Sums, difference, errors_of, order, test_sums
+from edge_sdk.replay.metrics.scores import ALONE, LOCAL
+from edge_sdk.replay.metrics.statistics import spread
 from edge_sdk.replay.neighbours.output_models import added
 
-Device = Mapping[str, Any]
-Sums = Mapping[str, Mapping[str, float]]
-"""Model -> sums of scores on a device's test windows."""
 ANOMALIES = "anomalies"
-FIRST = (MEAN, LOCAL, ALONE_PCA, ALONE_RIDGE, ALONE_LAST, ALONE_DISTANCE, ALONE, "global", "personalised")
-"""Models in the order of tables; others come after them, and POOLED last."""
+NEIGHBOURS = (ALONE_PCA, ALONE_RIDGE, ALONE_LAST, ALONE_DISTANCE)
 DAY = 86_400.0
+Figures = Mapping[str, float | None]
 FIGURES = ("error", "explained", "auroc", "found", "alarms", "alarms_per_day", "threshold")
 
 
@@ -55,8 +52,7 @@ def score_anomalies(devices: Sequence[Device], more: Mapping[str, Sums], step: f
     """
     found = []
     for d in devices:
-        sums = {NAMES.get(n, n) if n != LOCAL else n: s for n, s in d["sums"].get("test", {}).items()}
-        sums = in_order({**sums, **more.get(d["device"], {})})
+        sums = in_order(test_sums(d, more))
         figures = {model: figures_of(own, step) for model, own in sums.items() if own["samples"]}
         rest = {key: value for key, value in d.items() if key != "sums"}
         found.append({**rest, ANOMALIES: figures, "anomaly_sums": sums})
@@ -73,9 +69,7 @@ def figures_of(sums: Mapping[str, float], step: float) -> dict[str, float | None
 
 def in_order(models: Mapping[str, Any]) -> dict[str, Any]:
     """Models in the order of tables."""
-    last = [POOLED] if POOLED in models else []
-    names = [*(n for n in FIRST if n in models), *sorted({*models} - {*FIRST, *last}), *last]
-    return {n: models[n] for n in names}
+    return order(models, NEIGHBOURS)
 
 
 def summarise_anomalies(
@@ -96,7 +90,7 @@ def summarise_anomalies(
         "models": {m: means_of(fleet, m) for m in models},
         "newcomers": {m: means_of(new, m) for m in models} if (new := [d for d in devices if d["newcomer"]]) else {},
         "together": {m: figures_of(sums, step) for m, sums in together.items()},
-        "against": {other: differences(fleet, other, seed) for other in (ALONE, LOCAL)},
+        "against": {other: against(fleet, fleet, other, seed) for other in (ALONE, LOCAL)},
     }
 
 
@@ -107,19 +101,53 @@ def means_of(devices: Sequence[Device], model: str) -> dict[str, float | None]:
     return {key: float(np.mean(values)) if values else None for key, values in having.items()}
 
 
-def differences(devices: Sequence[Device], other: str, seed: int) -> dict[str, dict[str, float]]:
-    """Model -> how much larger its mean error is than another model's, over the devices that have both."""
-    found: dict[str, dict[str, float]] = {}
-    for model in ("global", "personalised", "unseen"):
-        both = [d[ANOMALIES] for d in devices if {model, other} <= {*d[ANOMALIES]}]
-        if both:
-            found[model] = difference(both, model, other, seed)
-    return found
+def against(devices: Sequence[Device], others: Sequence[Device], other: str, seed: int) -> dict[str, dict[str, float]]:
+    """Model -> how much larger its mean error is than another model's, over the devices that have both.
+
+    Args:
+        devices: of one seed, or of several. others: whose other model is meant: these devices, or those of another run.
+        other: that model; "": the same one.
+    """
+    return {
+        model: found
+        for model in OWN
+        if (found := difference(mean_errors(devices, model), mean_errors(others, other or model), seed, "error"))
+    }
 
 
-def difference(both: Sequence[Mapping[str, Any]], model: str, other: str, seed: int) -> dict[str, float]:
-    """Paired difference of mean errors, with a bootstrap interval over devices."""
-    own, others = (np.array([figures[name]["error"] for figures in both]) for name in (model, other))
-    low, high = bootstrap(own - others, seed)
-    means = {"error": float(own.mean()), "than": float(others.mean()), "mean": float((own - others).mean())}
-    return {**means, "low": low, "high": high, "devices": len(both), "worse": int((own > others).sum())}
+def mean_errors(devices: Sequence[Device], model: str) -> dict[str, float]:
+    """Device that trained -> mean error of a model, mean over the seeds in which it has one."""
+    every = errors_of(devices, model, lambda d, m: d[ANOMALIES].get(m, {}).get("error"))
+    return {device: float(np.mean(errors)) for device, errors in every.items()}
+
+
+# Several seeds --------------------------------------------------------------------------------------------------
+def summarise_anomaly_seeds(results: Sequence[Device]) -> dict[str, Any]:
+    """What `summarise_anomalies` says of one seed, of several. In differences a device counts with its mean error over
+    the seeds; `together` are means of what each seed's windows together come to.
+
+    It has the keys that one seed's has, so that the same tables show it; "spread" are deviations of mean errors.
+    """
+    every, seed = [result[ANOMALIES] for result in results], int(results[0]["seed"])
+    devices = [d for result in results for d in result["devices"]]
+    models = in_order({m: None for m in every[0]["models"] if all(m in one["models"] for one in every)})
+    return {
+        **{key: every[0][key] for key in ("task", "step", "devices")},
+        **{part: means_in([one[part] for one in every], models) for part in ("models", "newcomers", "together")},
+        "spread": {m: spread([one["models"][m]["error"] or 0.0 for one in every])[1] for m in models},
+        "against": {other: against(devices, devices, other, seed) for other in (ALONE, LOCAL)},
+    }
+
+
+def means_in(every: Sequence[Mapping[str, Figures]], models: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
+    """Model -> figure -> its mean over the seeds that have it."""
+    return {
+        m: {key: mean_of([one[m].get(key) for one in every]) for key in (*FIGURES, "auroc_error") if key in every[0][m]}
+        for m in models
+        if all(m in one for one in every)
+    }
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

@@ -2,31 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.model.tasks.forecast import FORECAST
 from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, LAST, PCA, RIDGE
 from edge_sdk.replay.anomalies.scores import ANOMALIES
+from edge_sdk.replay.errors.tables import COLUMNS, OURS, Result, grid, verdict_on, who_wins, with_interval
 from edge_sdk.replay.metrics.scores import ALONE, LOCAL, POOLED
 from edge_sdk.replay.neighbours.candidates import NETWORK
 from edge_sdk.replay.neighbours.told import COMPUTED
 from edge_sdk.replay.reports.tables import TITLES
-from edge_sdk.replay.reports.verdict import why_not
-from edge_sdk.replay.values.tables import who_wins
 
-Result = Mapping[str, Any]
-COLUMNS = {MEAN: "mean", LOCAL: "local", ALONE: "alone", "global": "global", "personalised": "personal"}
-"""Model -> its column in the table of devices."""
-OURS = {"personalised": "the personal models", "global": "the shared models"}
-HEAD = ("error", "explained", "AUROC", "found", "alarms", "alarms a day")
 NOTE = (
     "found: abnormal windows above the device's own threshold; alarms: all others above it; AUROC: +- is what the bins "
     "of scores leave open, of all devices' windows together"
 )
 
 
+# Figures of a model ---------------------------------------------------------------------------------------------
+def number(value: float | None, sign: str = "") -> str:
+    """A figure of four digits; "-" where there is none."""
+    return "-" if value is None else f"{value:{sign}.4g}"
+
+
+def signed(value: float) -> str:
+    """A figure with its sign."""
+    return number(value, "+")
+
+
+def share(value: float | None) -> str:
+    """A share in percent."""
+    return "-" if value is None else f"{100 * value:.1f}%"
+
+
+def area(value: float | None) -> str:
+    """An area under a curve, without what the bins leave open."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+@dataclass(frozen=True)
+class FigureColumn:
+    """A column of tables of models. `key`: of a model's figures; `show`: one of these, as text."""
+
+    title: str
+    key: str
+    show: Callable[[float | None], str]
+
+    def cell(self, figures: Mapping[str, Any]) -> str:
+        """What a model's figures have in this column."""
+        return self.show(figures.get(self.key))
+
+
+FIGURES_OF_MODELS = (
+    FigureColumn("error", "error", number),
+    FigureColumn("explained", "explained", share),
+    FigureColumn("AUROC", "auroc", area),
+    FigureColumn("found", "found", share),
+    FigureColumn("alarms", "alarms", share),
+    FigureColumn("alarms a day", "alarms_per_day", number),
+)
+"""The columns of terminal, pages and comparisons, in this order."""
+AUROC, FOUND, ALARMS = FIGURES_OF_MODELS[2:5]
+HEAD = (*(one.title for one in FIGURES_OF_MODELS), "AUROC, all windows", "error against alone [95 %]")
+"""Titles of the cells of `model_rows`."""
+
+
+def figures_in_use(figures: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Figures of the model that a device predicts with, of those of all its models."""
+    return next((figures[m] for m in OURS if m in figures), {})
+
+
+# Who wins -------------------------------------------------------------------------------------------------------
 def titles(result: Result) -> dict[str, str]:
     """Model -> what it is called."""
     told = result.get("neighbours") or {}
@@ -45,23 +94,19 @@ def titles(result: Result) -> dict[str, str]:
 
 def verdict(result: Result) -> str:
     """Who wins, in a sentence on errors and, where something is called abnormal, one on AUROC."""
-    told = result.get("neighbours") or {}
-    if told.get("state") != COMPUTED:
-        return why_not(told) if told else ""
     found = result[ANOMALIES]["against"][ALONE]
-    ours = next((name for name in OURS if name in found), None)
-    if ours is None:
-        return "The strongest neighbour has nothing to be compared with here."
-    return " ".join(
-        filter(None, (sentence(found[ours], OURS[ours], titles(result)[ALONE]), on_anomalies(result, ours)))
-    )
+
+    def say(ours: str) -> str:
+        by_errors = sentence(found[ours], OURS[ours], titles(result)[ALONE])
+        return " ".join(filter(None, (by_errors, on_anomalies(result, ours))))
+
+    return verdict_on(result, found, say)
 
 
 def sentence(d: Mapping[str, Any], ours: str, alone: str) -> str:
     """Who wins by errors, with the interval of the difference over devices."""
-    ends = f"{number(d['mean'], True)} [{number(d['low'], True)}, {number(d['high'], True)}]"
     own = f"mean error of {ours} {number(d['error'])}, {alone} {number(d['than'])}"
-    return f"{who_wins(d)}: {own} ({ends}; {d['worse']} of {d['devices']} devices worse)."
+    return f"{who_wins(d)}: {own} ({with_interval(d, signed, ', ')}; {d['worse']} of {d['devices']} devices worse)."
 
 
 def on_anomalies(result: Result, ours: str) -> str:
@@ -72,27 +117,19 @@ def on_anomalies(result: Result, ours: str) -> str:
     return f"AUROC, means over devices: {', '.join(told)}." if told else ""
 
 
-def number(value: float | None, signed: bool = False) -> str:
-    """A figure of four digits; "-" where there is none."""
-    return "-" if value is None else f"{value:{'+' if signed else ''}.4g}"
-
-
-def share(value: float | None) -> str:
-    """A share in percent."""
-    return "-" if value is None else f"{100 * value:.1f}%"
-
-
+# Tables ---------------------------------------------------------------------------------------------------------
 def device_table(result: Result) -> str:
     """Mean errors of each device, and the AUROC and alarms of the model that it predicts with."""
-    head = f"{'device':18} {'hospital':14} {'windows':>8} {'held out':>9} {'abnormal':>9} " + " ".join(
-        f"{title:>9}" for title in (*COLUMNS.values(), "AUROC", "alarms")
-    )
-    rows = [device_line(d["device"] + (" *" if d["newcomer"] else ""), d, d[ANOMALIES]) for d in result["devices"]]
-    empty = {"hospital": "", "samples": "", "held_out": ""}
-    mean = device_line("mean", empty, result[ANOMALIES]["models"])
-    note = ["* joined the finished run, and is not in the mean"] * any(d["newcomer"] for d in result["devices"])
-    rule = "-" * len(head)
-    return "\n".join([f"mean error of {what_of(result)}, test part", head, rule, *rows, rule, mean, *note])
+
+    def cells(figures: Mapping[str, Any]) -> list[str]:
+        used = figures_in_use(figures)
+        abnormal = f"{used['abnormal']:.0f}" if "abnormal" in used else ""
+        errors = (number(figures.get(model, {}).get("error")) for model in COLUMNS)
+        return [abnormal, *errors, AUROC.cell(used), ALARMS.cell(used)]
+
+    columns = ["abnormal", *COLUMNS.values(), AUROC.title, ALARMS.title]
+    rows, mean = [cells(d[ANOMALIES]) for d in result["devices"]], cells(result[ANOMALIES]["models"])
+    return grid(f"mean error of {what_of(result)}, test part", "windows", columns, result["devices"], rows, mean)
 
 
 def what_of(result: Result) -> str:
@@ -100,25 +137,10 @@ def what_of(result: Result) -> str:
     return "forecasts" if result[ANOMALIES]["task"]["kind"] == FORECAST else "reconstructed windows"
 
 
-def device_line(title: str, d: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
-    used: Mapping[str, Any] = next((figures[m] for m in OURS if m in figures), {})
-    cells = [number(figures.get(model, {}).get("error")) for model in COLUMNS]
-    cells += [auroc(used), share(used.get("alarms"))]
-    counts = [str(d["samples"]), str(d["held_out"]), f"{used['abnormal']:.0f}" if "abnormal" in used else ""]
-    head = f"{title:18} {d['hospital']:14} {counts[0]:>8} {counts[1]:>9} {counts[2]:>9} "
-    return head + " ".join(f"{cell:>9}" for cell in cells)
-
-
-def auroc(figures: Mapping[str, Any]) -> str:
-    """The area, without what the bins leave open."""
-    value = figures.get("auroc")
-    return "-" if value is None else f"{value:.3f}"
-
-
 def model_table(result: Result) -> str:
     """Figures of each model, means over devices."""
     found = result[ANOMALIES]
-    columns = " ".join(f"{title:>12}" for title in (*HEAD, "AUROC, all windows"))
+    columns = " ".join(f"{title:>12}" for title in HEAD[:-1])
     rows = model_rows(result)
     wide = max(len(title) for title, _ in rows)
     lines = [
@@ -126,18 +148,17 @@ def model_table(result: Result) -> str:
         for title, cells in rows
     ]
     head = f"means over {found['devices']} devices"
-    return "\n".join([f"{head:{wide + 2}} {columns}   error against alone [95 %]", *lines, NOTE])
+    return "\n".join([f"{head:{wide + 2}} {columns}   {HEAD[-1]}", *lines, NOTE])
 
 
 def model_rows(result: Result) -> list[tuple[str, Sequence[str]]]:
-    """Title of each model, and its cells, as HEAD says; then AUROC of all windows, and the difference in error."""
+    """Title of each model, and its cells, as HEAD says."""
     found, rows = result[ANOMALIES], list[tuple[str, Sequence[str]]]()
     against = found["against"][ALONE] or found["against"][LOCAL]
     for model, own in found["models"].items():
-        together = found["together"][model]
-        area = "-" if together["auroc"] is None else f"{together['auroc']:.3f} +- {together['auroc_error']:.3f}"
-        d = against.get(model)
-        ends = "" if d is None else f"{number(d['mean'], True)} [{number(d['low'], True)} to {number(d['high'], True)}]"
-        cells = [number(own["error"]), share(own["explained"]), auroc(own), share(own["found"]), share(own["alarms"])]
-        rows.append((titles(result).get(model, model), [*cells, number(own["alarms_per_day"]), f"{area:>18}", ends]))
+        together, d = found["together"][model], against.get(model)
+        whole = "-" if together["auroc"] is None else f"{together['auroc']:.3f} +- {together['auroc_error']:.3f}"
+        cells = [one.cell(own) for one in FIGURES_OF_MODELS]
+        ends = "" if d is None else with_interval(d, signed)
+        rows.append((titles(result).get(model, model), [*cells, f"{whole:>18}", ends]))
     return rows

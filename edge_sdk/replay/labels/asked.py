@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
 
 from edge_sdk.data.traces.labels import is_missing
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import JOIN, label_key
-from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.several_labels import SeveralLabels, names_in, split_set
 from edge_sdk.model.tasks.step_classes import STEPS, StepClasses
 from edge_sdk.replay.values.asked import words
@@ -93,21 +90,3 @@ def tell_separator(strange: str, separator: str) -> str:
     other = next((sign for sign in OTHERS if sign != separator and sign in written.strip(sign)), "")
     said = f"expected {separator!r} between labels"
     return f"{said}; where it is {other!r}, say so: --separator {other!r}" if other else said
-
-
-def steps_of_bundles(paths: Iterable[Path]) -> dict[str, Any]:
-    """Options of data where the first of some bundle files tells the classes of steps; none: it does not."""
-    first = next((path for path in paths if path.is_file()), None)
-    task = None if first is None else read_bundle(first).task
-    if not isinstance(task, StepClasses):
-        return {}
-    return {"task": STEPS, "labels": ",".join(task.names), "steps": task.steps}
-
-
-def labels_of_bundles(paths: Iterable[Path]) -> str:
-    """The labels that the first of some bundle files predicts, as `asked_labels` takes them; "": it predicts none."""
-    for path in paths:
-        if path.is_file():
-            task = read_bundle(path).task
-            return ",".join(task.names) if isinstance(task, SeveralLabels) else ""
-    return ""

@@ -1,10 +1,12 @@
-"""Scores of each label on a terminal: over the test windows of all devices, for each model."""
+"""Scores of each label over the test windows of all devices, for each model: on a terminal, and in a report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
+from edge_sdk.replay.reports.sections import table
 from edge_sdk.replay.reports.tables import TITLES
 
 Result = Mapping[str, Any]
@@ -61,3 +63,14 @@ def label_table(result: Result) -> str:
 def columns(cells: Sequence[str]) -> str:
     """Cells behind the first, each in its column."""
     return "".join(f"{cell:>{9 if at < 5 else 19}}" for at, cell in enumerate(cells))
+
+
+def labels_section(result: Result) -> str:
+    """A table for each model; "" where a result is of no sets of labels."""
+    if "labels" not in result:
+        return ""
+    in_steps = result["labels"]["task"]["kind"] == STEPS
+    what = "Steps of test windows of all devices" if in_steps else "Test windows of all devices, at thresholds of 0.5"
+    lead = f"<p class='lead'>{'. '.join([what, *kappa_line(result)])}; {NOTE}.</p>"
+    parts = [f"<h3>{escape(title)}</h3>{table(head_of(result), rows)}" for title, rows in label_rows(result).items()]
+    return f"<h2>{'Classes of steps' if in_steps else 'Labels'}</h2>{lead}{''.join(parts)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,17 @@ from edge_sdk.contract.search import overlaid
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.bad_link import LinkFaults
 from edge_sdk.hardware.boards.emulation import Emulation
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.tasks.plugged import PluggedTask
+from edge_sdk.model.tasks.task import STEPS, Reconstruction, SeveralLabels, StepClasses
 from edge_sdk.nodes.configuration.assembly import augmentation_of, family_of, method_of, settings_of
 from edge_sdk.nodes.configuration.presets import METHOD, PRESETS, RECOMMENDED, ROUNDS, preset_of
 from edge_sdk.nodes.configuration.private_table import Private, takes_private
 from edge_sdk.nodes.kernels.outputs import check_count
 from edge_sdk.nodes.secrets.mask_assignment import check_hospitals
 from edge_sdk.replay import datasets
-from edge_sdk.replay.anomalies.asked import plugged_of_bundles, reconstruction_of_bundles
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.ready import is_ready
-from edge_sdk.replay.labels.asked import labels_of_bundles, steps_of_bundles
 from edge_sdk.wire.options import Wire
 
 LINK = tuple(f.name for f in fields(LinkFaults))
@@ -196,14 +197,23 @@ def data_options(job: Replay) -> Mapping[str, Any]:
 
 def asked_options(job: Replay) -> Mapping[str, Any]:
     """The options of the data, with what a bundle is for, labels, windows or a plug-in's task, if nothing is asked."""
-    of_bundles = (plugged_of_bundles, reconstruction_of_bundles, steps_of_bundles)
-    options = {key: value for find in of_bundles for key, value in find(job.bundle).items()}
-    options |= data_options(job)
-    if options.get("target") or options.get("task"):
-        return options
-    if not (labels := options.get("labels") or labels_of_bundles(job.bundle)):
-        return options
-    return {**options, "labels": labels}
+    options, of_bundle = data_options(job), options_of_bundles(job.bundle)
+    if "task" in of_bundle:
+        return {**of_bundle, **options}
+    return options if any(options.get(key) for key in ("target", "task", "labels")) else {**options, **of_bundle}
+
+
+def options_of_bundles(paths: Iterable[Path]) -> dict[str, Any]:
+    """Options of data that the first of some bundle files says; none: it is for classes or values."""
+    first = next((path for path in paths if path.is_file()), None)
+    task = None if first is None else read_bundle(first).task
+    if isinstance(task, PluggedTask):
+        return {"task": task.option}
+    if isinstance(task, Reconstruction):
+        return {("task" if key == "kind" else key): value for key, value in task.entry().items()}
+    if isinstance(task, StepClasses):
+        return {"task": STEPS, "labels": ",".join(task.names), "steps": task.steps}
+    return {"labels": ",".join(task.names)} if isinstance(task, SeveralLabels) else {}
 
 
 def add_public(job: Replay) -> Mapping[str, Any]:

@@ -19,10 +19,12 @@ from edge_sdk.nodes.configuration.window_runs import (
     LEAST_CLASSES,
     METHOD,
     NETWORKS,
+    NOISY_METHOD,
+    NOISY_ROUNDS,
     ROUNDS,
-    SETTLE,
     WINDOW,
     changes_of,
+    settle_of,
     training_of,
 )
 from edge_sdk.replay.cohorts.cohort import Cohort
@@ -40,11 +42,12 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
     if why := reason_against(job, cohort):
         return job, [f"settings: as stated; self-training and a device's own forest are left out: {why}"]
     if not {*job.stated} - {"rounds"}:
-        job = replace(job, method=METHOD, settings=preset_of(METHOD, RECOMMENDED))
+        method = NOISY_METHOD if job.privacy else METHOD
+        job = replace(job, method=method, settings=preset_of(method, RECOMMENDED))
     shape = cohort.shapes["x"]
     own = job.bundle in ((), *((Path(name),) for name in NETWORKS))
-    settle = overlaid({**SETTLE, "statistics": own}, job.settle)
-    job = job if "rounds" in job.stated else replace(job, rounds=ROUNDS)
+    settle = overlaid({**settle_of(bool(job.privacy)), "statistics": own}, job.settle)
+    job = job if "rounds" in job.stated else replace(job, rounds=NOISY_ROUNDS if job.privacy else ROUNDS)
     found = replace(
         job,
         bundle=job.bundle or (Path(NETWORKS[0]),),
@@ -67,8 +70,6 @@ def reason_against(job: Replay, cohort: Cohort) -> str:
         return "there is one class only"
     if job.private is not None:
         return "the aggregator compares models with a private one, which knows no statistics of the fleet"
-    if job.privacy:
-        return "with noise in the run no counts leave a device without it"
     if job.options.get("validation") == 0 or not cohort.chooses:
         return "no validation samples are split off, and the fleet chooses on them"
     return ""

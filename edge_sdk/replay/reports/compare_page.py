@@ -12,11 +12,10 @@ from edge_sdk.replay.metrics.statistics import title_in
 from edge_sdk.replay.over_seeds import device_means, paired
 from edge_sdk.replay.reports import charts, rows, sections, seeds_page
 from edge_sdk.replay.reports.page import KINDS, wrap
-from edge_sdk.replay.reports.rows import Whisker
+from edge_sdk.replay.reports.rows import Whisker, run_colours, spread
 from edge_sdk.replay.reports.tables import TITLES, columns_of, interval, with_spread
 from edge_sdk.replay.values.page_of_runs import comparison_sections
 
-COLOUR_COUNT = 6
 SHARED = (*REFERENCES, POOLED)
 """Models that do not depend on the method, so that their devices are drawn for no run."""
 
@@ -44,11 +43,6 @@ def run_sections(
         return [comparison_sections(found, runs), unlike]
     charted = (model_section(runs, kind, group) for kind in kinds)
     return [metrics_table(found), differences_table(found), *charted]
-
-
-def run_colours(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """One colour for each run on the whole page."""
-    return {run.name: f"var(--c{i % COLOUR_COUNT})" for i, run in enumerate(runs)}
 
 
 # Tables ---------------------------------------------------------------------------------------------------------
@@ -90,7 +84,7 @@ def model_section(runs: Sequence[FinishedRun], kind: str, group: str) -> str:
     having = [run for run in runs if accuracies(run, kind)]
     if not having:
         return ""
-    colours, title = run_colours(runs), KINDS[kind]
+    colours, title = run_colours(run.name for run in runs), KINDS[kind]
     means, bands = curves(having, title)
     score = title_in(having[0].results[0])
     drawn = charts.lines(means, "round", score, percent=True, colours=colours, bands=bands) if means else ""
@@ -117,7 +111,7 @@ def per_device(runs: Sequence[FinishedRun], kind: str, colours: Mapping[str, str
     names = list(dict.fromkeys(device for found in every.values() for device in found))
     nothing = Whisker(float("nan"), 0.0, 0.0)
     series = {
-        run: [seeds_page.spread([a[kind] for a in found[d]]) if d in found else nothing for d in names]
+        run: [spread([a[kind] for a in found[d]]) if d in found else nothing for d in names]
         for run, found in every.items()
     }
     return rows.intervals(names, series, title_in(runs[0].results[0]), percent=True, colours=colours)

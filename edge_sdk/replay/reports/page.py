@@ -12,7 +12,7 @@ from edge_sdk.algebra.metrics.label_sets import F1
 from edge_sdk.methods.shared.evaluation.reports import device_means, device_spreads, mean_loss
 from edge_sdk.replay.anomalies import page as anomaly_page
 from edge_sdk.replay.anomalies.scores import ANOMALIES
-from edge_sdk.replay.labels.page import labels_section
+from edge_sdk.replay.labels.tables import labels_section
 from edge_sdk.replay.metrics.scores import ALONE, ALONE_LINEAR, ALONE_NETWORK, ALONE_TREES, MIXED, POOLED
 from edge_sdk.replay.metrics.statistics import ACCURACY, MACRO_F1, score_in, shares_in, title_in, wilson
 from edge_sdk.replay.reports import charts, rows, sections, simulated
@@ -74,9 +74,8 @@ def make_page(result: Result) -> str:
     sizes = {"device": len(result["devices"]), "hospital": result["hospitals"], "round": result["rounds"]}
     counts = ", ".join(count_of(size, noun) for noun, size in sizes.items())
     title = escape(f"{result['method']}: {counts}")
-    verdict_of, devices_of = sections_of(result)
     parts = [
-        verdict_of(result),
+        sections.verdict_section(result),
         f"<h1>{title}</h1><p class='lead'>{escape(circumstances(result))}</p>",
         generated_note(result),
         tiles(result),
@@ -84,7 +83,7 @@ def make_page(result: Result) -> str:
         labels_section(result),
         curves(result),
         simulated.section(result),
-        devices_of(result),
+        section_of_devices(result)(result),
         sections.differences_section(result),
         boards_section(result),
         sections.recall_section(result, KINDS),
@@ -95,13 +94,11 @@ def make_page(result: Result) -> str:
     return wrap(title, parts)
 
 
-def sections_of(result: Result) -> tuple[Callable[[Result], str], Callable[[Result], str]]:
-    """The sections on who wins and on devices, by what the models predict."""
+def section_of_devices(result: Result) -> Callable[[Result], str]:
+    """What makes the section on devices, by what the models predict."""
     if "values" in result:
-        return value_page.verdict_section, value_page.errors_section
-    if ANOMALIES in result:
-        return anomaly_page.verdict_section, anomaly_page.anomalies_section
-    return sections.verdict_section, devices_section
+        return value_page.errors_section
+    return anomaly_page.anomalies_section if ANOMALIES in result else devices_section
 
 
 def capital(text: str) -> str:

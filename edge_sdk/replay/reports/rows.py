@@ -5,16 +5,17 @@ Names stand at the left, so they are read whatever their length and number, on a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import isfinite
+from math import isfinite, nan
 
 from edge_sdk.replay.reports.charts import NO_COLOURS, PLAIN, Axis, Colours, figure, format_value, legend, span_of
 
 WIDTH, ROW, TOP, BOTTOM = 440, 20, 6, 22
 LETTER = 7.4
 """Pixels of a letter of a name, in the mean."""
+COLOUR_COUNT = 6
 SHORT = 22
 """Letters of a name that are shown; the whole of it is in its tooltip."""
 
@@ -26,6 +27,23 @@ class Whisker:
     value: float
     low: float
     high: float
+
+
+def spread(values: Sequence[float]) -> Whisker:
+    """Mean and range; of no values nothing that could be drawn."""
+    return Whisker(sum(values) / len(values), min(values), max(values)) if values else Whisker(nan, nan, nan)
+
+
+def over_seeds(several: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, Whisker]]:
+    """Mean, least and greatest value at each x that all curves have."""
+    curves = [dict(points) for points in several]
+    shared = [x for x in curves[0] if all(x in one for one in curves)] if curves else []
+    return [(x, spread([one[x] for one in curves])) for x in shared]
+
+
+def run_colours(names: Iterable[str]) -> dict[str, str]:
+    """One colour for each run on the whole page."""
+    return {name: f"var(--c{i % COLOUR_COUNT})" for i, name in enumerate(names)}
 
 
 def bare(value: float) -> Whisker:

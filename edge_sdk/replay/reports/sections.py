@@ -13,8 +13,8 @@ from edge_sdk.replay.reports import rows
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.tables import PHRASES, columns_of, interval, shown_groups, with_spread, yardsticks
-from edge_sdk.replay.reports.terminal import Result, format_percent, mark_newcomer
-from edge_sdk.replay.reports.verdict import titles_of, verdict
+from edge_sdk.replay.reports.terminal import Result, format_percent, mark_newcomer, verdict_of
+from edge_sdk.replay.reports.verdict import titles_of
 
 BETTER, WORSE = "var(--c2)", "var(--bad)"
 HARMED = 0.01
@@ -40,7 +40,7 @@ def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
 
 def verdict_section(result: Result) -> str:
     """The first line of a page: who wins."""
-    said = verdict(result)
+    said = verdict_of(result)
     return f"<p class='verdict'><b>{escape(said)}</b></p>" if said else ""
 
 

@@ -12,9 +12,8 @@ from edge_sdk.replay.metrics.scores import ALONE
 from edge_sdk.replay.metrics.statistics import shares_in, title_in
 from edge_sdk.replay.reports import charts, rows, sections
 from edge_sdk.replay.reports.page import COLOURS, KINDS, accuracy_curves, as_json, capital, part_of_rounds, wrap
-from edge_sdk.replay.reports.rows import Whisker
+from edge_sdk.replay.reports.rows import Whisker, over_seeds, spread
 from edge_sdk.replay.reports.terminal import Result
-from edge_sdk.replay.values import page as value_page
 from edge_sdk.replay.values.page_of_runs import seeds_sections
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
@@ -30,11 +29,10 @@ def make_seeds_page(found: Result) -> str:
     seeds = ", ".join(map(str, found["seeds"]))
     title = escape(f"{found['method']}: {len(runs)} seeds, {len(runs[0]['devices'])} devices, {found['rounds']} rounds")
     lead = f"seeds {seeds}, data {found['data']['name']}, {found['seconds']:.0f} s each; ± is the deviation over seeds"
-    who_wins, errors = parts_of(found, runs)
     parts = [
-        who_wins,
+        sections.verdict_section(found),
         f"<h1>{title}</h1><p class='lead'>{escape(lead)}</p>",
-        errors,
+        scores_section(found, runs),
         sections.circumstances_section({**runs[0], **found}),
         links(found["seeds"]),
         as_json({key: value for key, value in found.items() if key != "runs"}),
@@ -42,13 +40,11 @@ def make_seeds_page(found: Result) -> str:
     return wrap(title, parts)
 
 
-def parts_of(found: Result, runs: Sequence[Result]) -> tuple[str, str]:
-    """Who wins, and tables and charts, by what the models predict."""
+def scores_section(found: Result, runs: Sequence[Result]) -> str:
+    """Tables and charts, by what the models predict."""
     if "values" in found:
-        return value_page.verdict_section(found), seeds_sections(found, runs)
-    if ANOMALIES in found:
-        return anomaly_page.verdict_section(found), anomaly_page.models_section(found)
-    return sections.verdict_section(found), share_sections(found, runs)
+        return seeds_sections(found, runs)
+    return anomaly_page.models_section(found) if ANOMALIES in found else share_sections(found, runs)
 
 
 def share_sections(found: Result, runs: Sequence[Result]) -> str:
@@ -76,17 +72,6 @@ def mean_curves(runs: Sequence[Result]) -> dict[str, list[tuple[float, Whisker]]
     """Model -> (round, mean and range over seeds of its accuracy)."""
     every = [accuracy_curves(run) for run in runs]
     return {name: over_seeds([one[name] for one in every if name in one]) for name in every[0]}
-
-
-def over_seeds(several: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, Whisker]]:
-    """Mean, least and greatest value at each x that all curves have."""
-    shared = [x for x, _ in several[0] if all(x in dict(points) for points in several)]
-    return [(x, spread([dict(points)[x] for points in several])) for x in shared]
-
-
-def spread(values: Sequence[float]) -> Whisker:
-    """Mean and range."""
-    return Whisker(sum(values) / len(values), min(values), max(values))
 
 
 def by_device(runs: Sequence[Result], *models: str) -> dict[str, list[Mapping[str, float]]]:

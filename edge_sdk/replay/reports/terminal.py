@@ -14,6 +14,7 @@ from edge_sdk.replay.metrics.scores import ALONE
 from edge_sdk.replay.metrics.statistics import ACCURACY, score_in, shares_in, title_in
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.tables import TITLES
+from edge_sdk.replay.reports.verdict import verdict
 from edge_sdk.replay.values import tables as values
 
 Result = Mapping[str, Any]
@@ -36,6 +37,12 @@ OF_TASK: Mapping[str, ModuleType] = {"values": values, ANOMALIES: anomalies}
 def tables_of(result: Result) -> ModuleType | None:
     """The tables of what is no class; None: the models predict classes or sets of labels."""
     return next((room for key, room in OF_TASK.items() if key in result), None)
+
+
+def verdict_of(result: Result) -> str:
+    """Who wins, whatever the models predict; "" where nothing is known of neighbours."""
+    own = tables_of(result)
+    return own.verdict(result) if own else verdict(result)
 
 
 def round_line(line: Mapping[str, Any], began: float) -> str:

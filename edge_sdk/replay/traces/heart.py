@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.replay.traces.motions import slow_noise
-from edge_sdk.replay.traces.synth import Summary, write_devices
+from edge_sdk.replay.traces.synth import Summary, generator
 
 RATE = 32.0
 """Samples per second."""
@@ -57,23 +57,9 @@ class Heart:
     step_hz: float
 
 
-def write_heart_traces(
-    directory: str | Path, devices: int = 12, seed: int = 7, minutes: float = 13.0, *, overwrite: bool = False
-) -> tuple[Summary, ...]:
-    """Writes one CSV file per device: `time` (s), `ppg` (no unit), `ax`, `ay`, `az` (g), `heart_rate` (bpm); 32 Hz.
-
-    Args:
-        directory: made where it is missing; a file `heart-01.csv` and so on for each device.
-        devices, seed, minutes, overwrite: as of `synth.write_traces`.
-
-    Raises:
-        UsageError: numbers out of range, or the directory is not empty.
-    """
-    return write_devices(write_heart, "heart", directory, (devices, seed, minutes), overwrite)
-
-
-def write_heart(file: Path, k: int, seed: int, minutes: float) -> Summary:
-    """Writes the trace of one person."""
+@generator("heart")
+def write_heart_traces(file: Path, k: int, seed: int, minutes: float) -> Summary:
+    """A CSV file per device: `time` (s), `ppg` (no unit), `ax`, `ay`, `az` (g), `heart_rate` (bpm); 32 Hz."""
     random = np.random.default_rng([seed, k, 31])
     person = draw_heart(random)
     efforts = draw_efforts(minutes * float(np.clip(random.lognormal(-0.05, 0.3), 0.5, 2.0)), random)

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.replay.traces.motions import slow_noise
-from edge_sdk.replay.traces.synth import Summary, write_devices
+from edge_sdk.replay.traces.synth import Summary, generator
 
 RATE = 64.0
 """Samples per second."""
@@ -52,23 +52,9 @@ class Rhythm:
     noise: float
 
 
-def write_rhythm_traces(
-    directory: str | Path, devices: int = 12, seed: int = 7, minutes: float = 13.0, *, overwrite: bool = False
-) -> tuple[Summary, ...]:
-    """Writes one CSV file per device: `time` (s), `ecg` (mV), `labels` (a set, or nothing); 64 Hz.
-
-    Args:
-        directory: made where it is missing; a file `rhythm-01.csv` and so on for each device.
-        devices, seed, minutes, overwrite: as of `synth.write_traces`.
-
-    Raises:
-        UsageError: numbers out of range, or the directory is not empty.
-    """
-    return write_devices(write_rhythm, "rhythm", directory, (devices, seed, minutes), overwrite)
-
-
-def write_rhythm(file: Path, k: int, seed: int, minutes: float) -> Summary:
-    """Writes the trace of one person."""
+@generator("rhythm")
+def write_rhythm_traces(file: Path, k: int, seed: int, minutes: float) -> Summary:
+    """A CSV file per device: `time` (s), `ecg` (mV), `labels` (a set, or nothing); 64 Hz."""
     random = np.random.default_rng([seed, k, 47])
     person = draw_rhythm(random)
     left, parts, count = 60 * minutes * float(np.clip(random.lognormal(-0.05, 0.3), 0.5, 2.0)), [], dict[str, int]()

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.replay.traces.motions import slow_noise
-from edge_sdk.replay.traces.synth import Summary, write_devices
+from edge_sdk.replay.traces.synth import Summary, generator
 
 STAGES = ("wake", "light", "deep", "rem")
 STEP, EPOCH = 5.0, 30.0
@@ -60,24 +60,9 @@ class Sleeper:
     depth: float
 
 
-def write_sleep_traces(
-    directory: str | Path, devices: int = 12, seed: int = 7, minutes: float = 3 * NIGHT, *, overwrite: bool = False
-) -> tuple[Summary, ...]:
-    """Writes one CSV file per device: `time` (s), `move` (counts), `heart` (bpm), `stage`; a row each 5 seconds.
-
-    Args:
-        directory: made where it is missing; a file `sleep-01.csv` and so on for each device.
-        minutes: recorded per person, in nights of 450 or so.
-        devices, seed, overwrite: as of `synth.write_traces`.
-
-    Raises:
-        UsageError: numbers out of range, or the directory is not empty.
-    """
-    return write_devices(write_sleep, "sleep", directory, (devices, seed, minutes), overwrite)
-
-
-def write_sleep(file: Path, k: int, seed: int, minutes: float) -> Summary:
-    """Writes the nights of one person."""
+@generator("sleep", 3 * NIGHT)
+def write_sleep_traces(file: Path, k: int, seed: int, minutes: float) -> Summary:
+    """A CSV file per device: `time` (s), `move` (counts), `heart` (bpm), `stage`; a row each 5 seconds."""
     random = np.random.default_rng([seed, k, 71])
     person, lines, count = draw_sleeper(random), ["time,move,heart,stage"], dict[str, int]()
     lengths = np.clip(random.normal(1, 0.07, max(1, round(minutes / NIGHT))), 0.7, 1.3)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -40,45 +41,55 @@ class Summary:
 
 
 WriteTrace = Callable[[Path, int, int, float], Summary]
+"""(file, number of the device from 1 on, seed, minutes) -> what has been written."""
+
+
+class Generator(Protocol):
+    """A function that writes a trace for each device, and beside them that they were generated."""
+
+    def __call__(
+        self, directory: str | Path, devices: int = ..., seed: int = ..., minutes: float = ..., *, overwrite: bool = ...
+    ) -> tuple[Summary, ...]:
+        """Writes the traces.
+
+        Args:
+            directory: made where it is missing.
+            devices: how many persons (12).
+            seed: of all that is random (7).
+            minutes: recorded per person in the mean; single persons have from a third to twice of it.
+            overwrite: write into a directory that has files already (those of the same name are replaced).
+
+        Raises:
+            UsageError: numbers out of range, or the directory is not empty.
+        """
+        ...
+
+
 MARK = "GENERATED.txt"
 """A file beside generated traces that says so; a replay repeats it in its report."""
 
 
-def write_traces(
-    directory: str | Path, devices: int = 12, seed: int = 7, minutes: float = 13.0, *, overwrite: bool = False
-) -> tuple[Summary, ...]:
-    """Writes one CSV file per device: `time` (ISO, local, ms), `ax`, `ay`, `az` (g, 3 decimals), `activity`; 32 Hz.
+def generator(stem: str, usual: float = 13.0) -> Callable[[WriteTrace], Generator]:
+    """What makes a generator of a function that writes the trace of one device.
 
     Args:
-        directory: made where it is missing; a file `synth-01.csv` and so on for each device.
-        devices: how many persons.
-        seed: of all that is random.
-        minutes: recorded per person in the mean; single persons have from a third to twice of it.
-        overwrite: write into a directory that has files already (those of the same name are replaced).
-
-    Raises:
-        UsageError: numbers out of range, or the directory is not empty.
+        stem: of the files: STEM-01.csv and so on.
+        usual: minutes per person, where nothing is said.
     """
-    return write_devices(_write_trace, "synth", directory, (devices, seed, minutes), overwrite)
 
+    def of(write: WriteTrace) -> Generator:
+        def write_all(
+            directory: str | Path, devices: int = 12, seed: int = 7, minutes: float = usual, *, overwrite: bool = False
+        ) -> tuple[Summary, ...]:
+            check_sizes(devices, seed, minutes)
+            folder = open_folder(Path(directory), overwrite)
+            (folder / MARK).write_text(f"These traces were generated, not recorded: {devices} devices, seed {seed}.\n")
+            return tuple(write(folder / f"{stem}-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
 
-def write_devices(
-    write: WriteTrace, stem: str, directory: str | Path, sizes: tuple[int, int, float], overwrite: bool
-) -> tuple[Summary, ...]:
-    """Writes a file STEM-01.csv and so on for each device, and beside them that they were generated.
+        write_all.__doc__ = write.__doc__
+        return write_all
 
-    Args:
-        write: (file, number of the device from 1 on, seed, minutes) -> what has been written.
-        sizes: devices, seed and minutes, as of `write_traces`.
-
-    Raises:
-        UsageError: numbers out of range, or the directory is not empty.
-    """
-    devices, seed, minutes = sizes
-    check_sizes(devices, seed, minutes)
-    folder = open_folder(Path(directory), overwrite)
-    (folder / MARK).write_text(f"These traces were generated, not recorded: {devices} devices, seed {seed}.\n")
-    return tuple(write(folder / f"{stem}-{k:02d}.csv", k, seed, minutes) for k in range(1, devices + 1))
+    return of
 
 
 def check_sizes(devices: int, seed: int, minutes: float) -> None:
@@ -99,7 +110,9 @@ def open_folder(folder: Path, overwrite: bool) -> Path:
     return folder
 
 
-def _write_trace(file: Path, k: int, seed: int, minutes: float) -> Summary:
+@generator("synth")
+def write_traces(file: Path, k: int, seed: int, minutes: float) -> Summary:
+    """A CSV file per device: `time` (ISO, local, ms), `ax`, `ay`, `az` (g, 3 decimals), `activity`; 32 Hz."""
     rng = np.random.default_rng([seed, k])
     person = draw_person(rng)
     begin = datetime(2024, 1, 8, 7) + timedelta(days=k, seconds=int(rng.uniform(0, 7200)))

@@ -12,6 +12,7 @@ from edge_sdk.model.tasks.task import Reconstruction, SeveralLabels, Values
 from edge_sdk.nodes.configuration.assembly import augmentation_of
 from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.anomalies.neighbours import look_for_detectors
+from edge_sdk.replay.errors.scores import describe_difference
 from edge_sdk.replay.metrics.scores import ALONE, POOLED, describe_pairs
 from edge_sdk.replay.metrics.statistics import ACCURACY, MACRO_F1
 from edge_sdk.replay.neighbours.look import NeighbourSource, Parts, look_round
@@ -23,7 +24,6 @@ from edge_sdk.replay.tuning.memory import TuningFleet
 from edge_sdk.replay.tuning.process import TrialProcess
 from edge_sdk.replay.tuning.scores import score_of_sums, unit_of
 from edge_sdk.replay.tuning.tune import Found, Search
-from edge_sdk.replay.values.scores import describe_difference
 from edge_sdk.replay.values.tables import sentence as value_sentence
 
 OURS = "the best trial's models"
@@ -113,7 +113,7 @@ def verdict_line(found: Found, seen: Mapping[str, Any]) -> str:
     own, others, seed = [ours[n] for n in both], [alone[n] for n in both], found.search.job.seed
     if unit := seen.get("unit"):
         size, name = unit
-        d = describe_difference([-size * one for one in own], [-size * one for one in others], seed)
+        d = describe_difference([-size * one for one in own], [-size * one for one in others], seed, "mae")
         kinds = kinds_in_words(seen["told"]["chosen"], seen["told"]["on"])
         return f"{value_sentence(d, OURS, kinds, name).removesuffix('.')}{WHERE}."
     pairs = describe_pairs(own, others, seed, ACCURACY if found.best.score == ACCURACY else MACRO_F1)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from edge_sdk.algebra.metrics.regression import MEAN
+from edge_sdk.replay.errors.tables import OURS, with_interval
 from edge_sdk.replay.metrics.scores import IN_USE, POOLED, REFERENCES
-from edge_sdk.replay.values.over_seeds import differences, errors_of, models_in
-from edge_sdk.replay.values.tables import OURS, model_table, named_units, number, titles, verdict, with_unit
+from edge_sdk.replay.values.scores import absolute_errors, devices_in, differences, models_in
+from edge_sdk.replay.values.tables import model_table, named_units, signed, titles, verdict, with_unit
 
 Found = Mapping[str, Any]
 SHARED = (MEAN, *REFERENCES, POOLED)
@@ -77,10 +78,11 @@ def run_differences(run: ValueRun, first: ValueRun, own: Sequence[str], theirs: 
     if all(used) and used[0] != used[1]:
         pairs[IN_USE] = used[0], used[1]
     seed = int(first.results[0]["seed"])
+    ours, others = devices_in(run.results), devices_in(first.results)
     found: dict[str, Any] = {}
-    for key, (ours, other) in pairs.items():
+    for key, (model, other) in pairs.items():
         for value in first.results[0]["values"]["task"]["names"]:
-            if d := differences(errors_of(run.results, ours, value), errors_of(first.results, other, value), seed):
+            if d := differences(absolute_errors(ours, model, value), absolute_errors(others, other, value), seed):
                 found.setdefault(key, {})[value] = d
     return found
 
@@ -116,5 +118,4 @@ def difference_rows(found: Found) -> list[list[str]]:
 
 def difference(d: Mapping[str, float], unit: str) -> str:
     """A difference with its interval, in the unit."""
-    mean, low, high = (number(d[key], signed=True) for key in ("mean", "low", "high"))
-    return f"{mean} [{low} to {high}] {unit}".rstrip()
+    return f"{with_interval(d, signed)} {unit}".rstrip()

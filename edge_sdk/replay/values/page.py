@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from edge_sdk.algebra.metrics.regression import MEAN
-from edge_sdk.replay.reports import charts, rows
-from edge_sdk.replay.reports.rows import bare
+from edge_sdk.replay.errors.page import devices_chart, rounds_chart
+from edge_sdk.replay.errors.tables import COLUMNS, Result
 from edge_sdk.replay.reports.sections import table
-from edge_sdk.replay.values.tables import COLUMNS, Result, model_rows, named_units, number, verdict, with_unit
-
-SHOWN = {"global": "global model", "personal": "personalised"}
-
-
-def verdict_section(result: Result) -> str:
-    """The first line of a page: who wins."""
-    said = verdict(result)
-    return f"<p class='verdict'><b>{escape(said)}</b></p>" if said else ""
+from edge_sdk.replay.values.tables import model_rows, named_units, number, with_unit
 
 
 def errors_section(result: Result) -> str:
@@ -24,7 +15,18 @@ def errors_section(result: Result) -> str:
     parts = []
     for name, unit in named_units(result).items():
         of = with_unit(name, unit)
-        parts += [errors_table(result, name), rounds_chart(result, name, of), devices_chart(result, name, of)]
+        title, axis = f"Mean absolute error of {escape(of)}", f"MAE, {of}"
+        devices = [d for d in result["devices"] if d["errors"]]
+        errors = {
+            m: [d["errors"][m][name]["mae"] if m in d["errors"] else None for d in devices]
+            for m in COLUMNS
+            if any(m in d["errors"] for d in devices)
+        }
+        parts += [
+            errors_table(result, name),
+            rounds_chart(result, name, title, "samples", axis),
+            devices_chart(devices, errors, number, (title, axis, "samples"), {}),
+        ]
     return "".join(parts)
 
 
@@ -34,43 +36,3 @@ def errors_table(result: Result, name: str) -> str:
     head = ["", "MAE", "RMSE", "bias", "95 % of errors", "MAE against alone [95 %]"]
     lines = [[title, *cells] for title, cells in model_rows(result, name)]
     return f"<h2>Errors of {escape(of)} on test samples, means over devices</h2>{table(head, lines)}"
-
-
-def rounds_chart(result: Result, name: str, of: str) -> str:
-    """Mean absolute error of the models as each round found them."""
-    lead = "<p class='lead'>On the samples by which rounds are judged, mean over devices.</p>"
-    chart = charts.lines(round_errors(result, name), "round", f"MAE, {of}", has_zero=True)
-    return f"<h2>Mean absolute error of {escape(of)} over rounds</h2>{lead}<div class='plot'>{chart}</div>"
-
-
-def round_errors(result: Result, name: str) -> dict[str, list[tuple[float, float]]]:
-    """Title of a model -> rounds behind it, and its mean absolute error of a value."""
-    points = {
-        title: sorted(
-            (float(line["round"]) - (line["kind"] == "round"), line["errors"][model][name])
-            for line in result["curve"]
-            if model in line.get("errors", {})
-        )
-        for model, title in SHOWN.items()
-    }
-    return {title: own for title, own in points.items() if own}
-
-
-def devices_chart(result: Result, name: str, of: str) -> str:
-    """A row for each device with the error of each model, and the same as a table."""
-    devices = [d for d in result["devices"] if d["errors"]]
-    models = [m for m in COLUMNS if any(m in d["errors"] for d in devices)]
-    titles = [d["device"] + (" *" if d["newcomer"] else "") for d in devices]
-    values = {
-        COLUMNS[m]: [bare(d["errors"][m][name]["mae"] if m in d["errors"] else float("nan")) for d in devices]
-        for m in models
-        if m != MEAN
-    }
-    chart = rows.intervals(titles, values, f"MAE, {of}")
-    lines = [
-        [title, d["hospital"], d["samples"], d["held_out"]]
-        + [number(d["errors"][m][name]["mae"] if m in d["errors"] else None) for m in models]
-        for title, d in zip(titles, devices, strict=True)
-    ]
-    head = ["device", "hospital", "samples", "held out", *(COLUMNS[m] for m in models)]
-    return f"<h2>Mean absolute error of {escape(of)} per device</h2>{chart}{table(head, lines)}"

@@ -7,15 +7,15 @@ from html import escape
 from math import nan
 from typing import Any
 
+from edge_sdk.replay.errors.page import SHOWN, round_errors
+from edge_sdk.replay.errors.tables import COLUMNS, Result
 from edge_sdk.replay.reports import charts, rows
-from edge_sdk.replay.reports.rows import Whisker
+from edge_sdk.replay.reports.rows import over_seeds, run_colours, spread
 from edge_sdk.replay.reports.sections import table
 from edge_sdk.replay.values.comparison import ValueRun, difference_rows
-from edge_sdk.replay.values.over_seeds import errors_of
-from edge_sdk.replay.values.page import SHOWN, errors_table, round_errors
-from edge_sdk.replay.values.tables import COLUMNS, Result, model_rows, named_units, with_unit
-
-COLOUR_COUNT = 6
+from edge_sdk.replay.values.page import errors_table
+from edge_sdk.replay.values.scores import absolute_errors, devices_in
+from edge_sdk.replay.values.tables import model_rows, named_units, with_unit
 
 
 def seeds_sections(found: Result, runs: Sequence[Result]) -> str:
@@ -41,25 +41,13 @@ def seeds_curves(runs: Sequence[Result], name: str, of: str) -> str:
     return head + charts.lines(means, "round", f"MAE, {of}", has_zero=True, bands=bands)
 
 
-def over_seeds(several: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, Whisker]]:
-    """Mean, least and greatest value at each x that all curves have."""
-    curves = [dict(points) for points in several]
-    shared = [x for x in curves[0] if all(x in one for one in curves)] if curves else []
-    return [(x, spread([one[x] for one in curves])) for x in shared]
-
-
-def spread(values: Sequence[float]) -> Whisker:
-    """Mean and range."""
-    return Whisker(sum(values) / len(values), min(values), max(values)) if values else Whisker(nan, nan, nan)
-
-
 def seeds_devices(runs: Sequence[Result], name: str, of: str) -> str:
     """A row for each device with the error of each model: mean and range over seeds."""
     devices = list(dict.fromkeys(d["device"] for run in runs for d in run["devices"]))
     series = {
         title: [spread([errors[device] for errors in every if device in errors]) for device in devices]
         for model, title in COLUMNS.items()
-        if any(every := [errors_of([run], model, name) for run in runs])
+        if any(every := [absolute_errors(run["devices"], model, name) for run in runs])
     }
     head = f"<h2>Mean absolute error of {escape(of)} per device</h2>"
     return head + rows.intervals(devices, series, f"MAE, {of}")
@@ -95,11 +83,10 @@ def differences_table(found: Mapping[str, Any]) -> str:
 
 def runs_devices(runs: Sequence[ValueRun], model: str, title: str, name: str, of: str) -> str:
     """A row for each device, with the error of one model in each run: mean over its seeds."""
-    every = {run.name: errors_of(run.results, model, name) for run in runs}
+    every = {run.name: absolute_errors(devices_in(run.results), model, name) for run in runs}
     devices = list(dict.fromkeys(device for errors in every.values() for device in errors))
     if not devices:
         return ""
     series = {run: [rows.bare(errors.get(device, nan)) for device in devices] for run, errors in every.items()}
-    colours = {run: f"var(--c{i % COLOUR_COUNT})" for i, run in enumerate(series)}
-    chart = rows.intervals(devices, series, f"MAE, {of}", colours=colours)
+    chart = rows.intervals(devices, series, f"MAE, {of}", colours=run_colours(series))
     return f"<h2>{title[0].upper()}{title[1:]}: mean absolute error of {escape(of)} per device</h2>{chart}"

@@ -7,7 +7,7 @@ samples they have. A difference below 0 is better: it is of mean absolute errors
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,16 +17,13 @@ from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation import reports
 from edge_sdk.model.tasks.task import Values
-from edge_sdk.replay.metrics.scores import ALONE, ALONE_LINEAR, ALONE_TREES, LOCAL, NAMES, POOLED
-from edge_sdk.replay.metrics.statistics import bootstrap
+from edge_sdk.replay.errors.scores import OWN, Device, Sums, difference, errors_of, order, test_sums
+from edge_sdk.replay.metrics.scores import ALONE, ALONE_LINEAR, ALONE_TREES, LOCAL
+from edge_sdk.replay.metrics.statistics import spread
 
-Device = Mapping[str, Any]
-Sums = Mapping[str, Mapping[str, float]]
-"""Model -> sums of errors on a device's test samples, and "samples"."""
-FIRST = (MEAN, LOCAL, ALONE_LINEAR, ALONE_TREES, ALONE, "global", "personalised")
-"""Models in the order of tables; others come after them, and POOLED last."""
-OWN = ("global", "personalised", "unseen")
-"""Models of the run, which are compared with others."""
+Models = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Model -> value -> its errors."""
+NEIGHBOURS = (ALONE_LINEAR, ALONE_TREES)
 
 
 def with_errors(line: Mapping[str, Any], run: Run, values: Values | None) -> Mapping[str, Any]:
@@ -46,9 +43,7 @@ def score_values(devices: Sequence[Device], run: Run, values: Values, more: Mapp
     """
     found = []
     for d in devices:
-        sums = {NAMES.get(n, n) if n != LOCAL else n: s for n, s in d["sums"].get("test", {}).items()}
-        sums |= more.get(d["device"], {})
-        named = {model: errors_in(s, run, values) for model, s in sums.items() if s["samples"]}
+        named = {model: errors_in(s, run, values) for model, s in test_sums(d, more).items() if s["samples"]}
         rest = {key: value for key, value in d.items() if key != "sums"}
         found.append({**rest, "errors": in_order(named)})
     return found
@@ -61,9 +56,7 @@ def errors_in(sums: Mapping[str, float], run: Run, values: Values) -> dict[str, 
 
 def in_order(models: Mapping[str, Any]) -> dict[str, Any]:
     """Models in the order of tables."""
-    last = [POOLED] if POOLED in models else []
-    names = [*(n for n in FIRST if n in models), *sorted({*models} - {*FIRST, *last}), *last]
-    return {n: models[n] for n in names}
+    return order(models, NEIGHBOURS)
 
 
 def summarise_values(devices: Sequence[Device], run: Run, values: Values, seed: int) -> dict[str, Any]:
@@ -74,12 +67,13 @@ def summarise_values(devices: Sequence[Device], run: Run, values: Values, seed: 
     """
     fleet = [d for d in devices if not d["newcomer"] and d["errors"]]
     new = [d for d in devices if d["newcomer"] and d["errors"]]
+    names = list(values.named(run.classes))
     return {
-        "task": {**values.entry(), "names": list(values.named(run.classes))},
+        "task": {**values.entry(), "names": names},
         "devices": len(fleet),
         "models": mean_of(fleet),
         "newcomers": mean_of(new),
-        "against": {other: differences(fleet, other, seed) for other in (ALONE, LOCAL, MEAN)},
+        "against": {other: against(fleet, names, other, seed) for other in (ALONE, LOCAL, MEAN)},
     }
 
 
@@ -96,26 +90,76 @@ def mean_of(devices: Sequence[Device]) -> dict[str, dict[str, dict[str, float]]]
     return found
 
 
-def differences(devices: Sequence[Device], other: str, seed: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Model -> value -> how much larger its mean absolute error is than another model's, over devices with both."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for model in in_order(dict.fromkeys(name for d in devices for name in d["errors"])):
-        both = [d["errors"] for d in devices if {model, other} <= {*d["errors"]}]
-        if both and model in OWN:
-            found[model] = {value: difference(both, model, other, value, seed) for value in both[0][model]}
-    return found
+def against(devices: Sequence[Device], names: Sequence[str], other: str, seed: int) -> dict[str, dict[str, Any]]:
+    """Model -> value -> how much larger its mean absolute error is than another model's, over devices with both.
+
+    Args:
+        devices: of one seed, or of several. names: of values.
+    """
+    found = {
+        model: {
+            name: differ
+            for name in names
+            if (
+                differ := differences(
+                    absolute_errors(devices, model, name), absolute_errors(devices, other, name), seed
+                )
+            )
+        }
+        for model in OWN
+    }
+    return {model: values for model, values in found.items() if values}
 
 
-def difference(both: Sequence[Mapping[str, Any]], model: str, other: str, value: str, seed: int) -> dict[str, float]:
-    """Paired difference of one value's mean absolute errors, with a bootstrap interval over devices."""
-    own, others = ([e[name][value]["mae"] for e in both] for name in (model, other))
-    return describe_difference(own, others, seed)
+def differences(own: Mapping[str, float], other: Mapping[str, float], seed: int) -> dict[str, float]:
+    """The paired difference of mean absolute errors, over the devices that have both; empty: none has."""
+    return difference(own, other, seed, "mae")
 
 
-def describe_difference(errors: Sequence[float], than: Sequence[float], seed: int) -> dict[str, float]:
-    """Paired difference of mean absolute errors, one for each device, with a bootstrap interval over devices."""
-    own, others = np.asarray(errors, np.float64), np.asarray(than, np.float64)
-    low, high = bootstrap(own - others, seed)
-    worse = int((own > others).sum())
-    means = {"mae": float(own.mean()), "than": float(others.mean()), "mean": float((own - others).mean())}
-    return {**means, "low": low, "high": high, "devices": len(own), "worse": worse}
+def absolute_errors(devices: Iterable[Device], model: str, value: str) -> dict[str, float]:
+    """Device that trained -> mean absolute error of a model, mean over the seeds in which it has it."""
+    every = errors_of(devices, model, lambda d, m: d["errors"][m][value]["mae"] if m in d["errors"] else None)
+    return {device: sum(errors) / len(errors) for device, errors in every.items()}
+
+
+# Several seeds --------------------------------------------------------------------------------------------------
+def summarise_value_seeds(results: Sequence[Device]) -> dict[str, Any]:
+    """What `summarise_values` says of one seed, of several: each figure is {"mean", "sd"} over seeds.
+
+    In differences a device counts with its mean over the seeds.
+    """
+    every, seed = [result["values"] for result in results], int(results[0]["seed"])
+    devices, names = devices_in(results), every[0]["task"]["names"]
+    return {
+        "task": every[0]["task"],
+        "devices": every[0]["devices"],
+        "models": spread_errors([one["models"] for one in every]),
+        "newcomers": spread_errors([one["newcomers"] for one in every]),
+        "against": {other: against(devices, names, other, seed) for other in (ALONE, LOCAL, MEAN)},
+    }
+
+
+def spread_errors(every: Sequence[Models]) -> dict[str, Any]:
+    """Model -> value -> error -> mean and standard deviation over seeds, of models that all seeds have."""
+    names = [model for model in every[0] if all(model in one for one in every)]
+    return {
+        model: {
+            value: {
+                key: dict(zip(("mean", "sd"), spread([one[model][value][key] for one in every]), strict=True))
+                for key in errors
+            }
+            for value, errors in every[0][model].items()
+        }
+        for model in names
+    }
+
+
+def devices_in(results: Sequence[Device]) -> list[Device]:
+    """Devices of all seeds, one behind the other."""
+    return [d for result in results for d in result["devices"]]
+
+
+def models_in(results: Sequence[Device]) -> list[str]:
+    """Models that any device has, in the order of tables."""
+    names = {name for d in devices_in(results) if not d["newcomer"] for name in d["errors"]}
+    return list(in_order(dict.fromkeys(names)))

@@ -6,14 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edge_sdk.algebra.metrics.regression import MEAN
+from edge_sdk.replay.errors.tables import COLUMNS, OURS, Result, grid, verdict_on, who_wins, with_interval
 from edge_sdk.replay.metrics.scores import ALONE, LOCAL
-from edge_sdk.replay.neighbours.told import COMPUTED
-from edge_sdk.replay.reports.verdict import FEWEST, kinds_in_words, titles_of, why_not
-
-Result = Mapping[str, Any]
-COLUMNS = {MEAN: "mean", LOCAL: "local", ALONE: "alone", "global": "global", "personalised": "personal"}
-"""Model -> its column in the table of devices."""
-OURS = {"personalised": "the personal models", "global": "the shared models"}
+from edge_sdk.replay.reports.verdict import kinds_in_words, titles_of
 
 
 def named_units(result: Result) -> dict[str, str]:
@@ -38,42 +33,31 @@ def number(value: float | Mapping[str, float] | None, unit: str = "", signed: bo
     return f"{value:{'+' if signed else ''}.{digits}f} {unit}".rstrip()
 
 
+def signed(value: float) -> str:
+    """A number with its sign."""
+    return number(value, signed=True)
+
+
 def verdict(result: Result) -> str:
     """Who wins, in a sentence for each value."""
-    told = result.get("neighbours") or {}
-    if not told:
-        return ""
-    if told["state"] != COMPUTED:
-        return why_not(told)
     found = result["values"]["against"][ALONE]
-    ours = next((name for name in OURS if name in found), None)
-    if ours is None:
-        return "The strongest neighbour has nothing to be compared with here."
-    alone = kinds_in_words(told["chosen"], told["on"])
-    several = len(found[ours]) > 1
-    parts = [
-        (f"{value}: " if several else "") + sentence(d, OURS[ours], alone, named_units(result)[value])
-        for value, d in found[ours].items()
-    ]
-    return " ".join(parts)
 
+    def say(ours: str) -> str:
+        told, units = result["neighbours"], named_units(result)
+        alone = kinds_in_words(told["chosen"], told["on"])
+        return " ".join(
+            (f"{value}: " if len(found[ours]) > 1 else "") + sentence(d, OURS[ours], alone, units[value])
+            for value, d in found[ours].items()
+        )
 
-def who_wins(d: Mapping[str, Any]) -> str:
-    """The beginning of a sentence on a difference of errors over devices, lower is better, by its interval."""
-    if d["devices"] < FEWEST:
-        return f"{FEWEST - 1} devices or fewer are too few to tell who wins"
-    if d["high"] < 0:
-        return "Joining pays"
-    return "Training alone is better here" if d["low"] > 0 else "Nobody clearly wins here"
+    return verdict_on(result, found, say)
 
 
 def sentence(d: Mapping[str, Any], ours: str, alone: str, unit: str) -> str:
     """Who wins, by a difference with its interval over devices."""
     own, other = f"{ours} are off by {number(d['mae'], unit)}", f"{alone} alone by {number(d['than'], unit)}"
-    ends = (
-        f"{number(d['mean'], signed=True)} [{number(d['low'], signed=True)}, {number(d['high'], signed=True)}] {unit}"
-    )
-    return f"{who_wins(d)}: {own}, {other} ({ends.rstrip()}; {d['worse']} of {d['devices']} devices worse)."
+    ends = f"{with_interval(d, signed, ', ')} {unit}".rstrip()
+    return f"{who_wins(d)}: {own}, {other} ({ends}; {d['worse']} of {d['devices']} devices worse)."
 
 
 def device_table(result: Result) -> str:
@@ -82,23 +66,13 @@ def device_table(result: Result) -> str:
 
 
 def table_of_value(result: Result, name: str, unit: str) -> str:
-    rows = [line_of(d["device"] + (" *" if d["newcomer"] else ""), d, d["errors"], name) for d in result["devices"]]
+    def cells(errors: Mapping[str, Any]) -> list[str]:
+        return [number(errors[model][name]["mae"] if model in errors else None) for model in COLUMNS]
+
     title = f"mean absolute error of {name}" + (f" in {unit}" if unit else "") + ", test samples"
-    head = f"{'device':18} {'hospital':14} {'samples':>8} {'held out':>9} " + " ".join(
-        f"{title:>9}" for title in COLUMNS.values()
-    )
-    empty = {"hospital": "", "samples": "", "held_out": ""}
-    mean = line_of("mean", empty, result["values"]["models"], name)
-    note = ["* joined the finished run, and is not in the mean"] * any(d["newcomer"] for d in result["devices"])
-    rule = "-" * len(head)
-    return "\n".join([title, head, rule, *rows, rule, mean, *note])
-
-
-def line_of(title: str, d: Mapping[str, Any], errors: Mapping[str, Any], name: str) -> str:
-    cells = (number(errors[model][name]["mae"] if model in errors else None) for model in COLUMNS)
-    return f"{title:18} {d['hospital']:14} {d['samples']!s:>8} {d['held_out']!s:>9} " + " ".join(
-        f"{cell:>9}" for cell in cells
-    )
+    devices = result["devices"]
+    rows, mean = [cells(d["errors"]) for d in devices], cells(result["values"]["models"])
+    return grid(title, "samples", [*COLUMNS.values()], devices, rows, mean)
 
 
 def titles(result: Result) -> dict[str, str]:
@@ -132,9 +106,8 @@ def model_rows(result: Result, name: str) -> list[tuple[str, Sequence[str]]]:
     for model, errors in result["values"]["models"].items():
         e = errors[name]
         d = against.get(model, {}).get(name)
-        ends = "" if d is None else " to ".join(number(d[key], signed=True) for key in ("low", "high"))
-        compared = "" if d is None else f"{number(d['mean'], signed=True)} [{ends}]"
-        limits = f"{number(e['low'], signed=True)} to {number(e['high'], signed=True)}"
-        cells = [number(e["mae"]), number(e["rmse"]), number(e["bias"], signed=True), limits, compared]
+        compared = "" if d is None else with_interval(d, signed)
+        limits = f"{signed(e['low'])} to {signed(e['high'])}"
+        cells = [number(e["mae"]), number(e["rmse"]), signed(e["bias"]), limits, compared]
         found.append((titles(result).get(model, model), cells))
     return found

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.arguments import nearest
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import UsageError, nearest
 from edge_sdk.model.inputs import Data
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.models import kept_models

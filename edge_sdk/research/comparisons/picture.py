@@ -10,7 +10,6 @@ from edge_sdk.replay.comparison import SHARED, FinishedRun, compare_runs, verdic
 from edge_sdk.replay.metrics.statistics import title_in
 from edge_sdk.replay.reports import compare_page, sections, seeds_page
 from edge_sdk.replay.reports.page import STYLE, capital, part_of_rounds
-from edge_sdk.replay.values import page as value_page
 from edge_sdk.replay.values.page_of_runs import seeds_sections
 
 DRAWN = ("personalised", "companion", "global")
@@ -27,13 +26,12 @@ def show_results(run: FinishedRun) -> str:
     first, summary = run.results[0], run.summary
     devices, seeds = len(first["devices"]), len(run.results)
     told = f"{run.name}: {devices} devices, {first['rounds']} rounds, {seeds} seed{'s' * (seeds > 1)}"
+    head = [f"<h2>{escape(told)}</h2>", sections.verdict_section(summary)]
     if "values" in summary:
-        head = f"<h2>{escape(told)}</h2>{value_page.verdict_section(summary)}"
-        return wrap([head, seeds_sections(summary, run.results)])
+        return wrap([*head, seeds_sections(summary, run.results)])
     title = f"{capital(title_in(first))} on {part_of_rounds(first)} samples"
     parts = [
-        f"<h2>{escape(told)}</h2>",
-        sections.verdict_section(summary),
+        *head,
         sections.statistics_section(summary),
         f"<div class='two'><div><h2>{title}</h2>{seeds_page.curves(run.results)}",
         f"</div><div><h2>Each device, on test samples</h2>{seeds_page.per_device_chart(run.results)}</div></div>",

@@ -14,9 +14,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.replay.comparison import FinishedRun, compare_runs, read_run
 from edge_sdk.replay.metrics.statistics import ACCURACY, score_in
 from edge_sdk.replay.over_seeds import summarise_seeds
-from edge_sdk.replay.reports import page, seeds_page, tables
-from edge_sdk.replay.reports.verdict import titles_of, verdict
-from edge_sdk.replay.values import tables as value_tables
+from edge_sdk.replay.reports import page, seeds_page, tables, terminal
+from edge_sdk.replay.reports.verdict import titles_of
 from edge_sdk.research.comparisons import latex, picture
 from edge_sdk.research.comparisons.frames import as_frame, curve_rows, device_rows
 from edge_sdk.research.comparisons.personal import DeviceModels
@@ -84,7 +83,7 @@ class Results:
     @property
     def verdict(self) -> str:
         """A sentence: does joining pay, against the best that a device can do by itself?"""
-        return value_tables.verdict(self.summary) if "values" in self.summary else verdict(self.summary)
+        return terminal.verdict_of(self.summary)
 
     @property
     def devices(self) -> DeviceModels:
@@ -152,9 +151,9 @@ class Results:
     def __str__(self) -> str:
         seeds = f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else f"seed {self.seeds[0]}"
         head = f"{self.name}: {len(self.results[0]['devices'])} devices, {self.results[0]['rounds']} rounds, {seeds}"
-        values = "values" in self.summary
+        own = terminal.tables_of(self.summary)
         shown = tables.statistics_table(self.summary["statistics"], titles_of(self.summary))
-        table = value_tables.model_table(self.summary) if values else shown
+        table = own.model_table(self.summary) if own else shown
         return "\n".join(filter(None, [head, self.verdict, "", table]))
 
     __repr__ = __str__

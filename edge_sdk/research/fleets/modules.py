@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from edge_sdk.arguments import nearest
-from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.errors import AuscultError, UsageError, nearest
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.model import Model
 from edge_sdk.research.fleets.cache import keep_folder

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from edge_sdk.arguments import nearest
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import UsageError, nearest
 from edge_sdk.simulation.runs.commands import add_simulate
 
 OWN = ("data", "seed", "out", "resume", "ray", "json", "set", "sweep", "bundle", "help", "log")

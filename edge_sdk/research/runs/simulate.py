@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.arguments import nearest
 from edge_sdk.contract.method import Method
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS, PLUGINS
@@ -119,11 +118,12 @@ def checked_method(name: Any) -> str | None:
     Raises:
         UsageError: there is no such method.
     """
-    if name is None or (isinstance(name, str) and name in METHODS):
-        return name
+    if name is None:
+        return None
     if not isinstance(name, str):
         raise UsageError(f"method is a {type(name).__name__}: expected a name, or what edge_sdk.method makes")
-    raise UsageError(f"method = {name!r}{nearest(name, [*METHODS])}; there are {', '.join(sorted(METHODS))}")
+    METHODS.check(name)
+    return name
 
 
 def seeds_of(seeds: int | Sequence[int]) -> list[int]:

@@ -224,8 +224,7 @@ def print_results(found: Sequence[tuple[Simulation, Mapping[str, Any]]], as_json
     from edge_sdk.replay.comparison import compare_runs, comparison_table, read_run
     from edge_sdk.replay.labels import tables as labels
     from edge_sdk.replay.reports import simulated, tables, terminal
-    from edge_sdk.replay.reports.terminal import tables_of
-    from edge_sdk.replay.reports.verdict import titles_of, verdict
+    from edge_sdk.replay.reports.verdict import titles_of
 
     results = [result for _, result in found]
     if as_json:
@@ -234,8 +233,8 @@ def print_results(found: Sequence[tuple[Simulation, Mapping[str, Any]]], as_json
         print(f"\n{comparison_table(compare_runs([read_run(job.replay.out) for job, _ in found]))}")
     else:
         job, result = found[0]
-        own = tables_of(result)
-        print(f"\n{own.verdict(result) if own else verdict(result)}")
+        own = terminal.tables_of(result)
+        print(f"\n{terminal.verdict_of(result)}")
         if len(result["devices"]) <= terminal.MOST_DEVICES:
             print(f"\n{(own or terminal).device_table(result)}")
         if own:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
+from typing import Any
 
 from edge_sdk.models.ir.errors import UnsupportedPattern
 
@@ -11,24 +12,19 @@ SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
 def settle_window(
-    auto_pad: str | None,
-    spatial: Sequence[int],
-    kernel: Sequence[int],
-    pads: Sequence[int] | None,
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
+    at: Mapping[str, Any], spatial: Sequence[int], kernel: Sequence[int]
 ) -> tuple[list[int], list[int], list[int]]:
-    """Padding (all before, then all after), strides and dilations in numbers; None and () are ONNX's defaults.
+    """Padding (all before, then all after), strides and dilations in numbers.
 
     Args:
-        auto_pad: ONNX's attribute of that name; None: the numbers in `pads` count.
+        at: ONNX's attributes auto_pad, pads, strides and dilations; a missing one, None and () are its defaults.
         spatial: sizes of the input's positions. kernel: taps of the window.
     """
     nd = len(kernel)
-    stride, dilation = list(strides or [1] * nd), list(dilations or [1] * nd)
-    if auto_pad in SAME:
+    stride, dilation = (list(at.get(name) or [1] * nd) for name in ("strides", "dilations"))
+    if (auto_pad := at.get("auto_pad")) in SAME:
         return resolve_same_pads(str(auto_pad), spatial, kernel, stride, dilation), stride, dilation
-    return list(pads or [0] * 2 * nd), stride, dilation
+    return list(at.get("pads") or [0] * 2 * nd), stride, dilation
 
 
 def resolve_same_pads(

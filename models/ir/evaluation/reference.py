@@ -6,8 +6,8 @@ float64 kernels. Each class has the name of its operator, and `_run` the operato
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import onnx
@@ -17,8 +17,6 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from edge_sdk.models.ir.evaluation.padding import refuse_automatic, settle_window
-from edge_sdk.models.ir.evaluation.reference_gather import GatherElements
-from edge_sdk.models.ir.evaluation.reference_hard import HardSigmoid, HardSwish
 from edge_sdk.models.ir.evaluation.reference_marks import OPERATORS as MARKS
 from edge_sdk.models.ir.evaluation.reference_native import NATIVE
 from edge_sdk.models.ir.evaluation.reference_products import MatMul, to_tensor
@@ -28,6 +26,8 @@ from edge_sdk.models.ir.evaluation.restore import restore_number
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+DIRECTIONS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+"""Direction of a recurrent operator -> for each whether it runs from the last step to the first."""
 
 
 Arrays = dict[str, np.ndarray]
@@ -37,27 +37,7 @@ class Evaluator:
     """A graph, ready to run. Infinities and NaN are passed on without a warning."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        operators = [
-            Conv,
-            ConvTranspose,
-            MaxPool,
-            AveragePool,
-            MaxUnpool,
-            Resize,
-            Pad,
-            Erf,
-            GatherElements,
-            HardSigmoid,
-            HardSwish,
-            LogSoftmax,
-            MatMul,
-            Scan,
-            GRU,
-            LSTM,
-            *NATIVE,
-            *MARKS,
-        ]
-        self.inner = ReferenceEvaluator(model, new_ops=operators)
+        self.inner = ReferenceEvaluator(model, new_ops=[*OWN, *NATIVE, *MARKS])
         self.inputs = list(self.inner.input_names)
         for node in self.inner.rt_nodes_:
             # Attributes are float32 in every file. Torch adds the decimal to a variance, and where few values are
@@ -97,51 +77,23 @@ def pad_positions(x: np.ndarray, pads: list[int], value: float = 0.0) -> torch.T
 class Conv(OpRun):
     op_domain = ""
 
-    def _run(
-        self,
-        x: np.ndarray,
-        w: np.ndarray,
-        b: Any = None,
-        auto_pad: Any = None,
-        dilations: Any = None,
-        group: Any = None,
-        kernel_shape: Any = None,
-        pads: Any = None,
-        strides: Any = None,
-    ) -> tuple[np.ndarray, ...]:
-        nd = x.ndim - 2
-        pads, strides, dilations = settle_window(auto_pad, x.shape[2:], w.shape[2:], pads, strides, dilations)
-        bias = None if b is None else to_tensor(b)
-        weight = to_tensor(w)
-        y = CONVOLUTIONS[nd](
-            pad_positions(x, pads), weight, bias, stride=strides, dilation=dilations, groups=group or 1
-        )
-        return (y.numpy(),)
+    def _run(self, x: np.ndarray, w: np.ndarray, b: Any = None, **at: Any) -> tuple[np.ndarray, ...]:
+        pads, strides, dilations = settle_window(at, x.shape[2:], w.shape[2:])
+        weights = to_tensor(w), None if b is None else to_tensor(b)
+        how: Any = {"stride": strides, "dilation": dilations, "groups": at.get("group") or 1}
+        return (CONVOLUTIONS[x.ndim - 2](pad_positions(x, pads), *weights, **how).numpy(),)
 
 
 class ConvTranspose(OpRun):
     op_domain = ""
 
-    def _run(
-        self,
-        x: np.ndarray,
-        w: np.ndarray,
-        b: Any = None,
-        auto_pad: Any = None,
-        dilations: Any = None,
-        group: Any = None,
-        kernel_shape: Any = None,
-        output_padding: Any = None,
-        output_shape: Any = None,
-        pads: Any = None,
-        strides: Any = None,
-    ) -> tuple[np.ndarray, ...]:
-        refuse_automatic("ConvTranspose", auto_pad, output_shape)
+    def _run(self, x: np.ndarray, w: np.ndarray, b: Any = None, **at: Any) -> tuple[np.ndarray, ...]:
+        refuse_automatic("ConvTranspose", at.get("auto_pad"), at.get("output_shape"))
         nd = x.ndim - 2
-        pads, strides, dilations = settle_window(auto_pad, x.shape[2:], w.shape[2:], pads, strides, dilations)
+        pads, strides, dilations = settle_window(at, x.shape[2:], w.shape[2:])
         weight = to_tensor(w)
-        y = TRANSPOSED[nd](to_tensor(x), weight, stride=strides, dilation=dilations, groups=group or 1)
-        extra = list(output_padding or [0] * nd)
+        y = TRANSPOSED[nd](to_tensor(x), weight, stride=strides, dilation=dilations, groups=at.get("group") or 1)
+        extra = list(at.get("output_padding") or [0] * nd)
         # grow by output_padding first, then cut the padding off: the other way round could leave nothing in between
         y = F.pad(y, [v for e in reversed(extra) for v in (0, e)])
         cut = tuple(slice(pads[i], y.shape[2 + i] - pads[nd + i]) for i in range(nd))
@@ -156,21 +108,13 @@ class MaxPool(OpRun):
 
     op_domain = ""
 
-    def _run(
-        self,
-        x: np.ndarray,
-        auto_pad: Any = None,
-        ceil_mode: Any = None,
-        dilations: Any = None,
-        kernel_shape: Any = None,
-        pads: Any = None,
-        storage_order: Any = None,
-        strides: Any = None,
-    ) -> tuple[np.ndarray, ...]:
+    def _run(self, x: np.ndarray, **at: Any) -> tuple[np.ndarray, ...]:
         nd = x.ndim - 2
-        pads, strides, dilations = settle_window(auto_pad, x.shape[2:], kernel_shape, pads, strides, dilations)
+        pads, strides, dilations = settle_window(at, x.shape[2:], at["kernel_shape"])
         source = pad_positions(x, pads, -np.inf)
-        y, index = POOLS[nd](source, list(kernel_shape), strides, 0, dilations, bool(ceil_mode), return_indices=True)
+        y, index = POOLS[nd](
+            source, list(at["kernel_shape"]), strides, 0, dilations, bool(at.get("ceil_mode")), return_indices=True
+        )
         plane = remove_padding(index.numpy(), tuple(source.shape[2:]), x.shape[2:], pads[:nd])
         size = int(np.prod(x.shape[2:]))
         offset = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[0], x.shape[1], *[1] * nd) * size
@@ -194,15 +138,7 @@ def remove_padding(
 class MaxUnpool(OpRun):
     op_domain = ""
 
-    def _run(
-        self,
-        x: np.ndarray,
-        index: np.ndarray,
-        output_shape: Any = None,
-        kernel_shape: Any = None,
-        pads: Any = None,
-        strides: Any = None,
-    ) -> tuple[np.ndarray, ...]:
+    def _run(self, x: np.ndarray, index: np.ndarray, output_shape: Any = None, **at: Any) -> tuple[np.ndarray, ...]:
         out = np.zeros(int(np.prod(output_shape)), x.dtype)
         out[index.reshape(-1)] = x.reshape(-1)
         return (out.reshape(tuple(int(d) for d in output_shape)),)
@@ -240,6 +176,34 @@ class LogSoftmax(OpRun):
         return (torch.log_softmax(to_tensor(x), -1 if axis is None else axis).numpy(),)
 
 
+class GatherElements(OpRun):
+    """Entries of x at places along one axis; a negative place counts from the end."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, index: np.ndarray, axis: Any = 0) -> tuple[np.ndarray, ...]:
+        places = torch.from_numpy(np.where(index < 0, index + x.shape[axis], index))
+        return (torch.gather(to_tensor(x), axis, places).numpy(),)
+
+
+class HardSigmoid(OpRun):
+    """max(0, min(1, alpha x + beta)); an attribute is float32 in every file, and torch's slope is 1/6."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, alpha: float = 0.2, beta: float = 0.5) -> tuple[np.ndarray, ...]:
+        return (np.clip(restore_number(alpha) * x + restore_number(beta), 0, 1),)
+
+
+class HardSwish(OpRun):
+    """x max(0, min(1, x/6 + 1/2)); onnx's own evaluator has the 1/6 in float32."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (x * np.clip(x / 6 + 0.5, 0, 1),)
+
+
 class Scan(OpRun):
     """A loop over time in either direction; its body may read values of the outer graph."""
 
@@ -248,21 +212,12 @@ class Scan(OpRun):
     def need_context(self) -> bool:
         return True
 
-    def _run(
-        self,
-        *args: Any,
-        context: Any = None,
-        body: Any = None,
-        num_scan_inputs: Any = None,
-        scan_input_directions: Any = None,
-        scan_output_directions: Any = None,
-        **rest: Any,
-    ) -> tuple[np.ndarray, ...]:
+    def _run(self, *args: Any, context: Any = None, **at: Any) -> tuple[np.ndarray, ...]:
         graph: Any = vars(self)["body"]
         names, made = graph.input_names, graph.output_names
-        count = len(args) - num_scan_inputs
-        ways_in = scan_input_directions or [0] * num_scan_inputs
-        ways_out = scan_output_directions or [0] * (len(made) - count)
+        count = len(args) - at["num_scan_inputs"]
+        ways_in = at.get("scan_input_directions") or [0] * at["num_scan_inputs"]
+        ways_out = at.get("scan_output_directions") or [0] * (len(made) - count)
         sequences = [v[::-1] if way else v for v, way in zip(args[count:], ways_in, strict=True)]
         states, steps = list(args[:count]), []
         for now in zip(*sequences, strict=True):
@@ -278,72 +233,50 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def list_directions(direction: str | None) -> list[bool]:
-    """The directions of a recurrent operator: True runs from the last step to the first."""
-    return {"reverse": [True], "bidirectional": [False, True]}.get(direction or "forward", [False])
+class RecurrentOperator(OpRun):
+    """A recurrent operator in one or both directions; sequence lengths and peepholes are refused before."""
 
-
-class GRU(OpRun):
     op_domain = ""
+    states = 1
+    step: ClassVar[Callable[..., list[np.ndarray]]]
 
-    def _run(
-        self,
-        x: np.ndarray,
-        w: np.ndarray,
-        r: np.ndarray,
-        b: Any = None,
-        lengths: Any = None,
-        h0: Any = None,
-        direction: Any = None,
-        hidden_size: Any = None,
-        linear_before_reset: Any = None,
-        **rest: Any,
-    ) -> tuple[np.ndarray, ...]:
-        outs, last = [], []
-        for d, against in enumerate(list_directions(direction)):
-            wb, rb = np.split(b[d], 2) if b is not None else (0.0, 0.0)
-            h = np.zeros((x.shape[1], hidden_size), x.dtype) if h0 is None else h0[d]
-            steps = []
+    def _run(self, x: np.ndarray, w: np.ndarray, r: np.ndarray, *rest: Any, **at: Any) -> tuple[np.ndarray, ...]:
+        b, _, *given = (*rest, *[None] * 4)[:4]
+        outs, ends = [], []
+        for d, against in enumerate(DIRECTIONS[at.get("direction") or "forward"]):
+            still = np.zeros((x.shape[1], at["hidden_size"]), x.dtype)
+            states, steps = [still if s is None else s[d] for s in given[: self.states]], []
             for t in reversed(range(len(x))) if against else range(len(x)):
-                zx, rx, mx = np.split(x[t] @ w[d].T + wb, 3, axis=1)
-                zh, rh, mh = np.split(h @ r[d].T + rb, 3, axis=1)
-                z, reset = sigmoid(zx + zh), sigmoid(rx + rh)
-                h = (1 - z) * np.tanh(mx + reset * mh) + z * h
-                steps.append(h)
+                states = self.step(x[t], w[d].T, r[d].T, None if b is None else b[d], *states)
+                steps.append(states[0])
             outs.append(np.stack(steps[::-1] if against else steps))
-            last.append(h)
-        return np.stack(outs, 1), np.stack(last)
+            ends.append(states)
+        return np.stack(outs, 1), *(np.stack(last) for last in zip(*ends, strict=True))
 
 
-class LSTM(OpRun):
-    op_domain = ""
+class GRU(RecurrentOperator):
+    @staticmethod
+    def step(x: np.ndarray, w: np.ndarray, r: np.ndarray, b: Any, h: np.ndarray) -> list[np.ndarray]:
+        """h after a step."""
+        wb, rb = (0.0, 0.0) if b is None else np.split(b, 2)
+        zx, rx, mx = np.split(x @ w + wb, 3, axis=1)
+        zh, rh, mh = np.split(h @ r + rb, 3, axis=1)
+        z, reset = sigmoid(zx + zh), sigmoid(rx + rh)
+        return [(1 - z) * np.tanh(mx + reset * mh) + z * h]
 
-    def _run(
-        self,
-        x: np.ndarray,
-        w: np.ndarray,
-        r: np.ndarray,
-        b: Any = None,
-        lengths: Any = None,
-        h0: Any = None,
-        c0: Any = None,
-        p: Any = None,
-        direction: Any = None,
-        hidden_size: Any = None,
-        **rest: Any,
-    ) -> tuple[np.ndarray, ...]:
-        outs, last, cells = [], [], []
-        for d, against in enumerate(list_directions(direction)):
-            bias = b[d].reshape(2, -1).sum(0) if b is not None else 0.0
-            h = np.zeros((x.shape[1], hidden_size), x.dtype) if h0 is None else h0[d]
-            c = np.zeros_like(h) if c0 is None else c0[d]
-            steps = []
-            for t in reversed(range(len(x))) if against else range(len(x)):
-                i, o, f, m = np.split(x[t] @ w[d].T + h @ r[d].T + bias, 4, axis=1)
-                c = sigmoid(f) * c + sigmoid(i) * np.tanh(m)
-                h = sigmoid(o) * np.tanh(c)
-                steps.append(h)
-            outs.append(np.stack(steps[::-1] if against else steps))
-            last.append(h)
-            cells.append(c)
-        return np.stack(outs, 1), np.stack(last), np.stack(cells)
+
+class LSTM(RecurrentOperator):
+    states = 2
+
+    @staticmethod
+    def step(x: np.ndarray, w: np.ndarray, r: np.ndarray, b: Any, h: np.ndarray, c: np.ndarray) -> list[np.ndarray]:
+        """h and c after a step."""
+        i, o, f, m = np.split(x @ w + h @ r + (0.0 if b is None else b.reshape(2, -1).sum(0)), 4, axis=1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(m)
+        return [sigmoid(o) * np.tanh(c), c]
+
+
+OWN: list[type[OpRun]] = [
+    Conv, ConvTranspose, MaxPool, AveragePool, MaxUnpool, Resize, Pad, Erf, GatherElements, HardSigmoid, HardSwish,
+    LogSoftmax, MatMul, Scan, GRU, LSTM,
+]  # fmt: skip

@@ -25,7 +25,7 @@ class TimeLoop:
     """One operator.
 
     Attributes:
-        inputs, outputs: their names. gates: of the layer.
+        inputs, outputs: their names.
         step: (inputs, number of the step, states, which it changes) -> what the step gives of each sequence.
         states: name of a state -> the input that it starts as, and the output that it ends as.
         widths: output that is a sequence -> how many times H it is wide.
@@ -33,7 +33,6 @@ class TimeLoop:
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    gates: int
     step: Step
     states: Mapping[str, tuple[str, str]]
     widths: Mapping[str, int]
@@ -99,19 +98,19 @@ def step_gru_back(v: Mapping[str, np.ndarray], t: int, states: Values) -> Values
 
 LOOPS = {
     "LstmLoop": TimeLoop(
-        ("h0", "c0", "gx", "r"), ("last_h", "last_c", "iof", "m", "tanh_c", "before", "h"), 4, step_lstm,
+        ("h0", "c0", "gx", "r"), ("last_h", "last_c", "iof", "m", "tanh_c", "before", "h"), step_lstm,
         {"h": ("h0", "last_h"), "c": ("c0", "last_c")}, {"iof": 3, "m": 1, "tanh_c": 1, "before": 1, "h": 1},
     ),
     "LstmLoopGradient": TimeLoop(
-        ("dh", "dc", "dy", "iof", "m", "tanh_c", "before", "r"), ("dh0", "dc0", "gates"), 4, step_lstm_back,
+        ("dh", "dc", "dy", "iof", "m", "tanh_c", "before", "r"), ("dh0", "dc0", "gates"), step_lstm_back,
         {"dh": ("dh", "dh0"), "dc": ("dc", "dc0")}, {"gates": 4},
     ),
     "GruLoop": TimeLoop(
-        ("h0", "gx", "r", "bh"), ("last_h", "zr", "m", "ghm", "h"), 3, step_gru,
+        ("h0", "gx", "r", "bh"), ("last_h", "zr", "m", "ghm", "h"), step_gru,
         {"h": ("h0", "last_h")}, {"zr": 2, "m": 1, "ghm": 1, "h": 1},
     ),
     "GruLoopGradient": TimeLoop(
-        ("dh", "dy", "zr", "m", "ghm", "before", "r"), ("dh0", "dgh", "dgx"), 3, step_gru_back,
+        ("dh", "dy", "zr", "m", "ghm", "before", "r"), ("dh0", "dgh", "dgx"), step_gru_back,
         {"dh": ("dh", "dh0")}, {"dgh": 3, "dgx": 3},
     ),
 }  # fmt: skip

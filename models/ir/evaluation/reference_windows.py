@@ -21,26 +21,17 @@ class AveragePool(OpRun):
 
     op_domain = ""
 
-    def _run(
-        self,
-        x: np.ndarray,
-        auto_pad: Any = None,
-        ceil_mode: Any = None,
-        count_include_pad: Any = None,
-        dilations: Any = None,
-        kernel_shape: Any = None,
-        pads: Any = None,
-        strides: Any = None,
-    ) -> tuple[np.ndarray, ...]:
-        nd = x.ndim - 2
-        pads, strides, dilations = settle_window(auto_pad, x.shape[2:], kernel_shape, pads, strides, dilations)
-        extra = count_beyond(x.shape[2:], list(kernel_shape), pads, strides, dilations) if ceil_mode else [0] * nd
+    def _run(self, x: np.ndarray, **at: Any) -> tuple[np.ndarray, ...]:
+        nd, kernel = x.ndim - 2, list(at["kernel_shape"])
+        pads, strides, dilations = settle_window(at, x.shape[2:], kernel)
+        whole = not at.get("ceil_mode")
+        extra = [0] * nd if whole else count_beyond(x.shape[2:], kernel, pads, strides, dilations)
         around = [v for i in reversed(range(nd)) for v in (pads[i], pads[nd + i])]
         beyond = [v for e in reversed(extra) for v in (0, e)]
         ones = torch.ones(1, 1, *x.shape[2:], dtype=torch.float64)
-        counted = F.pad(F.pad(ones, around, value=float(bool(count_include_pad))), beyond)
+        counted = F.pad(F.pad(ones, around, value=float(bool(at.get("count_include_pad")))), beyond)
         values = F.pad(F.pad(torch.from_numpy(np.array(x, order="C")), around), beyond)
-        sums = [add_up_windows(v, list(kernel_shape), strides, dilations) for v in (values, counted)]
+        sums = [add_up_windows(v, kernel, strides, dilations) for v in (values, counted)]
         return ((sums[0] / sums[1]).numpy().astype(x.dtype),)
 
 

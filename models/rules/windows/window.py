@@ -53,6 +53,5 @@ def read_window(g: OnnxGraph, n: OnnxNode, kernel: tuple[int, ...]) -> Window:
     if any(isinstance(d, BatchDim) for d in shape):
         raise UnsupportedPattern(f"{n.op} along the batch axis", n.where)
     spatial = as_numbers(shape)
-    given = (at.get(k) for k in ("pads", "strides", "dilations"))
-    pads, stride, dilation = settle_window(at.get("auto_pad"), spatial, kernel, *given)
+    pads, stride, dilation = settle_window(at, spatial, kernel)
     return Window(kernel, tuple(stride), tuple(pads[:nd]), tuple(pads[nd:]), tuple(dilation), at.get("group", 1))

@@ -18,6 +18,7 @@ from tests.methods.problems import DEVICES, PATIENT, SEED, TREE, USUAL
 N = 6
 LAYOUT = layout_of(("w", (2, 2), "linear"), ("b", (2,), "bias"))
 THETA0 = np.random.default_rng(1).normal(size=N)
+BASIC = Settings(alpha=0.3)
 THETA_P = np.random.default_rng(2).normal(size=N)
 
 
@@ -207,3 +208,24 @@ def lagrangian(clients, s, h, rho, w, regulariser):
         gap = h.theta_i[d] - h.theta
         total += w[d] * c.value(h.theta_i[d], s.alpha) + h.y[d] @ gap + rho[d] / 2 * gap @ gap
     return total
+
+
+PULL = L2(0.4)
+Y0 = {d: np.random.default_rng([5, i]).normal(size=N) for i, d in enumerate(DEVICES)}
+FORMS = [(upload, start) for upload in ("theta_y", "u", "y") for start in ("zero", "plain")]
+
+
+def error(path, history):
+    """The largest difference of models to those of the printed algorithm."""
+    assert len(path) == len(history) + 1
+    return max(np.abs(a - h.next).max() for a, h in zip(path[1:], history, strict=True))
+
+
+def counted_by_hospitals(transcript):
+    """Aggregator round -> devices whose upload its hospital had, where the aggregator heard that hospital."""
+    rounds = {}
+    for h in TREE:
+        for c in transcript.closed.get(h, []):
+            if c.state.asked is not None:
+                rounds.setdefault(c.state.asked.round, {})[h] = set(c.children)
+    return rounds

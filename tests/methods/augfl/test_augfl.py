@@ -9,40 +9,23 @@ import pytest
 
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.methods.augfl.messages import AugflModel, Sums, Upload
-from edge_sdk.methods.augfl.settings import Settings
 from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from tests.methods.augfl.augfl_problems import (
-    L2,
+    BASIC,
+    FORMS,
+    PULL,
     SMOOTH,
     THETA0,
+    Y0,
     N,
     algorithm_1,
     clients_of,
+    error,
     log_cosh,
     play,
     weights_of,
 )
-from tests.methods.problems import DEVICES, TREE, told
-
-BASIC = Settings(alpha=0.3)
-PULL = L2(0.4)
-Y0 = {d: np.random.default_rng([5, i]).normal(size=N) for i, d in enumerate(DEVICES)}
-FORMS = [(upload, start) for upload in ("theta_y", "u", "y") for start in ("zero", "plain")]
-
-
-def error(path, history):
-    assert len(path) == len(history) + 1
-    return max(np.abs(a - h.next).max() for a, h in zip(path[1:], history, strict=True))
-
-
-def counted_by_hospitals(transcript):
-    """Aggregator round -> devices whose upload its hospital had, where the aggregator heard that hospital."""
-    rounds = {}
-    for h in TREE:
-        for c in transcript.closed.get(h, []):
-            if c.state.asked is not None:
-                rounds.setdefault(c.state.asked.round, {})[h] = set(c.children)
-    return rounds
+from tests.methods.problems import DEVICES, told
 
 
 @pytest.mark.parametrize("seed", range(4))

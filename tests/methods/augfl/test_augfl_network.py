@@ -11,39 +11,22 @@ from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.round import LEAP
 from edge_sdk.methods.augfl import hospital as augfl_hospital
 from edge_sdk.methods.augfl.messages import AugflModel, Upload
-from edge_sdk.methods.augfl.settings import Settings
 from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from tests.methods.augfl.augfl_problems import (
     AUGFL,
-    L2,
+    BASIC,
+    FORMS,
+    PULL,
     SMOOTH,
     THETA0,
     N,
     algorithm_1,
+    counted_by_hospitals,
+    error,
     play,
 )
 from tests.methods.lost_disks import replacing_a_disk
 from tests.methods.problems import DEVICES, HASTY, LOSSY, TREE, told
-
-BASIC = Settings(alpha=0.3)
-PULL = L2(0.4)
-Y0 = {d: np.random.default_rng([5, i]).normal(size=N) for i, d in enumerate(DEVICES)}
-FORMS = [(upload, start) for upload in ("theta_y", "u", "y") for start in ("zero", "plain")]
-
-
-def error(path, history):
-    assert len(path) == len(history) + 1
-    return max(np.abs(a - h.next).max() for a, h in zip(path[1:], history, strict=True))
-
-
-def counted_by_hospitals(transcript):
-    """Aggregator round -> devices whose upload its hospital had, where the aggregator heard that hospital."""
-    rounds = {}
-    for h in TREE:
-        for c in transcript.closed.get(h, []):
-            if c.state.asked is not None:
-                rounds.setdefault(c.state.asked.round, {})[h] = set(c.children)
-    return rounds
 
 
 @pytest.mark.parametrize(("upload", "start"), FORMS)

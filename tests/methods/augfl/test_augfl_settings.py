@@ -25,8 +25,9 @@ from edge_sdk.methods.shared.training import meta
 from edge_sdk.wire.codec.codec import Codec
 from edge_sdk.wire.codec.coders import LARGEST_INT
 from tests.methods.augfl.augfl_problems import (
-    L2,
+    BASIC,
     LAYOUT,
+    PULL,
     QUADRATIC,
     SMOOTH,
     THETA0,
@@ -35,31 +36,12 @@ from tests.methods.augfl.augfl_problems import (
     algorithm_1,
     clients_of,
     envs_of,
+    error,
     log_cosh,
     path_of,
     play,
 )
 from tests.methods.problems import DEVICES, HASTY, TREE, told
-
-BASIC = Settings(alpha=0.3)
-PULL = L2(0.4)
-Y0 = {d: np.random.default_rng([5, i]).normal(size=N) for i, d in enumerate(DEVICES)}
-FORMS = [(upload, start) for upload in ("theta_y", "u", "y") for start in ("zero", "plain")]
-
-
-def error(path, history):
-    assert len(path) == len(history) + 1
-    return max(np.abs(a - h.next).max() for a, h in zip(path[1:], history, strict=True))
-
-
-def counted_by_hospitals(transcript):
-    """Aggregator round -> devices whose upload its hospital had, where the aggregator heard that hospital."""
-    rounds = {}
-    for h in TREE:
-        for c in transcript.closed.get(h, []):
-            if c.state.asked is not None:
-                rounds.setdefault(c.state.asked.round, {})[h] = set(c.children)
-    return rounds
 
 
 # Support, query, devices that never train -----------------------------------------------------------------------

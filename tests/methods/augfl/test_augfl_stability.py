@@ -29,7 +29,6 @@ from tests.methods.problems import DEVICES
 
 BASIC = Settings(alpha=0.3)
 PULL = L2(0.4)
-RHO = {d: c.rho for d, c in SMOOTH.items()}
 W = weights_of(SMOOTH)
 QUIET = NetworkFaults(repeat=0.0)
 

@@ -15,7 +15,6 @@ from edge_sdk.methods.fedbcd.theory import warnings
 from tests.methods.fedbcd.fedbcd_runs import OFFLINE
 from tests.methods.problems import SIZES, play
 
-RANDOM = np.random.default_rng(5)
 NAMES = ["a", "b", "c", "d", "e"]
 
 

@@ -13,20 +13,14 @@ pytest.importorskip("torch", reason="bundles are compiled here")
 
 from edge_sdk import Device, UsageError
 from edge_sdk.algebra.metrics.reconstruction import scores_of
-from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
 from edge_sdk.data.store.recording import Recording
-from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.aggregation.scores import check_scores
-from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
-from edge_sdk.methods.shared.evaluation.reports import Models, Report, judge, mean_reconstruction_errors
-from edge_sdk.model.bundle import read_bundle
+from edge_sdk.methods.shared.evaluation.reports import Report, judge, mean_reconstruction_errors
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
 from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.nodes.evaluation.output_scores import judge_outputs
-from edge_sdk.nodes.kernels.rollout import check as check_rollout
-from edge_sdk.nodes.models.last_line import ModelsDeclined
+from tests.nodes.device.output_tasks import finish, make_device, make_run
 from tests.reconstructions import NAMES, SHAPE, best_theta, compile_waves, draw, samples
 
 
@@ -35,23 +29,13 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_waves(tmp_path_factory.mktemp("waves") / "waves.bundle")
 
 
-def make(bundle: Path, directory: Path, events: list[Any] | None = None, seed: int = 0) -> Device:
-    device = Device("a", hospital="h", broker="mqtt://127.0.0.1:1", bundle=bundle, directory=directory)
-    device.on_event = ([] if events is None else events).append
-    device.train_on(samples(200, 3, seed), samples(100, 20, seed + 1), samples(80, 2, seed + 2))
-    return device
+def make(bundle: Path, directory: Path, seed: int = 0) -> Device:
+    parts = samples(200, 3, seed), samples(100, 20, seed + 1), samples(80, 2, seed + 2)
+    return make_device(bundle, directory, parts)
 
 
 def run_of(bundle: Path, **more: Any) -> Run:
-    given = {"id": "r", "classes": NAMES, "method": "fedavg", **more}
-    return Run(bundle=read_bundle(bundle).sha256, **given)
-
-
-def finish(device: Device, run: Run, theta: np.ndarray, scores: dict[str, float] | None = None) -> None:
-    device.part.assemble(run)
-    device.part.receive_event(1, Scores(1, scores or {}))
-    device.part.receive_event(1, Models(1, {"global": theta}))
-    device.part.receive_event(2, Finished(1))
+    return make_run(bundle, NAMES, more)
 
 
 def judged(device: Device, run: Run, theta: np.ndarray) -> dict[str, float]:
@@ -117,62 +101,6 @@ def test_a_run_that_is_over_is_judged_by_abnormal_windows_at_the_devices_own_thr
     assert good.explained > 0.9 and abs(mean.explained or 0) < 0.1  # type: ignore[operator]
     assert found["validation"]["global"]["abnormal"] == 2, "told, and nothing is chosen by them"
     assert good.threshold == pytest.approx(judged(device, run, best_theta())["global_quantile"], rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"settle": {"statistics": True}}, "run.settle chooses by counts of right samples"),
-        ({"method": "hsgd"}, "method hsgd"),
-        ({"method": "fedal", "public": "ab" * 32}, "method fedal"),
-        ({"uploads": {"bits": 8, "secret": True}}, "secret sums have no place for errors"),
-        ({"augment": {"scale": 0.1}}, "a changed window would be compared with itself as it was"),
-        ({"classes": ("spike", "normal")}, "is for spike, normal, but bundle waves predicts the window itself"),
-        ({"classes": ()}, "is for none"),
-    ],
-)
-def test_what_needs_classes_is_refused_before_a_run_begins(bundle: Path, more: dict[str, Any], said: str) -> None:
-    file = read_bundle(bundle)
-    run = run_of(bundle, **more)
-    with pytest.raises(UsageError, match=f"task reconstruction: .*{said}"):
-        check_bundle(run, file, "device")
-    with pytest.raises(UsageError, match="task reconstruction: a rollout"):
-        check_rollout(run, None, file)
-
-
-def test_worse_models_of_a_run_do_not_predict(bundle: Path, tmp_path: Path) -> None:
-    events = list[Any]()
-    device = make(bundle, tmp_path, events)
-    for name, theta in (("good", best_theta()), ("bad", -best_theta() * np.float32(3)), ("as-good", best_theta())):
-        finish(device, run_of(bundle, id=name), theta)
-    declined = [event for event in events if isinstance(event, ModelsDeclined)]
-    assert [one.run for one in declined] == ["bad"] and device.part.working.run == "as-good"
-
-
-WHOLE = [name for name, method in METHODS.items() if method.kernels == "plain"]
-"""Methods that docs/methods.md says to take reconstructions."""
-AROUND = [{"uploads": {"bits": 8}}, {"robust": {"rule": "median"}}]
-
-
-@pytest.mark.parametrize(("name", "more"), [*((name, {}) for name in WHOLE), *(("fedavg", more) for more in AROUND)])
-def test_a_fleet_learns_by_each_method_that_trains_whole_models(
-    name: str, more: dict[str, Any], bundle: Path, tmp_path: Path
-) -> None:
-    settings = {"fedbn": {"personal_slots": "bias"}, "augfl": {"rho": 2.0}}.get(name, {})
-    run = run_of(bundle, method=name, rounds=12, seed=1, settings=settings, **more)
-    check_bundle(run, read_bundle(bundle), "device")
-    tree = {"a": ("a1", "a2"), "b": ("b1",)}
-    envs = {one: make(bundle, tmp_path / one).part.env(run) for one in ("a1", "a2", "b1")}
-    model = envs["a1"]
-    for parent, sizes in (("a", {"a1": 1, "a2": 1}), ("b", {"b1": 1}), ("cloud", {"a": 2, "b": 1})):
-        envs[parent] = make_env(run, model.layout, model.theta0, sizes=sizes)
-    told = Loopback(method_of(run), tree, envs, {}, 0, root="cloud").run().told
-    reports = [event for node, event in told if node == "cloud" and isinstance(event, Report)]
-    check_scores(reports[-1].sums, 3)
-    errors = mean_reconstruction_errors(reports[-1].sums)
-    assert model.score is not None
-    before = model.score(model.theta0)["reconstruction_error"]
-    assert {"test_global", "test_personal"} & {*errors} and min(errors.values()) < before
 
 
 # Live -----------------------------------------------------------------------------------------------------------

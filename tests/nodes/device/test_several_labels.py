@@ -17,23 +17,20 @@ from torch import nn
 from edge_sdk import Device, Samples, UsageError
 from edge_sdk.algebra.metrics.classification import auc
 from edge_sdk.algebra.metrics.label_sets import macro_f1
-from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
 from edge_sdk.data.store.recording import Recording
-from edge_sdk.methods import METHODS
 from edge_sdk.methods.secret.messages.forms import ScoresKind
-from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
-from edge_sdk.methods.shared.evaluation.reports import Models, Report, judge, mean_macro_f1
+from edge_sdk.methods.shared.evaluation.evaluation import Scores
+from edge_sdk.methods.shared.evaluation.reports import judge, mean_macro_f1
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.specification.spec import Spec
-from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
+from edge_sdk.nodes.configuration.assembly import check_bundle
 from edge_sdk.nodes.device.options import LocalTraining
-from edge_sdk.nodes.kernels.rollout import check as check_rollout
-from edge_sdk.nodes.models.last_line import ModelsDeclined
 from tests.label_sets import FINDINGS, compile_findings, draw, samples
 from tests.methods.secret.test_few_scores import opened
+from tests.nodes.device.output_tasks import finish, make_device, make_run
 
 BEST = np.concatenate([6 * np.eye(3).ravel(), np.zeros(3)]).astype(np.float32)
 """Parameters of the linear bundle with which it predicts a finding where its number is above 0."""
@@ -44,23 +41,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_findings(tmp_path_factory.mktemp("labels") / "findings.bundle")
 
 
-def make(bundle: Path, directory: Path, events: list[Any] | None = None, seed: int = 0) -> Device:
-    device = Device("a", hospital="h", broker="mqtt://127.0.0.1:1", bundle=bundle, directory=directory)
-    device.on_event = ([] if events is None else events).append
-    device.train_on(samples(200, seed), samples(100, seed + 1), samples(80, seed + 2))
-    return device
+def make(bundle: Path, directory: Path, seed: int = 0) -> Device:
+    return make_device(bundle, directory, [samples(200, seed), samples(100, seed + 1), samples(80, seed + 2)])
 
 
 def run_of(bundle: Path, **more: Any) -> Run:
-    given = {"id": "r", "classes": FINDINGS.names, "method": "fedavg", **more}
-    return Run(bundle=read_bundle(bundle).sha256, **given)
-
-
-def finish(device: Device, run: Run, theta: np.ndarray, scores: dict[str, float] | None = None) -> None:
-    device.part.assemble(run)
-    device.part.receive_event(1, Scores(1, scores or {}))
-    device.part.receive_event(1, Models(1, {"global": theta}))
-    device.part.receive_event(2, Finished(1))
+    return make_run(bundle, FINDINGS.names, more)
 
 
 def test_a_prediction_is_a_set_and_says_where_its_thresholds_are_from(bundle: Path, tmp_path: Path) -> None:
@@ -141,25 +127,6 @@ def test_secret_sums_have_all_but_the_mean_over_devices(bundle: Path, tmp_path: 
     assert scores["af"]["tp"] + scores["af"]["fn"] == sum(draw(80, 10 * k + 2)[1][:, 0].sum() for k in range(3))
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"settle": {"statistics": True}}, "run.settle chooses by counts of right samples"),
-        ({"method": "hsgd"}, "method hsgd"),
-        ({"method": "fedal", "public": "ab" * 32}, "method fedal"),
-        ({"classes": ("af", "pvc")}, "is for af, pvc, but bundle findings predicts several labels"),
-        ({"classes": ("pvc", "af", "noise")}, "is for pvc, af, noise, but bundle findings"),
-    ],
-)
-def test_what_needs_classes_is_refused_before_a_run_begins(bundle: Path, more: dict[str, Any], said: str) -> None:
-    file = read_bundle(bundle)
-    run = run_of(bundle, **more)
-    with pytest.raises(UsageError, match=f"task labels: .*{said}"):
-        check_bundle(run, file, "device")
-    with pytest.raises(UsageError, match="task labels: a rollout"):
-        check_rollout(run, None, file)
-
-
 def test_labels_of_nobodys_are_left_out_and_those_of_one_device_are_learnt(
     bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,51 +137,6 @@ def test_labels_of_nobodys_are_left_out_and_those_of_one_device_are_learnt(
     device.train_on(Samples(draw(1)[0], ("af",)))
     env = device.part.env(run_of(bundle))
     assert env.samples == 1 and np.isfinite(env.grad_fn(BEST, None)[1]).all()
-
-
-def test_worse_models_of_a_run_do_not_predict(bundle: Path, tmp_path: Path) -> None:
-    events = list[Any]()
-    device = make(bundle, tmp_path, events)
-    for name, theta in (("good", BEST), ("bad", -BEST), ("as-good", 2 * BEST)):
-        finish(device, run_of(bundle, id=name), theta)
-    declined = [event for event in events if isinstance(event, ModelsDeclined)]
-    assert [one.run for one in declined] == ["bad"] and device.part.working.run == "as-good"
-    assert declined[0].loss > 0.8 > 0.2 > declined[0].loss_before, "shares of the labels that are wrong"
-
-
-WHOLE = [name for name, method in METHODS.items() if method.kernels == "plain"]
-"""Methods that docs/methods.md says to take sets of labels."""
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_findings(tmp_path_factory.mktemp("labels") / "network.bundle", hidden=8)
-
-
-AROUND = [{"uploads": {"bits": 4}}, {"robust": {"rule": "median"}}]
-
-
-@pytest.mark.parametrize(("name", "more"), [*((name, {}) for name in WHOLE), *(("fedavg", more) for more in AROUND)])
-def test_a_fleet_learns_by_each_method_that_trains_whole_models(
-    name: str, more: dict[str, Any], network: Path, tmp_path: Path
-) -> None:
-    settings = {"fedbn": {"personal_slots": "bias"}, "augfl": {"rho": 2.0}}.get(name, {})
-    run = run_of(network, method=name, rounds=12, seed=1, settings=settings, **more)
-    check_bundle(run, read_bundle(network), "device")
-    tree = {"a": ("a1", "a2"), "b": ("b1",)}
-    envs = {one: make(network, tmp_path / one).part.env(run) for one in ("a1", "a2", "b1")}
-    model = envs["a1"]
-    for parent, sizes in (("a", {"a1": 1, "a2": 1}), ("b", {"b1": 1}), ("cloud", {"a": 2, "b": 1})):
-        envs[parent] = make_env(run, model.layout, model.theta0, sizes=sizes)
-    told = Loopback(method_of(run), tree, envs, {}, 0, root="cloud").run().told
-    reports = [event for node, event in told if node == "cloud" and isinstance(event, Report)]
-    sums = reports[-1].sums
-    assert sums["samples"] == 240 and sums["devices"] == 3 and "macro-F1" in reports[-1].to_sentence()
-    assert model.score is not None
-    before = model.score(model.theta0)
-    f1 = mean_macro_f1(sums)
-    assert "test_global" in f1 or "test_personal" in f1
-    assert max(f1.values()) > before["f1"] + 0.05, "better than the initial model"
 
 
 # Live -----------------------------------------------------------------------------------------------------------

@@ -12,16 +12,14 @@ import pytest
 pytest.importorskip("torch", reason="bundles are compiled here")
 
 from edge_sdk import Device, UsageError
-from edge_sdk.contract.loopback import Loopback
 from edge_sdk.contract.run import Run
 from edge_sdk.data.store.recording import Recording
-from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.aggregation.scores import check_scores, partial_histograms
 from edge_sdk.methods.shared.evaluation.reports import Report, judge, mean_macro_f1
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.configuration.assembly import check_bundle, make_env, method_of
+from edge_sdk.nodes.configuration.assembly import check_bundle
 from edge_sdk.nodes.device.options import LocalTraining
-from edge_sdk.nodes.kernels.rollout import check as check_rollout
+from tests.nodes.device.output_tasks import make_device, make_run
 from tests.steps import SHAPE, SIGNAL, TASK, best_theta, compile_steps, draw, samples
 
 
@@ -31,14 +29,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(bundle: Path, directory: Path, seed: int = 0) -> Device:
-    device = Device("a", hospital="h", broker="mqtt://127.0.0.1:1", bundle=bundle, directory=directory)
-    device.train_on(samples(60, seed), samples(40, seed + 1), samples(30, seed + 2))
-    return device
+    return make_device(bundle, directory, [samples(60, seed), samples(40, seed + 1), samples(30, seed + 2)])
 
 
 def run_of(bundle: Path, **more: Any) -> Run:
-    given = {"id": "r", "classes": TASK.names, "method": "fedavg", **more}
-    return Run(bundle=read_bundle(bundle).sha256, **given)
+    return make_run(bundle, TASK.names, more)
 
 
 def test_scores_are_of_steps_and_pass_the_list_of_those_that_may_be_told(bundle: Path, tmp_path: Path) -> None:
@@ -56,48 +51,8 @@ def test_scores_are_of_steps_and_pass_the_list_of_those_that_may_be_told(bundle:
     assert mean_macro_f1(total)["global"] > 0.9 and "global macro-F1 " in Report(1, total).to_sentence()
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"settle": {"statistics": True}}, "run.settle chooses by counts of right samples"),
-        ({"method": "hsgd"}, "method hsgd"),
-        ({"augment": {"shift": 0.1}}, "a window that is moved in time has other classes at its steps"),
-        ({"classes": ("walk", "rest", "run")}, "is for walk, rest, run, but bundle steps predicts one class of 3"),
-    ],
-)
-def test_what_steps_do_not_allow_is_refused_before_a_run_begins(bundle: Path, more: dict[str, Any], said: str) -> None:
-    file, run = read_bundle(bundle), run_of(bundle, **more)
-    with pytest.raises(UsageError, match=f"task steps: .*{said}"):
-        check_bundle(run, file, "device")
-    with pytest.raises(UsageError, match="task steps: a rollout"):
-        check_rollout(run, None, file)
-
-
 def test_other_changes_of_samples_are_allowed(bundle: Path) -> None:
     check_bundle(run_of(bundle, augment={"scale": 0.1}), read_bundle(bundle), "device")
-
-
-WHOLE = [name for name, method in METHODS.items() if method.kernels == "plain"]
-"""Methods that docs/methods.md says to take steps."""
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_a_fleet_learns_by_each_method_that_trains_whole_models(name: str, bundle: Path, tmp_path: Path) -> None:
-    settings = {"augfl": {"rho": 2.0}}.get(name, {})
-    if name in ("fedbn", "fedper", "fedrep", "fedbabu"):
-        settings = {"personal_slots": "bias"}
-    run = run_of(bundle, method=name, rounds=8, seed=1, settings=settings)
-    check_bundle(run, read_bundle(bundle), "device")
-    tree = {"a": ("a1", "a2"), "b": ("b1",)}
-    envs = {one: make(bundle, tmp_path / one).part.env(run) for one in ("a1", "a2", "b1")}
-    model = envs["a1"]
-    for parent, sizes in (("a", {"a1": 1, "a2": 1}), ("b", {"b1": 1}), ("cloud", {"a": 2, "b": 1})):
-        envs[parent] = make_env(run, model.layout, model.theta0, sizes=sizes)
-    told = Loopback(method_of(run), tree, envs, {}, 0, root="cloud").run().told
-    reports = [event for node, event in told if node == "cloud" and isinstance(event, Report)]
-    check_scores(reports[-1].sums, 3)
-    assert model.score is not None
-    assert max(mean_macro_f1(reports[-1].sums).values()) > model.score(model.theta0)["f1"]
 
 
 # Live -----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.integers.vectors.noise import noise_for
+from edge_sdk.methods.integers.vectors.privacy import Noise
 from edge_sdk.methods.integers.vectors.uploads import IntegersPlan
 from edge_sdk.methods.shared.evaluation.spent import PrivacySpent
 
@@ -58,15 +59,35 @@ def one_more(counts: Mapping[str, int], key: int) -> dict[str, int]:
     return {**counts, str(key): counts.get(str(key), 0) + 1}
 
 
-def spent_by(env: NodeEnv, plan: IntegersPlan, ledger: NoiseLedger) -> PrivacySpent:
-    """What the run has spent."""
+Rhos = Mapping[float, int]
+"""rho of a sum -> how many such sums there were."""
+
+
+def spent_by(env: NodeEnv, plan: IntegersPlan, ledger: NoiseLedger, more: tuple[Rhos, Rhos] = ({}, {})) -> PrivacySpent:
+    """What the run has spent.
+
+    Args:
+        more: of sums that are none of uploads: of the smallest ones, and of all sums of a question together.
+    """
     assert plan.privacy is not None  # a ledger is kept in such runs only
     noise, delta = noise_for(env, plan, max(1, ledger.size)), plan.privacy.delta
+    smallest, together = (
+        env.accountant(added(own, others), delta) for own, others in zip(rhos_of(noise, ledger), more, strict=True)
+    )
+    return PrivacySpent(smallest, together, delta)
 
-    def epsilon(counts: Mapping[str, int]) -> float:
-        return env.accountant({noise.rho(int(terms)): rounds for terms, rounds in counts.items()}, delta)
 
-    return PrivacySpent(epsilon(ledger.smallest), epsilon(ledger.together), delta)
+def rhos_of(noise: Noise, ledger: NoiseLedger) -> tuple[Rhos, Rhos]:
+    """rho of a ledger's sums: of the smallest ones, and of all sums of a question together."""
+    smallest, together = (
+        {noise.rho(int(terms)): count for terms, count in counts.items()}
+        for counts in (ledger.smallest, ledger.together)
+    )
+    return smallest, together
+
+
+def added(some: Rhos, others: Rhos) -> Rhos:
+    return {rho: some.get(rho, 0) + others.get(rho, 0) for rho in sorted({*some, *others})}
 
 
 def check_cohorts(env: NodeEnv, cohort: int) -> None:

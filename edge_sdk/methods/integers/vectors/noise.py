@@ -31,7 +31,7 @@ Whole = npt.NDArray[np.int64]
 def noise_for(env: NodeEnv, plan: IntegersPlan, size: int) -> Noise:
     """The noise of uploads of that size in this run."""
     assert plan.privacy is not None  # only such runs come here
-    return noise_of(plan.privacy, env.rounds, plan.settings.bits, plan.settings.rotate, size)
+    return noise_of(plan.privacy, env.rounds + plan.phases, plan.settings.bits, plan.settings.rotate, size)
 
 
 def write_noisy(
@@ -69,17 +69,29 @@ def noisy_integers(
             f"the question asks for {scale.bits} bits up to {scale.half:.6g}, the noise of this run needs "
             f"{noise.bits} up to {noise.half:.6g}"
         )
+    how = upward(env, plan.settings, version, scale.bits)
+    packed, share = packed_with_noise(env, noise, how, moved, env.random(version, UPWARD))
+    return Integers(quiet(label), there, moved.size, noise.bits, noise.half, 1, 0.0, packed), share
+
+
+def packed_with_noise(
+    env: NodeEnv, noise: Noise, how: Rounding, moved: Vector, random: np.random.Generator
+) -> tuple[rounding.Octets, float]:
+    """A vector shortened, rounded and with noise, as packed integers, and the share of it that is in them.
+
+    What is no vector of finite numbers counts as zeros.
+
+    Raises:
+        UsageError: this node was given no entropy.
+    """
     if env.entropy is None:
         raise UsageError(f"{env.me}: noise needs a source of entropy")
     share = 0.0 if has_diverged(moved) else share_of(moved, noise.clip)
     x = share * moved if share else np.zeros(moved.size)
-    how = upward(env, plan.settings, version, scale.bits)
-    whole = round_within(how, noise, x, env.random(version, UPWARD))
+    whole = round_within(how, noise, x, random)
     whole += draw_gaussian(noise.variance, whole.size, env.entropy)
     top = rounding.largest(noise.bits)
-    steps = (np.clip(whole, -top, top) + top).astype(np.uint32)
-    packed = rounding.pack(steps, noise.bits)
-    return Integers(quiet(label), there, moved.size, noise.bits, noise.half, 1, 0.0, packed), share
+    return rounding.pack((np.clip(whole, -top, top) + top).astype(np.uint32), noise.bits), share
 
 
 def share_of(x: Vector, length: float) -> float:

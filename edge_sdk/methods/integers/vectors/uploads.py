@@ -32,6 +32,7 @@ class IntegersPlan:
         opens: hospitals open uploads, because they do more with them than add them up.
         privacy: noise that devices add; None: they add none.
         shortened: as of `Method`.
+        phases: answers with noise of each device to phases around the method, beside one in each round.
     """
 
     settings: Uploads
@@ -39,6 +40,7 @@ class IntegersPlan:
     opens: bool
     privacy: Privacy | None = None
     shortened: Callable[[Any, Any, Any, Any, float], Any] | None = None
+    phases: int = 0
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ class NumberedQuestion:
 
     @property
     def wrapped_kind(self) -> str:
-        """Type of the question, by whose duration deadlines are measured."""
-        return type(self.question).__name__
+        """Type of the question without riders, by whose duration deadlines are measured."""
+        return str(getattr(self.question, "wrapped_kind", type(self.question).__name__))
 
     @property
     def round(self) -> int | None:

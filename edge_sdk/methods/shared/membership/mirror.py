@@ -29,11 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.contract.round import life_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.aggregation import draw, gather, uploads
-from edge_sdk.methods.shared.aggregation.gather import Tally
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Tally
+from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from edge_sdk.methods.shared.evaluation.reports import progress
 from edge_sdk.methods.shared.membership.changing import departed
 
@@ -41,6 +42,9 @@ Size = Callable[[NodeEnv], int]
 """How many numbers an upload has."""
 Gathered = Callable[[NodeEnv, Tally | None, str, object, int], Tally | None]
 Answer = Callable[[Tally | None, npt.NDArray[np.floating]], Any]
+Train = Callable[[Any, Any, Vector], tuple[Vector, VectorSum]]
+"""(env, question, c_i) -> c_i if the upload is counted, and the upload."""
+ServerStep = Callable[[Any, Any, VectorSum], tuple[Vector, Vector]]
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -107,6 +111,52 @@ def own_vector(before: Account, account: Account, kept: Vector, tried: Vector) -
     if account.era != before.era:
         return np.zeros_like(kept)
     return tried if account.counted == account.round else kept
+
+
+# Device ---------------------------------------------------------------------------------------------------------
+def device(question: type[CountedQuestion], state: type[Any], kept: str, train: Train) -> Role:
+    """The device of a method with such vectors.
+
+    Args:
+        state: made of c_i if its last upload was not counted, c_i if it was ("tried"), and an `Account`, "account".
+        kept: what the state calls the first of these.
+        train: what it does in a round; at least one sample is there.
+    """
+
+    def start(env: NodeEnv) -> Step:
+        zero = np.zeros_like(env.theta0)
+        return state(zero, zero), []
+
+    def receive(env: NodeEnv, s: Any, sender: str, message: object) -> Step:
+        m = gather.expected(sender, message, question)
+        account = recalled(s.account, env.me, m)
+        if account is None:
+            return s, [Send(UP, Unremembered())]
+        own = own_vector(s.account, account, getattr(s, kept), s.tried)
+        if env.samples == 0:
+            return state(own, own, account), [Send(UP, Nobody())]
+        tried, upload = train(env, m, own)
+        return state(own, tried, replace(account, round=m.round)), [Send(UP, upload)]
+
+    return Role(start, receive, unchanged, state)
+
+
+def shortened(kept: str) -> Callable[[NodeEnv, Any, Any, CountedQuestion, float], Any]:
+    """A `Method.shortened`: where only a share of an upload has left, c_i moves as the aggregator's mean does.
+
+    Args:
+        kept: as of `device`.
+    """
+
+    def shorten(env: NodeEnv, before: Any, after: Any, m: CountedQuestion, share: float) -> Any:
+        account = recalled(before.account, env.me, m)
+        if account is None:
+            return after
+        own = own_vector(before.account, account, getattr(before, kept), before.tried)
+        tried = own + share * (after.tried - own) if share else own
+        return type(after)(own, tried, replace(account, round=m.round))
+
+    return shorten
 
 
 # Hospital -------------------------------------------------------------------------------------------------------
@@ -230,14 +280,16 @@ def noted(env: NodeEnv, ledger: Ledger, sender: str, message: object, size: int)
 
 
 def aggregator(
-    state: type[Any], question: Callable[[Any, str, int], Any], step: Callable[[Any, Any], Any], size: Size, show: Any
+    state: type[Any], question: Callable[[Any, str, int], Any], step: ServerStep, size: Size, show: Any
 ) -> Role:
     """The aggregator of a method with such vectors: rounds of questions, uploads noted in `ledger`, a step of its own.
 
+    A round that begins an era moves nothing but zeroes the mean, and one in which nobody answers leaves all as it is.
+
     Args:
-        state: has `round` and `ledger`; made of the first model and a vector of zeros.
+        state: made of the model, "model", the mean, "round" and "ledger".
         question: (state, hospital, how many devices) -> what the hospital is asked.
-        step: (env, state) -> the state after a round.
+        step: (env, state, sums of the uploads) -> model and mean after a round.
         size: how many numbers an upload has.
         show: as of `Method`; sent to nobody where nobody is drawn, so that the round has a question.
     """
@@ -260,7 +312,15 @@ def aggregator(
         heard = () if s.ledger.tally is None else s.ledger.tally.heard
         if departed(env, {*s.ledger.counted, *heard}):  # a hospital has left with all its devices
             s = replace(s, ledger=replace(s.ledger, forgotten=True))
-        s = step(env, s)
+        s = moved(env, s)
         return s, [done] if s.round >= env.rounds else [done, *questions(env, s)]
+
+    def moved(env: Any, s: Any) -> Any:
+        if s.ledger.forgotten:
+            return state(s.model, np.zeros_like(env.theta0), s.round + 1, s.ledger.next_era())
+        if s.ledger.tally is None:
+            return replace(s, round=s.round + 1)
+        model, mean = step(env, s, uploads.total(s.ledger.tally, env.theta0))
+        return state(model, mean, s.round + 1, s.ledger.closed(s.round, env.devices))
 
     return Role(start, receive, close, state)

@@ -81,8 +81,9 @@ def test_a_run_of_which_nothing_is_said_gets_what_is_recommended_for_its_model(m
     found.check(CLASSES)
     for preset in ("plain", "paper", "stated"):
         assert registry.complete(Wanted(preset=preset)) == Wanted(preset=preset)
-    noise = Wanted(privacy={"clip": 1.0, "epsilon": 8.0})
-    assert registry.complete(noise) == noise
+    noise = registry.complete(Wanted(method="fedavg", privacy={"clip": 1.0, "epsilon": 8.0}))
+    assert noise.settle["statistics"] and noise.settle["label_times"] and "steps" not in noise.settle
+    noise.check(CLASSES)
     wrist = Wanted(bundle=next(b["sha256"] for b in registry.list_all("bundle") if b["name"] == "wrist"))
     assert registry.complete(wrist) == wrist
 

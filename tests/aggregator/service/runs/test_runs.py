@@ -62,7 +62,7 @@ def test_the_queue_is_in_order_and_one_can_be_put_first(service: Any) -> None:
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ({"method": "nothing"}, "method = 'nothing', there are"),
+        ({"method": "nothing"}, "method = 'nothing'; there are:"),
         ({"method": "hsgd"}, "needs public inputs, split models"),
         ({"rounds": 0}, "rounds = 0"),
         ({"rounds": 10**7}, "at most 1000000"),

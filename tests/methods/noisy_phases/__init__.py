@@ -1,0 +1,1 @@
+"""Tests of noise in phases around a method."""
