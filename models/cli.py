@@ -24,7 +24,7 @@ from edge_sdk.models.gate.graphs.search import SEARCH
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.specification.spec import DROPOUT, NORMS, Spec
 from edge_sdk.models.loading import build_entry, build_module, name_error, read_arguments, read_augmentation
-from edge_sdk.models.task_options import add_task_options, read_task_options, read_words, usual_loss
+from edge_sdk.models.task_options import add_task_options, read_number, read_task_options, read_words, usual_loss
 from edge_sdk.models.zoo import ZOO
 from edge_sdk.models.zoo.plugged import find_entry, is_network
 from edge_sdk.models.zoo.split import SPLIT_ZOO
@@ -116,6 +116,8 @@ def add_training_options(p: argparse.ArgumentParser) -> None:
 
 def add_graph_options(p: argparse.ArgumentParser) -> None:
     """Options that say which graphs the bundle has."""
+    words = "further results, and how many times their loss is added to the loss: aux=0.3 (deep supervision)"
+    p.add_argument("--heads", nargs="*", metavar="NAME=WEIGHT", help=words)
     p.add_argument("--groups", nargs="*", metavar="NAME=PREFIX,...", help="layer groups (default: top-level parts)")
     p.add_argument(
         "--features", default="", metavar="LAYER", help="path of a layer whose result is offered as features"
@@ -234,7 +236,7 @@ def find_module_argument(args: argparse.Namespace) -> None:
     Raises:
         CompileError: there is none.
     """
-    for words in (args.input, args.below, args.groups, args.split, args.target, args.also):
+    for words in (args.input, args.below, args.groups, args.split, args.target, args.also, args.heads):
         for word in words or []:
             if args.module is None and "=" not in word and (":" in word or is_network(word)):
                 args.module = word
@@ -285,6 +287,7 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
         blocked=args.blocked, max_batch=most, dropout=args.dropout or "", output=args.result, class_names=names,
         signal=signal, lora=args.lora, target=args.target, also=args.also, smoothing=args.smooth,
         augment=read_augmentation(args.augment), native=args.native, task=task,
+        heads={k: read_number("--heads", v) for k, v in read_pairs("--heads", args.heads).items()},
     )  # fmt: skip
 
 

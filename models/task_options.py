@@ -162,3 +162,11 @@ def read_range(text: str) -> tuple[float, float]:
 def read_words(text: str | None) -> tuple[str, ...]:
     """Words with commas between them; none: no words."""
     return tuple(word.strip() for word in text.split(",")) if text else ()
+
+
+def read_number(option: str, text: str) -> float:
+    """A number."""
+    try:
+        return float(text)
+    except ValueError as error:
+        raise CompileError(f"{option} {text}: expected a number") from error

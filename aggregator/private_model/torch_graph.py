@@ -207,11 +207,15 @@ class TorchGraph:
         device: "cpu" or "cuda". dtype: float32, or float64 to check.
 
     Raises:
-        UsageError: it has an operator that is not here, or does not give what the bundle's golden vectors say.
+        UsageError: it has an operator that is not here, or a gradient of its own, or does not give what the bundle's
+            golden vectors say.
     """
 
     def __init__(self, bundle: Bundle, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         self.bundle, self.device, self.dtype = bundle, device, dtype
+        if bundle.own_gradient:
+            told = "stops gradients, or brings its own: an aggregator cannot train it, choose another network"
+            raise UsageError(f"{bundle.manifest['name']} {told}")
         graph = onnx.load_from_string(bytes(bundle.parts["predict.onnx"])).graph
         self.nodes = [
             (n.op_type, list(n.input), list(n.output), {a.name: attribute(a) for a in n.attribute}) for n in graph.node

@@ -97,6 +97,11 @@ class Bundle:
         return read_sites(self.manifest.get("dropout", []))
 
     @property
+    def own_gradient(self) -> bool:
+        """True if its gradient is not the derivative of what it predicts: the network stops some, or brings its own."""
+        return bool(self.manifest.get("own_gradient"))
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the outputs where no run has told others; empty: the bundle does not say."""
         names = self.manifest.get("class_names")
@@ -238,6 +243,8 @@ def check_manifest(manifest: Json, parts: Mapping[str, memoryview]) -> None:
         raise BundleError("parameters and max_batch start at 1")
     if manifest.get("min_batch", 1) not in (1, 2):
         raise BundleError(f"min_batch = {str(manifest['min_batch'])[:50]!r}, expected 1 or 2")
+    if manifest.get("own_gradient", True) is not True:
+        raise BundleError(f"own_gradient = {str(manifest['own_gradient'])[:50]!r}, expected true where it is given")
     check_inputs(manifest.get("inputs"))
     if manifest.get("class_names") is not None:
         read_class_names(manifest["class_names"], manifest["classes"])

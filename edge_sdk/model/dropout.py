@@ -1,14 +1,16 @@
-"""Dropout on a device: the masks that it draws for one step, and what stands in their place where nothing is dropped.
+"""What a device draws for one step of training: masks of dropout, and noise; and what stands there where it draws none.
 
 A bundle that keeps its module's dropout has one more input, `masks` (B, columns): each sample has a row, and each place
 of the network that drops values reads its own columns. An entry is 0 where a value is dropped, and `kept` where it is
-not.
+not. Where a network adds noise of its own (the samples of a variational autoencoder) an entry is a normal number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -17,17 +19,19 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 BITS = 16
 """Random bits per entry: a probability is met to within 2^-17."""
+NOISE = 1.0
+"""Probability of places whose entries are normal numbers, of mean 0 and variance 1, in place of zeros and `kept`."""
 MASKS = "masks"
 """Name of the input in graphs."""
 
 
 @dataclass(frozen=True)
 class DropSite:
-    """One place of the network that drops values.
+    """One place of the network that drops values, or adds noise.
 
     Attributes:
         where: path of its module. columns: entries per sample.
-        probability: of an entry to be kept, above 0 and below 1.
+        probability: of an entry to be kept, above 0 and below 1; NOISE: entries are normal numbers.
         kept: value of an entry that is kept. rest: value of all entries where nothing is to be dropped.
     """
 
@@ -38,8 +42,13 @@ class DropSite:
     rest: float
 
     def __post_init__(self) -> None:
-        if not (self.columns > 0 and 0 < self.probability < 1 and np.isfinite([self.kept, self.rest]).all()):
+        if not (self.columns > 0 and 0 < self.probability <= NOISE and np.isfinite([self.kept, self.rest]).all()):
             raise ValueError(f"{self} is no place for dropout")
+
+    @property
+    def is_noise(self) -> bool:
+        """True for a place that adds noise."""
+        return self.probability == NOISE
 
     @property
     def threshold(self) -> int:
@@ -81,7 +90,22 @@ def draw_masks(sites: Sequence[DropSite], batch: int, random: np.random.Generato
     counts = [s.columns for s in sites]
     below = np.repeat(np.asarray([s.threshold for s in sites], np.uint16), counts)
     kept = np.repeat(np.asarray([s.kept for s in sites], np.float32), counts)
-    return np.asarray((numbers < below) * kept, np.float32)
+    masks = np.asarray((numbers < below) * kept, np.float32)
+    noisy = np.repeat([s.is_noise for s in sites], counts)
+    if noisy.any():
+        masks[:, noisy] = list_normal_numbers()[numbers[:, noisy]]
+    return masks
+
+
+@cache
+def list_normal_numbers() -> Floats:
+    """Normal numbers (2^BITS,) for random numbers of BITS bits: quantiles at the middle of equal steps.
+
+    They end at 4.3, and their variance is 1 to within 1e-4.
+    """
+    half, count = NormalDist(), 1 << BITS
+    above = np.asarray([half.inv_cdf((k + 0.5) / count) for k in range(count // 2, count)], np.float32)
+    return np.concatenate([-above[::-1], above])
 
 
 def rest_masks(sites: Sequence[DropSite], batch: int) -> Floats:

@@ -38,7 +38,8 @@ from edge_sdk.models.frontend.modules.training import refuse_training_only
 from edge_sdk.models.frontend.modules.training_state import refuse_training_state
 from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread, unwrap
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
-from edge_sdk.models.gate.graphs.check import YShape, check_graphs, draw_consistency, find_unequal_parts
+from edge_sdk.models.frontend.tracing.marks import find_marks, has_own_gradients
+from edge_sdk.models.gate.graphs.check import YShape, check_graphs, check_sums, draw_consistency, find_unequal_parts
 from edge_sdk.models.gate.graphs.gate import Drops, Truth
 from edge_sdk.models.gate.graphs.golden import make_golden
 from edge_sdk.models.gate.graphs.search import SEARCH, Comparison, search_inputs
@@ -111,6 +112,8 @@ def compile_module(
     progress("graphs: " + ", ".join(f"{k} {n} nodes" for k, n in nodes.items()))
     calls = check_calls(exported.forward)
     with explain_own_backward(net, examples, list_arguments(spec)):
+        if has_own_gradients(exported.forward.program) and not truth.train:
+            check_sums(truth, y_shape)
         errors = check_graphs(graphs, runs, truth, fixed, y_shape)
         errors["searched"] = search_inputs(Comparison(graphs["loss_grad"], state.slots, truth, fixed, y_shape), search)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
@@ -136,6 +139,7 @@ def compile_module(
             sites=exported.sites,
             least=least,
             front=fronts.values,
+            own_gradient=bool(find_marks(exported.forward.program)),
         ),
     )
     progress(f"bundle: {len(data):,} bytes")
@@ -224,13 +228,14 @@ def export(net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Te
     """
     arguments = list_arguments(spec)
     with refuse_setting(net):
-        check_output(net, examples, spec.output, arguments)
+        check_output(net, examples, [spec.output, *spec.heads], arguments)
     refuse_changes(net, examples, arguments)
     refuse_remembered(net, examples, arguments, spec.output)
     settle_adapters(net, examples, arguments)
     drops = find_drops(net, examples, spec.dropout, arguments)
     refuse_training_state(net, examples, arguments, spec.output, spec.dropout)
-    refuse_training_only(net, examples, arguments, spec.output, spec.norm, spec.dropout)
+    for name in (spec.output, *spec.heads):
+        refuse_training_only(net, examples, arguments, name, spec.norm, spec.dropout)
     forward, source = write_source(net, spec, state, examples, "off")
     if not drops:
         return Exported(forward, source, source, None)
@@ -249,7 +254,7 @@ def write_source(
     """The exported forward pass, with `dropout` as of `export_forward`, and the source of its graphs."""
     names, arguments = zip(*((i.name, i.argument) for i in spec.list_inputs()), strict=True)
     forward = export_forward(
-        net, state.parameters, names, examples, dropout=dropout, result=spec.output, arguments=arguments
+        net, state.parameters, names, examples, dropout=dropout, result=[spec.output, *spec.heads], arguments=arguments
     )
     renorm = spec.norm == "renorm"
     return forward, Source(forward, {"theta": state.slots}, state.buffers, state.momenta, state.running, renorm)
@@ -294,6 +299,7 @@ def make_truth(
     """Torch's own gradient of the module, by which graphs are judged."""
     train = bool(state.momenta)
     truth = Truth(net, spec.list_inputs(), spec.loss, train, drops, spec.output, state.running, spec.smoothing)
+    truth.heads = spec.heads
     truth.still = draws_in_evaluation(net, examples, list_arguments(spec))
     if spec.norm == "renorm":
         truth.renormalise()

@@ -34,7 +34,7 @@ def make_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target
 
 def write_loss_grad(source: Source, spec: Spec, groups: Sequence[str] | None = None, cut: bool = False) -> Target:
     """The loss of a batch and its gradient, with the loss of the spec; see `targets.write_loss_grad`."""
-    return targets.write_loss_grad(source, spec.loss, groups, cut, spec.smoothing)
+    return targets.write_loss_grad(source, spec.loss, groups, cut, spec.smoothing, [*spec.heads.values()])
 
 
 def make_blocked_graphs(source: Source, trained: Source, spec: Spec) -> dict[str, Target]:

@@ -92,6 +92,7 @@ class BundleFacts:
         sites: places that drop values at random.
         least: samples that a training step needs at least.
         front: what a device keeps of a sample where it computes the front once.
+        own_gradient: the gradient is not the derivative of what `predict` computes.
     """
 
     inputs: Sequence[DataInput]
@@ -100,6 +101,7 @@ class BundleFacts:
     sites: Sequence[DropSite] = ()
     least: int = 1
     front: Sequence[Mapping[str, Any]] = ()
+    own_gradient: bool = False
 
 
 def pack_bundle(
@@ -151,6 +153,8 @@ def describe_extras(spec: Spec, facts: BundleFacts) -> dict[str, Any]:
         found["min_batch"] = facts.least
     if facts.sites:
         found["dropout"] = write_sites(facts.sites)
+    if facts.own_gradient:
+        found["own_gradient"] = True
     if facts.front:
         found[FRONT] = [*facts.front]
     if spec.class_names:

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from edge_sdk.model.front_values import PREFIX
+from edge_sdk.models.derive.reverse import take_out_marks
 from edge_sdk.models.derive.targets import Source, Target, finish
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.nodes import OnnxNode
@@ -82,6 +83,7 @@ def write_front(front: Front, trains: bool) -> Target:
     """The values at the cut, as a graph for training computes them, or one that predicts."""
     names = [*front.values.values()]
     g = front.source.copy_training_graph().graph if trains else front.source.copy_graph()
+    take_out_marks(g)
     for value, name in front.values.items():
         g.op("Identity", value, shape=g.shape(value), output=name)
     g.dtypes |= {name: dtype.removesuffix("32") for name, dtype in front.dtypes.items()}

@@ -2,17 +2,21 @@
 
 For y = f(x1, x2, ...) and a scalar objective L, a rule is given gy = dL/dy and writes dL/dx1, dL/dx2, ... Only nodes
 between the wanted leaves and the outputs are visited, so a partial gradient has a shorter graph. LSTMs are opened
-before (passes/scheduling/open_lstm.py), and have no rule.
+before (passes/scheduling/open_lstm.py), and have no rule. Marks (ir/marks.py) are taken out after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
+from edge_sdk.algebra.vectors import Slot
 from edge_sdk.models.derive.steep import find_steep
 from edge_sdk.models.ir.accumulate import add_adjoints
 from edge_sdk.models.ir.errors import UnsupportedOperator
 from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.marks import COTANGENT, MARKS, STOP_GRADIENT
 from edge_sdk.models.ir.nodes import OnnxNode
 from edge_sdk.models.passes.products.pair_einsum import pair_einsums
 from edge_sdk.models.passes.scheduling.open_lstm import open_lstms
@@ -25,7 +29,7 @@ Rule = Callable[[OnnxGraph, OnnxNode, Adjoints, Sequence[bool]], Adjoints]
 SHAPES = {"Shape", "Size", "Constant", "ConstantOfShape", "Range", "OneHot", "NonZero", "ArgMax", "ArgMin"}
 BOOLEANS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or", "Xor", "IsNaN", "IsInf"}
 STEPS = {"Sign", "Floor", "Ceil", "Round"}  # their derivative is 0, in torch as well
-INERT = frozenset(SHAPES | BOOLEANS | STEPS)
+INERT = frozenset(SHAPES | BOOLEANS | STEPS | {STOP_GRADIENT, COTANGENT})
 
 
 def write_gradient(g: OnnxGraph, seeds: Mapping[str, str], leaves: Sequence[str]) -> dict[str, str | None]:
@@ -58,7 +62,32 @@ def write_gradient(g: OnnxGraph, seeds: Mapping[str, str], leaves: Sequence[str]
             if wanted and value is not None:
                 parts.setdefault(name, []).append(value)
     g.where = ""
+    take_out_marks(g)
     return {leaf: add_adjoints(g, parts[leaf]) if leaf in parts else None for leaf in leaves}
+
+
+def write_flat_gradient(
+    g: OnnxGraph, seeds: dict[str, str], slots: Sequence[Slot], known: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """The adjoints of the slots as one vector, zeros where the loss does not depend on one.
+
+    Args:
+        known: name of a slot -> its adjoint, where that is no derivative of the seeds.
+    """
+    adjoints = write_gradient(g, seeds, ["p." + s.name for s in slots])
+    parts = []
+    for s in slots:
+        found = known.get(s.name) or adjoints["p." + s.name]
+        parts.append(g.reshape(found, (s.size,)) if found else g.zeros((s.size,)))
+    return g.concat(parts, 0)
+
+
+def take_out_marks(g: OnnxGraph) -> OnnxGraph:
+    """Replace all marks by the values that they stand at, in place; the graph."""
+    if any(n.op in MARKS for n in g.nodes):
+        for n in g.take_nodes():
+            g.put_back(replace(n, op="Identity", inputs=n.inputs[:1]) if n.op in MARKS else n)
+    return g
 
 
 def find_dependents(g: OnnxGraph, leaves: Sequence[str]) -> set[str]:

@@ -16,19 +16,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import onnx
 
 from edge_sdk.algebra.vectors import Slot
-from edge_sdk.models.derive.reverse import find_dependents, write_gradient
+from edge_sdk.models.derive.reverse import find_dependents, take_out_marks, write_flat_gradient
 from edge_sdk.models.frontend.tracing.export import Forward
 from edge_sdk.models.frontend.tracing.forward import read_forward
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import write_model
 from edge_sdk.models.ir.shapes import Shape, as_numbers
-from edge_sdk.models.ir.specification.losses import choose_loss
+from edge_sdk.models.ir.specification.losses import choose_loss, write_losses
 from edge_sdk.models.passes.convolutions import winograd
 from edge_sdk.models.passes.convolutions.batch_norm import (
     VARIANCE,
@@ -150,7 +149,7 @@ class Source:
 
     def copy_graph(self) -> OnnxGraph:
         """A copy of the graph for prediction."""
-        g = copy.deepcopy(self._graph)
+        g = take_out_marks(copy.deepcopy(self._graph))
         if self.block:
             use_blocked_layout(g, self.block)
         use_plane_matrices(g)
@@ -244,7 +243,12 @@ def write_predict(source: Source) -> Target:
 
 
 def write_loss_grad(
-    source: Source, loss: str, groups: Sequence[str] | None = None, cut: bool = False, smoothing: float = 0.0
+    source: Source,
+    loss: str,
+    groups: Sequence[str] | None = None,
+    cut: bool = False,
+    smoothing: float = 0.0,
+    heads: Sequence[float] = (),
 ) -> Target:
     """The loss of a batch and its gradient.
 
@@ -252,14 +256,14 @@ def write_loss_grad(
         loss: a key of LOSSES.
         groups: layer groups to differentiate; None for all.
         cut: differentiate all, and cut these groups out of the result.
-        smoothing: of labels, for the cross entropy.
+        smoothing: of labels, for the cross entropy. heads: weights of the losses of further results, in their order.
     """
     training = source.copy_training_graph()
     g, more = training.graph, training.more
-    value, seed = choose_loss(loss, smoothing)(g, source.output)
+    value, seeds = write_losses(g, choose_loss(loss, smoothing), source.output, heads)
     slots = choose_slots(source.parameters, groups)
     pulls = training.write_pulls()
-    grad = write_flat_gradient(g, {source.output: seed}, source.parameters if cut else slots, pulls)
+    grad = write_flat_gradient(g, seeds, source.parameters if cut else slots, pulls)
     if cut:
         grad = g.concat([g.slice(grad, 0, s.offset, s.offset + s.size) for s in slots], 0)
     g.op("Identity", value, shape=(), output="loss")
@@ -331,19 +335,3 @@ def choose_slots(slots: Sequence[Slot], groups: Sequence[str] | None) -> list[Sl
     if not picked:
         raise CompileError(f"no parameter is in the groups {groups}; there are {sorted({s.group for s in slots})}")
     return picked
-
-
-def write_flat_gradient(
-    g: OnnxGraph, seeds: dict[str, str], slots: Sequence[Slot], known: Mapping[str, str] = MappingProxyType({})
-) -> str:
-    """The adjoints of the slots as one vector, zeros where the loss does not depend on one.
-
-    Args:
-        known: name of a slot -> its adjoint, where that is no derivative of the seeds.
-    """
-    adjoints = write_gradient(g, seeds, ["p." + s.name for s in slots])
-    parts = []
-    for s in slots:
-        found = known.get(s.name) or adjoints["p." + s.name]
-        parts.append(g.reshape(found, (s.size,)) if found else g.zeros((s.size,)))
-    return g.concat(parts, 0)

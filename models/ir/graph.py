@@ -66,8 +66,9 @@ class OnnxGraph:
         return f"ad.{stem}.{self._count}"
 
     def input(self, name: str, shape: Shape, dtype: str = "float") -> str:
-        """Declare an input of the graph; its name."""
-        self.inputs.append(name)
+        """Declare an input of the graph, once; its name."""
+        if name not in self.inputs:
+            self.inputs.append(name)
         self.shapes[name], self.dtypes[name] = shape, dtype
         return name
 

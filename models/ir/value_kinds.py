@@ -8,6 +8,7 @@ import numpy as np
 
 from edge_sdk.model.forms import NATIVE_DOMAIN
 from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.marks import MARKS
 from edge_sdk.models.ir.nodes import OnnxNode
 
 FLOAT, TRUTH, OTHER, UNKNOWN = "float", "bool", "other", ""
@@ -137,5 +138,5 @@ def infer(n: OnnxNode, kinds: dict[str, str]) -> Iterable[str]:
     elif n.op == "Scan":  # its states and sequences are written as floats
         kind = FLOAT
     else:
-        kind = first if n.op in LIKE_FIRST else UNKNOWN
+        kind = first if n.op in LIKE_FIRST or n.op in MARKS else UNKNOWN
     return [kind for _ in n.outputs]

@@ -1,6 +1,16 @@
 """The table of gradient rules: `RULES[operator]`, one file per family."""
 
-from edge_sdk.models.rules import elementwise, indexing, linear, normalise, piecewise, reduction, resizing, shaping
+from edge_sdk.models.rules import (
+    elementwise,
+    indexing,
+    linear,
+    normalise,
+    own_gradient,
+    piecewise,
+    reduction,
+    resizing,
+    shaping,
+)
 from edge_sdk.models.rules.table import RULES
 from edge_sdk.models.rules.windows import convolution, pooling, recurrent
 
@@ -11,6 +21,7 @@ __all__ = [
     "indexing",
     "linear",
     "normalise",
+    "own_gradient",
     "piecewise",
     "pooling",
     "recurrent",

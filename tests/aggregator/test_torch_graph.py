@@ -37,6 +37,16 @@ class Odd(nn.Module):
         return self.head((z * torch.softmax(z, 1)).sum(1))
 
 
+class Stopping(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + (F.linear(x, self.weight) ** 2).detach()
+
+
+def test_a_network_that_stops_gradients_is_refused():
+    with pytest.raises(UsageError, match="m stops gradients, or brings its own"):
+        TorchGraph(parse(compile_module(Stopping(6, 3).eval(), Spec("m", (6,)), search=0).data))
+
+
 def compiled(module, shape, classes):
     torch.manual_seed(0)
     return parse(compile_module(module().eval(), Spec("net", input=shape, classes=classes, partial=())).data)

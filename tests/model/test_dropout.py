@@ -38,7 +38,7 @@ def test_sites_come_back_from_a_manifest():
 
 
 @pytest.mark.parametrize(
-    "change", [{"columns": 0}, {"probability": 0.0}, {"probability": 1.0}, {"kept": float("nan")}, {"rest": 1e999}]
+    "change", [{"columns": 0}, {"probability": 0.0}, {"probability": 1.5}, {"kept": float("nan")}, {"rest": 1e999}]
 )
 def test_sites_that_make_no_sense(change):
     with pytest.raises(ValueError, match="no place for dropout"):

@@ -48,7 +48,7 @@ class Noisy(nn.Module):
     """Noise in training that is no dropout."""
 
     def forward(self, x):
-        return x + torch.randn_like(x) if self.training else x
+        return x + torch.rand_like(x) if self.training else x
 
 
 def make_net(inner, width=6):

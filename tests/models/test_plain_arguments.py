@@ -26,6 +26,8 @@ FUNCTIONS = {
     "dots on both sides": lambda h, w: torch.einsum("...d,de->...e", h, w).mean(1),
     "dots between letters": lambda h, w: torch.einsum("b...d, de -> b...e", h, w).mean(1),
     "dots in both operands": lambda h, w: torch.einsum("...d,...d->...d", h, torch.tanh(h)).mean(1),
+    "a diagonal": lambda h, w: torch.einsum("bii->bi", torch.einsum("bsd,bse->bde", h, torch.tanh(h))),
+    "diagonals of several operands": lambda h, w: torch.einsum("bsd,de,...ii, ff -> be", h, w, w, torch.cos(w)),
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from edge_sdk.models.cli import main
 from edge_sdk.models.ir.errors import CompileError
+from edge_sdk.models.ir.marks import MARKS
 from edge_sdk.models.rules import RULES
 from edge_sdk.tools.bundle_commands import verify
 
@@ -35,7 +36,9 @@ def test_the_split_model():
 
 
 def test_every_operator_with_a_rule_is_named():
-    missing = [op for op in RULES if not re.search(rf"\b{op}\b|{op.replace('Normalization', 'Norm')}", README)]
+    missing = [
+        op for op in {*RULES} - MARKS if not re.search(rf"\b{op}\b|{op.replace('Normalization', 'Norm')}", README)
+    ]
     assert set(missing) <= {"Identity", "Cast", "InstanceNormalization", "BatchNormalization", "LayerNormalization"}
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.training.local import batches
+from edge_sdk.model.bundle import parse
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive.dense import read_dense_layers
@@ -115,6 +116,23 @@ def test_who_has_very_many_samples_makes_single_steps(model):
     losses = descend_singly(many.gradient.step, v, many.rows, many.eta, 0.0, None, None)
     assert training([many, few])[0] == losses and many.v.tobytes() == v.tobytes()
     assert (training.trained.together, training.trained.step) == (len(few.rows), len(many.rows))
+
+
+class Held(nn.Linear):
+    """A dense layer whose weights get no gradient."""
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight.detach(), self.bias)
+
+
+def test_a_chain_that_stops_gradients_is_refused():
+    compiled = compile_module(
+        nn.Sequential(Held(6, 4), nn.ReLU(), nn.Linear(4, 3)).eval(), Spec("chain", (6,)), search=0
+    )
+    bundle = parse(compiled.data)
+    assert len(read_dense_layers(bytes(bundle.parts["predict.onnx"]))) == 2  # of predictions alone it is one
+    with pytest.raises(UsageError, match="stops gradients"):
+        find_dense_layers(Model(bundle))
 
 
 def test_other_networks_are_refused_with_what_is_in_the_way():

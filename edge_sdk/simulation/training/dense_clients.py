@@ -180,6 +180,8 @@ def find_dense_layers(model: Model) -> Sequence[LayerSizes]:
         raise UsageError(
             f"its loss is {model.loss} of outputs {model.output_shape}, a chain of dense layers has classes"
         )
+    if model.bundle.own_gradient:
+        raise UsageError("it stops gradients, or brings its own")
     read = importlib.import_module("edge_sdk.models.derive.dense").read_dense_layers
     layers: Sequence[LayerSizes] = read(bytes(model.bundle.parts["predict.onnx"]))
     return layers

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from edge_sdk.models.frontend.decomposition.decompose_attention import ATTENTION, has_mask
 from edge_sdk.models.frontend.decomposition.decompose_choices import CHOICES
 from edge_sdk.models.frontend.decomposition.decompose_geometry import GEOMETRY
+from edge_sdk.models.frontend.decomposition.diagonals import repeats, sum_products_of_diagonals
 from edge_sdk.models.frontend.decomposition.plain_arguments import write_plain_arguments
 
 aten = torch.ops.aten
@@ -237,6 +238,7 @@ DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.adaptive_avg_pool1d.default: mean_of_line,
     aten.adaptive_avg_pool2d.default: mean_of_plane,
     **dict.fromkeys(DIVIDED, means_by_a_divisor),
+    aten.einsum.default: sum_products_of_diagonals,
     aten.adaptive_max_pool1d.default: largest_of_windows,
     aten.adaptive_max_pool2d.default: largest_of_windows,
     aten.adaptive_max_pool3d.default: largest_of_windows,
@@ -281,5 +283,7 @@ def is_to_spell_out(node: torch.fx.Node) -> bool:
         return mean is None and bool(training) and isinstance(x.meta["val"].shape[0], int)  # type: ignore[union-attr]
     if node.target in DIVIDED:
         return len(node.args) > 6 and node.args[6] is not None
+    if node.target is aten.einsum.default:
+        return repeats(str(node.args[0]))
     pooled = node.target in (aten.adaptive_avg_pool1d.default, aten.adaptive_avg_pool2d.default)
     return node.target in DECOMPOSITIONS and not (pooled and node.args[0].meta["val"].is_contiguous())  # type: ignore[union-attr]

@@ -82,13 +82,23 @@ def masks_as_they_are() -> Iterator[None]:
         yield
 
 
-def check_output(net: nn.Module, examples: Sequence[torch.Tensor], name: str, arguments: Sequence[str] = ()) -> None:
+def check_output(
+    net: nn.Module, examples: Sequence[torch.Tensor], names: Sequence[str], arguments: Sequence[str] = ()
+) -> None:
     """Run the module on two samples, and on one: what is left of a device's data may be a single one.
 
+    Args:
+        names: of the result that counts, as of `pick`, and of others that are trained with the same targets.
+
     Raises:
-        CompileError: it does not run, or its result cannot be chosen.
+        CompileError: it does not run, or its results cannot be chosen, or differ in shape.
     """
-    pick(try_samples(net, [e[:2] for e in examples], arguments), name)
+    made = try_samples(net, [e[:2] for e in examples], arguments)
+    first, *others = (pick(made, name) for name in names)
+    for name, other in zip(names[1:], others, strict=True):
+        if other is first or other.shape != first.shape:
+            shapes = f"is {tuple(other.shape[1:])} for a sample, the result that counts {tuple(first.shape[1:])}"
+            raise CompileError(f"heads: {name} {shapes}; a head is another result of that shape, with the same targets")
     try_samples(net, [e[:1] for e in examples], arguments)
 
 

@@ -23,22 +23,24 @@ from edge_sdk.models.ir.errors import CompileError, TrainModeExport
 aten = torch.ops.aten
 DRAWS = (aten.bernoulli_.float, aten.bernoulli.p)
 """Functions that draw 0 or 1 with one probability for 1: what all kinds of dropout are made of."""
+NOISES = (aten.randn_like.default, aten.randn.default, aten.normal_.default, aten.normal.float_float)
+"""Functions that draw normal numbers of one mean and deviation: samples of a variational autoencoder."""
 NORMS = (nn.modules.batchnorm._NormBase,)
 PROBES = (2, 3)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One place where a module draws zeros and ones.
+    """One place where a module draws zeros and ones, or normal numbers.
 
     Attributes:
-        where: path of the module. kind: its class. probability: of a 1.
+        where: path of the module. kind: its class. probability: of a 1; None: it draws normal numbers.
         shape: with None for the axis that grows with the batch, and `times`, that axis per sample.
     """
 
     where: str
     kind: str
-    probability: float
+    probability: float | None
     shape: tuple[int | None, ...]
     times: int = 1
 
@@ -52,6 +54,8 @@ class Draw:
 
     def describe(self) -> str:
         """The place in words, e.g. "head.drop: Dropout(p=0.1)"."""
+        if self.probability is None:
+            return f"{self.where}: {self.kind}, noise,"
         return f"{self.where}: {self.kind}(p={round(1 - self.probability, 6):g})"
 
     def place(self, row: torch.Tensor) -> torch.Tensor:
@@ -63,9 +67,9 @@ class Draw:
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Watches all that is drawn at random; `answer` may draw instead of torch."""
+    """Watches all that is drawn at random; `answer` draws in place of torch: of a probability; None: normal numbers."""
 
-    def __init__(self, answer: Callable[[torch.Tensor, float], torch.Tensor]) -> None:
+    def __init__(self, answer: Callable[[torch.Tensor, float | None], torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.answer = answer
 
@@ -73,9 +77,31 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func in DRAWS:
             values = self.answer(args[0], float(args[1] if len(args) > 1 else 0.5))
             return args[0].copy_(values) if func is aten.bernoulli_.float else values
+        if func in NOISES:
+            return draw_normal(func, args, kwargs or {}, lambda like: self.answer(like, None))
         if is_random(func, args, kwargs or {}):
             raise Unknown(str(func))
         return func(*args, **(kwargs or {}))
+
+
+def draw_normal(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], answer: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """What one of NOISES gives where `answer` draws in its place, numbers of mean 0 and deviation 1."""
+    mean, deviation = read_moments(func, args)
+    if isinstance(args[0], torch.Tensor):
+        like = args[0]
+    else:
+        like = torch.empty(args[2] if func is aten.normal.float_float else args[0], dtype=kwargs.get("dtype"))
+    made = answer(like) * deviation + mean
+    return args[0].copy_(made) if func is aten.normal_.default else made
+
+
+def read_moments(func: Any, args: Sequence[Any]) -> tuple[float, float]:
+    """Mean and deviation of the numbers that one of NOISES draws."""
+    given = args[1:3] if func is aten.normal_.default else args[:2] if func is aten.normal.float_float else ()
+    moments = [*given, *(0.0, 1.0)[len(given) :]]
+    return float(moments[0]), float(moments[1])
 
 
 def is_random(func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -142,13 +168,19 @@ def find_draws(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequ
 
 
 class Still(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives probabilities in place of zeros and ones that are drawn: dropout divides by them, and changes nothing."""
+    """Gives probabilities in place of zeros and ones that are drawn: dropout divides by them, and changes nothing.
+
+    In place of normal numbers it gives their mean.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.drew: bool = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in NOISES:
+            self.drew = True
+            return draw_normal(func, args, kwargs or {}, torch.zeros_like)
         if func not in DRAWS:
             return func(*args, **(kwargs or {}))
         self.drew, like, share = True, args[0], float(args[1] if len(args) > 1 else 0.5)
@@ -186,9 +218,9 @@ def record(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence
     set_training(net)
     with follow_path(net) as stack, torch.no_grad():
 
-        def note(like: torch.Tensor, probability: float) -> torch.Tensor:
+        def note(like: torch.Tensor, probability: float | None) -> torch.Tensor:
             path, layer = stack[-1] if stack else ("", net)
-            if 0 < probability < 1:
+            if probability is None or 0 < probability < 1:
                 found.append(Draw(path or "the module", type(layer).__name__, probability, tuple(like.shape)))
             return torch.ones_like(like)
 
@@ -237,13 +269,13 @@ def refuse_draws(draws: Sequence[Draw]) -> None:
     if draws:
         more = f" (and {len(draws) - 1} more)" if len(draws) > 1 else ""
         raise TrainModeExport(
-            f"{draws[0].describe()}{more} drops values at random in training; compile with --dropout keep (devices "
-            "draw masks) or --dropout off (devices train without)"
+            f"{draws[0].describe()}{more} drops or draws values at random in training; compile with --dropout keep "
+            "(devices draw masks and noise) or --dropout off (devices train without)"
         )
 
 
 def fix_draws(draws: Sequence[Draw], masks: torch.Tensor) -> Watch:
-    """A mode in which a module draws what `masks` (B, columns) say: 1 where an entry is not 0.
+    """A mode in which a module draws what `masks` (B, columns) say: 1 where an entry is not 0, and noise as it is.
 
     Raises (when it is used):
         CompileError: the module draws something else than was found before.
@@ -251,15 +283,16 @@ def fix_draws(draws: Sequence[Draw], masks: torch.Tensor) -> Watch:
     left = list(draws)[::-1]
     start = 0
 
-    def answer(like: torch.Tensor, probability: float) -> torch.Tensor:
+    def answer(like: torch.Tensor, probability: float | None) -> torch.Tensor:
         nonlocal start
-        if not 0 < probability < 1:
+        if probability is not None and not 0 < probability < 1:
             return torch.full_like(like, probability)
         draw = left.pop() if left else None
         if draw is None or draw.probability != probability:
             raise CompileError("the module does not always draw the same; compile with --dropout off")
         part = masks[:, start : start + draw.columns]
         start += draw.columns
-        return (draw.place(part) != 0).to(like.dtype).reshape(like.shape)
+        drawn = draw.place(part)
+        return (drawn if probability is None else drawn != 0).to(like.dtype).reshape(like.shape)
 
     return Watch(answer)

@@ -1,14 +1,16 @@
 """What a module does beside computing its result, which no bundle can do after it.
 
 A buffer that changes in evaluation stays in a bundle as it was, so such a module is refused. A function with a backward
-pass of its own is no reason to refuse: the gate knows whether that is its derivative. It is named where it is not.
+pass of its own is no reason to refuse: that pass is traced as well (tracing/own_backward.py). It is named where the
+gate finds another gradient.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -66,8 +68,9 @@ def explain_own_backward(net: nn.Module, examples: Sequence[torch.Tensor], argum
         if not (names := find_own_backward(net, examples, arguments)):
             raise
         advice = (
-            f"{', '.join(names)} has a backward pass of its own; a bundle has the derivative of what is computed, so "
-            "leave out what has another one"
+            f"{', '.join(names)} has a backward pass of its own, which is not what was traced of it: write it as a "
+            "function of one result that notes what it needs with save_for_backward, or say the gradient with "
+            "detach(): y = f(x).detach() + g(x) - g(x).detach() is f(x), with the gradient of g"
         )
         raise ParityError(error.kind, error.case, error.slot, error.error, error.limit, advice) from error
 
@@ -75,18 +78,32 @@ def explain_own_backward(net: nn.Module, examples: Sequence[torch.Tensor], argum
 def find_own_backward(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence[str]) -> tuple[str, ...]:
     """Names of the `torch.autograd.Function`s that a module applies, which are not torch's own."""
     found: dict[str, None] = {}
-    function: Any = torch.autograd.Function
-    apply = function.__dict__["apply"]
 
-    def note(cls: Any, *args: Any, **options: Any) -> Any:
-        if not cls.__module__.startswith("torch."):
-            found[cls.__name__] = None
-        return apply.__func__(cls, *args, **options)
+    def note(cls: Any, args: Sequence[Any], apply: Callable[[], Any]) -> Any:
+        found[cls.__name__] = None
+        return apply()
 
-    try:
-        function.apply = classmethod(note)
-        with torch.no_grad():
-            run_module(net, examples, arguments)
-    finally:
-        function.apply = apply
+    with watch_own_functions(note), torch.no_grad():
+        run_module(net, examples, arguments)
     return tuple(found)
+
+
+@contextlib.contextmanager
+def watch_own_functions(answer: Callable[[Any, Sequence[Any], Callable[[], Any]], Any]) -> Iterator[None]:
+    """Let `answer` give the results of `torch.autograd.Function`s that are not torch's own.
+
+    A module may have kept a function's `apply`, so what that calls is replaced.
+
+    Args:
+        answer: is given the function, what it is applied to, and what applies it as torch does.
+    """
+    base: Any = torch.autograd.function._SingleLevelFunction
+
+    def watch(cls: Any, *args: Any, **options: Any) -> Any:
+        def apply() -> Any:
+            return super(base, cls).apply(*args, **options)
+
+        return apply() if cls.__module__.startswith("torch.") or options else answer(cls, args, apply)
+
+    with mock.patch.object(base, "apply", classmethod(watch)):
+        yield

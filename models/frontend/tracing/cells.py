@@ -57,7 +57,7 @@ CELLS: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-def find_cells(program: torch.export.ExportedProgram) -> dict[Callable[..., Any], Callable[..., Any]] | None:
-    """ONNX functions of the cells in a program, for `torch.onnx.export`; None: it has none."""
+def find_cells(program: torch.export.ExportedProgram) -> dict[Callable[..., Any], Callable[..., Any]]:
+    """ONNX functions of the cells in a program, for `torch.onnx.export`."""
     used = {node.target for node in program.graph.nodes}
-    return {cell: function for cell, function in CELLS.items() if cell in used} or None
+    return {cell: function for cell, function in CELLS.items() if cell in used}

@@ -1,4 +1,4 @@
-"""Where autograd stops in a module: `detach`, `no_grad`, `.data` and `.item()`, which an ONNX graph does not show."""
+"""Where autograd stops in a module: `detach`, `no_grad` and `.data`, which are marked in a trace, and `.item()`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from edge_sdk.models.frontend.tracing.batch_sizes import insert_call
 from edge_sdk.models.frontend.tracing.diagnose import find_path
+from edge_sdk.models.frontend.tracing.marks import GIVEN, OWN, STOP
 from edge_sdk.models.ir.errors import DetachedGradient
 
 aten = torch.ops.aten
@@ -45,39 +47,97 @@ def refuse_writing(path: str) -> DetachedGradient:
     )
 
 
-def refuse_detached(program: torch.export.ExportedProgram, parameters: int) -> None:
-    """Raise DetachedGradient if the program detaches what parameters change: the ONNX graph would not show it.
+def open_no_grad(program: torch.export.ExportedProgram, parameters: int) -> None:
+    """Write what a program computes under `no_grad` among the rest, in place, and mark the results that change.
 
     Args:
         parameters: number of the first inputs that are parameters.
+
+    Raises:
+        DetachedGradient: a parameter is written to there.
     """
-    signature = program.graph_signature
-    trained = {*map(str, signature.user_inputs[:parameters]), *signature.inputs_to_parameters}
+    changed = list_parameters(program, parameters)
+    for node in list(program.graph.nodes):
+        if any(a.name in changed for a in node.all_input_nodes):
+            changed.add(node.name)
+        if GRAD_MODE in str(node.target):
+            if node.name in changed and writes(node, program.graph_module, changed):
+                raise refuse_writing(find_path(node))
+            changed.update(open_region(program.graph_module, node, changed))
+    program.graph_module.recompile()
+
+
+def open_region(module: torch.fx.GraphModule, node: torch.fx.Node, changed: Collection[str]) -> set[str]:
+    """Put the calls of one region in its place; names of those that parameters change."""
+    region: Any = node.args[1]
+    body = module.get_submodule(str(region.target))
+    assert isinstance(body, torch.fx.GraphModule)
+    given = iter(node.args[2:])
+    known: dict[torch.fx.Node, Any] = {}
+    own, found = set[torch.fx.Node](), set[str]()
+    for inner in body.graph.nodes:
+        if inner.op == "placeholder":
+            known[inner] = next(given)
+        elif inner.op == "output":
+            results: Any = torch.fx.node.map_arg(inner.args[0], known.__getitem__)
+        else:
+            with module.graph.inserting_before(node):
+                made = known[inner] = module.graph.node_copy(inner, known.__getitem__)
+            if inner.op == "get_attr":
+                made.target = f"{region.target}.{inner.target}"
+            own.add(made)
+            if any(a.name in changed or a.name in found for a in made.all_input_nodes):
+                found.add(made.name)
+    for user in list(node.users):
+        result = results[user.args[1]]
+        if result in own and result.name in found and is_float(result) and result.target is not GIVEN:
+            result = insert_call(module.graph, node, STOP, result)
+        user.replace_all_uses_with(result)
+        module.graph.erase_node(user)
+    module.graph.erase_node(node)
+    return found
+
+
+def mark_detached(program: torch.export.ExportedProgram, parameters: int) -> None:
+    """Mark where a program detaches what parameters change, in place: an ONNX graph would not show it.
+
+    Args:
+        parameters: number of the first inputs that are parameters.
+
+    Raises:
+        DetachedGradient: it is written to what was detached, or a Python number is made of it.
+    """
+    changed = list_parameters(program, parameters)
     for node in program.graph.nodes:
         if is_like(node):
             continue
-        changed = any(a.name in trained for a in node.all_input_nodes)
-        if changed:
-            trained.add(node.name)
-        if not (what := describe_stop(node, changed)):
+        if not any(a.name in changed for a in node.all_input_nodes):
+            if node.target is OWN:  # as in a front, which has no gradient
+                node.replace_all_uses_with(node.args[0])
             continue
-        if writes(node, program.graph_module, trained):
+        changed.add(node.name)
+        if node.target in ITEMS:
+            told = f"{find_path(node)}: item; a graph has no number that changes with parameters"
+            raise DetachedGradient(f"{told}. Compute with tensors in its place, of which detach() stops the gradient")
+        if "detach" not in str(node.target) or node.op != "call_function":  # a value may have a call's name
+            continue
+        if any(is_written(user, node) for user in node.users):
             raise refuse_writing(find_path(node))
-        raise DetachedGradient(
-            f"{find_path(node)}: {what}; the compiled gradient would flow through it. Take that part out of the module"
-        )
+        if is_float(node) and not all(is_like(user) for user in node.users):
+            node.target = STOP
+    program.graph_module.recompile()
 
 
-def describe_stop(node: torch.fx.Node, changed: bool) -> str:
-    """What stops autograd at a node, if anything does; `changed`: it reads what parameters change."""
-    target = str(node.target) if node.op == "call_function" else ""  # a value may have a call's name
-    if GRAD_MODE in target and (changed or not node.all_input_nodes):
-        return "no_grad"
-    if not changed:
-        return ""
-    if "detach" in target and not all(is_like(user) for user in node.users):
-        return "detach (or .data)"
-    return "item" if node.target in ITEMS else ""
+def list_parameters(program: torch.export.ExportedProgram, parameters: int) -> set[str]:
+    """Names of the values of a program that are parameters: `parameters` of the first inputs, and those it holds."""
+    signature = program.graph_signature
+    return {*map(str, signature.user_inputs[:parameters]), *signature.inputs_to_parameters}
+
+
+def is_float(node: torch.fx.Node) -> bool:
+    """True for a value that may have a gradient."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def is_like(node: torch.fx.Node) -> bool:
@@ -89,14 +149,12 @@ def is_like(node: torch.fx.Node) -> bool:
     return name in LIKE or name.startswith("sym_")
 
 
-def writes(node: torch.fx.Node, module: torch.nn.Module, trained: Collection[str]) -> bool:
-    """True if a function that writes into its argument is given what a node detaches, or is within its no_grad."""
-    if GRAD_MODE not in str(node.target):
-        return any(is_written(user, node) for user in node.users)
+def writes(node: torch.fx.Node, module: torch.nn.Module, changed: Collection[str]) -> bool:
+    """True if a function within a no_grad writes into what it is given of the values that parameters change."""
     body = module.get_submodule(str(node.args[1].target))  # type: ignore[union-attr]
     assert isinstance(body, torch.fx.GraphModule)
     given = [n for n in body.graph.nodes if n.op == "placeholder"]
-    inside = [n for n, a in zip(given, node.args[2:], strict=False) if getattr(a, "name", "") in trained]
+    inside = [n for n, a in zip(given, node.args[2:], strict=False) if getattr(a, "name", "") in changed]
     return any(is_written(user, n) for n in inside for user in n.users)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from edge_sdk.model.dropout import DropSite
+from edge_sdk.model.dropout import NOISE, DropSite
 from edge_sdk.models.frontend.decomposition.decompose_attention import HIDDEN
-from edge_sdk.models.frontend.modules.randomness import Draw, is_random
+from edge_sdk.models.frontend.modules.randomness import NOISES, Draw, is_random, read_moments
 from edge_sdk.models.ir.errors import TrainModeExport
 
 aten = torch.ops.aten
@@ -36,10 +36,21 @@ RECURRENT = (aten.gru.input, aten.lstm.input)
 
 
 def leave_out_dropout(program: torch.export.ExportedProgram) -> tuple[DropSite, ...]:
-    """Replace what drops values in evaluation, too, by what it is given, in place; no place is left."""
+    """Replace what drops values in evaluation, too, by what it is given, in place, and noise by its mean.
+
+    Returns:
+        the places that are left: none.
+    """
     for node in [n for n in program.graph.nodes if n.target in DROPOUTS and n.args[1] and n.args[2]]:
         node.replace_all_uses_with(node.args[0])
         program.graph.erase_node(node)
+    for node in [n for n in program.graph.nodes if n.target in NOISES]:
+        mean = read_moments(node.target, node.args)[0]
+        if isinstance(node.args[0], Node):
+            node.target, node.args, node.kwargs = aten.full_like.default, (node.args[0], mean), {}
+        else:
+            size: Any = node.args[2] if node.target is aten.normal.float_float else node.args[0]
+            node.target, node.args = aten.full.default, (size, mean)
     program.graph_module.recompile()
     return ()
 
@@ -95,6 +106,8 @@ class MaskWriter:
             self.swap(node, self.write_attention(node))
         elif target in RECURRENT:
             self.swap_recurrent(node)
+        elif target in NOISES:
+            self.swap_noise(node)
         elif is_random(target, args, node.kwargs):
             where = self.draws[self.at].describe() if self.at < len(self.draws) else "the module"
             raise TrainModeExport(f"{where}: {target._opname} cannot be kept; compile with --dropout off")
@@ -123,8 +136,11 @@ class MaskWriter:
             raise TrainModeExport("the traced module drops values that it did not drop before; use --dropout off")
         draw = self.draws[self.at]
         end = self.start + draw.columns
-        value = 1 / draw.probability if kept is None else kept
-        self.sites.append(DropSite(draw.where, draw.columns, draw.probability, value, rest))
+        if draw.probability is None:
+            self.sites.append(DropSite(draw.where, draw.columns, NOISE, 1.0, 0.0))
+        else:
+            value = 1 / draw.probability if kept is None else kept
+            self.sites.append(DropSite(draw.where, draw.columns, draw.probability, value, rest))
         part = self.call(aten.slice.Tensor, self.masks, 1, self.start, end)
         fixed = [d for d in draw.shape if d is not None]
         axis = draw.shape.index(None)
@@ -154,6 +170,21 @@ class MaskWriter:
         mask = self.call(aten.clone.default, self.take(1.0, probability if divided else 1.0))
         node.replace_all_uses_with(mask)
         source.replace_all_uses_with(mask, lambda user: user is not node)
+        self.graph.erase_node(node)
+
+    def swap_noise(self, node: Node) -> None:
+        """Put columns of masks in the place of normal numbers."""
+        source: Any = node.args[0]
+        within = node.target is aten.normal_.default
+        if within and source.target not in EMPTY:
+            raise TrainModeExport(f"{self.draws[self.at].describe()} cannot be kept; use torch.randn_like")
+        mean, deviation = read_moments(node.target, node.args)
+        made = self.call(aten.clone.default, self.take())
+        made = made if deviation == 1 else self.call(aten.mul.Tensor, made, deviation)
+        made = made if mean == 0 else self.call(aten.add.Tensor, made, mean)
+        node.replace_all_uses_with(made)
+        if within:
+            source.replace_all_uses_with(made, lambda user: user is not node)
         self.graph.erase_node(node)
 
     def write_attention(self, node: Node) -> Node:

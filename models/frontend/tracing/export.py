@@ -32,10 +32,12 @@ from edge_sdk.models.frontend.tracing.batch_sizes import (
     settle_counts,
 )
 from edge_sdk.models.frontend.tracing.cells import find_cells
-from edge_sdk.models.frontend.tracing.detached import DataMode, refuse_detached
+from edge_sdk.models.frontend.tracing.detached import DataMode, mark_detached, open_no_grad
 from edge_sdk.models.frontend.tracing.diagnose import IN_LAYER, explain, explain_writing
 from edge_sdk.models.frontend.tracing.dropout import leave_out_dropout, use_masks
 from edge_sdk.models.frontend.tracing.lean_exports import export_leanly
+from edge_sdk.models.frontend.tracing.marks import find_marks, with_heads
+from edge_sdk.models.frontend.tracing.own_backward import trace_own_backwards
 from edge_sdk.models.frontend.tracing.pick_steps import gather_places
 from edge_sdk.models.frontend.tracing.pools import cut_pools
 from edge_sdk.models.frontend.tracing.tables import TablesAsMade
@@ -48,6 +50,7 @@ from edge_sdk.models.ir.proto import OPSET
 from edge_sdk.models.ir.specification.layout import lay_out_buffers
 
 TRACE_BATCH = 37  # a prime that no dimension of a model is likely to be equal to
+Results = str | Sequence[str]
 READ = ONNXRegistry.from_torchlib
 
 
@@ -77,22 +80,32 @@ class Functional(nn.Module):
     """The module with its tensors as arguments; it is a registered child, so that paths of layers stay known.
 
     It takes `count` inputs for the module, by place or as `arguments`; one more, the masks of dropout, is only put in
-    its place later. Of several results it returns the one named `output`.
+    its place later. Of several results it returns the one named `output`, or the first of several names, marked with
+    the others.
     """
 
     def __init__(
-        self, net: nn.Module, names: Sequence[str], count: int, output: str, arguments: Sequence[str] = ()
+        self, net: nn.Module, names: Sequence[str], count: int, output: Results, arguments: Sequence[str] = ()
     ) -> None:
         super().__init__()
-        self.net, self.names, self.count, self.output = net, list(names), count, output
+        self.net, self.names, self.count = net, list(names), count
+        self.outputs = [output] if isinstance(output, str) else list(output)
         self.arguments = list(arguments) if any(arguments) else []
 
     def forward(self, tensors: list[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
         state, given = dict(zip(self.names, tensors, strict=True)), inputs[: self.count]
         named = dict(zip(self.arguments, given, strict=True)) if self.arguments else {}
-        with follow_path(self.net) as layers, ComplexMode(), DataMode(layers), masks_as_they_are():
+        with (
+            follow_path(self.net) as layers,
+            ComplexMode(),
+            DataMode(layers),
+            masks_as_they_are(),
+            trace_own_backwards(),
+        ):
             try:
-                return pick(torch.func.functional_call(self.net, state, () if named else given, named), self.output)
+                made = torch.func.functional_call(self.net, state, () if named else given, named)
+                first, *others = (pick(made, name) for name in self.outputs)
+                return with_heads(first, others) if others else first
             except UnsupportedPattern as error:
                 path = layers[-1][0] if layers else ""
                 raise UnsupportedPattern(error.what, error.where or path, error.advice) from error
@@ -109,7 +122,7 @@ def export_forward(
     examples: Sequence[torch.Tensor],
     output: str = "logits",
     dropout: str = "",
-    result: str = "",
+    result: Results = "",
     arguments: Sequence[str] = (),
 ) -> Forward:
     """Trace `net`.
@@ -119,7 +132,8 @@ def export_forward(
         inputs, examples: name and one batch of each data input.
         dropout: "off" traces what the module does in evaluation, "keep" what it does in training, with masks as a
             further input if it drops values at random; "" is "off" for modules that drop nothing.
-        result: which of several results counts, as of `pick`.
+        result: which of several results counts, as of `pick`; of several names the first, and the losses of the others
+            are added.
         arguments: of the module that the inputs are given as; none: by place.
 
     Raises:
@@ -138,12 +152,12 @@ def export_forward(
     for t in tensors[: len(parameters)]:
         t.requires_grad_()
     whole = Functional(net, names, len(inputs) - bool(draws), result, arguments)
-    program = trace_module(whole, (tensors, *examples), bool(draws))
+    program = trace_module(whole, (tensors, *examples), len(parameters), bool(draws))
     sites = use_masks(program, draws) if draws else leave_out_dropout(program)
     cut_batches_by_reshaping(program)
     set_by_choice(program)
     gather_places(program)
-    refuse_detached(program, len(parameters))
+    mark_detached(program, len(parameters))
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
     with leave_out_lost_guards():
         model, written = write_onnx(spell_out(program), input_names, output)
@@ -158,10 +172,13 @@ def refuse_train_mode(net: nn.Module) -> None:
         )
 
 
-def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) -> torch.export.ExportedProgram:
+def trace_module(
+    net: Functional, arguments: tuple[Any, ...], parameters: int, training: bool
+) -> torch.export.ExportedProgram:
     """The program of a module, with the first dimension of every data input symbolic.
 
     Args:
+        parameters: how many of the first tensors are trained.
         training: trace it in training mode, its norms in evaluation.
     """
     batch = torch.export.Dim("B", min=2, max=LARGEST_BATCH)
@@ -171,6 +188,7 @@ def trace_module(net: Functional, arguments: tuple[Any, ...], training: bool) ->
         set_training(net) if training else net.eval()
         with silence_exporter(), shorten_recurrences(), settle_counts(), TablesAsMade(), note_guards(net.net) as layers:
             program = torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
+            open_no_grad(program, parameters)
             with leave_out_lost_guards():
                 return without_assignments(program)
     except CompileError:
@@ -196,7 +214,7 @@ def write_onnx(
                 opset_version=OPSET,
                 input_names=list(inputs),
                 output_names=[output],
-                custom_translation_table=find_cells(program),
+                custom_translation_table=find_cells(program) | find_marks(program) or None,
                 verbose=False,
             )
     except Exception as error:

@@ -27,6 +27,7 @@ from edge_sdk.models.ir.errors import (
 )
 from edge_sdk.models.ir.evaluation.restore import TORCHS_OWN, restore, restore_number
 from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.marks import MARK_DOMAIN
 from edge_sdk.models.ir.nodes import OnnxNode, TorchCall
 from edge_sdk.models.ir.shapes import BatchDim, Dim, Shape, reshape_sizes
 from edge_sdk.models.rules.advice import ADVICE
@@ -76,7 +77,7 @@ def read_forward(forward: Forward) -> OnnxGraph:
 
 def refuse_unknown_domain(node: onnx.NodeProto) -> None:
     """Raise UnsupportedOperator for control flow and for operators that are not ONNX's own."""
-    if node.domain not in ("", "ai.onnx") or node.op_type in ("If", "Loop"):
+    if node.domain not in ("", "ai.onnx", MARK_DOMAIN) or node.op_type in ("If", "Loop"):
         call = read_call(node)
         known = call is not None and call.name in ADVICE
         name = call.name if call and known else node.op_type

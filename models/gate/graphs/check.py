@@ -64,6 +64,20 @@ def check_independence(truth: Truth, y_shape: YShape) -> None:
         raise UnsupportedPattern(what, "", "samples must not depend on each other")
 
 
+def check_sums(truth: Truth, y_shape: YShape) -> None:
+    """Check that gradients of samples add up: a backward pass of one's own may make them depend on each other.
+
+    Raises:
+        UnsupportedPattern: they do not.
+    """
+    data = truth.draw(Case("sums", 403, 3), y_shape)
+    alone = [truth.loss_grad({k: v[i : i + 1] for k, v in data.items()})[2] for i in range(3)]
+    error = relative_error(np.sum(alone, axis=0), truth.loss_grad(data)[2])
+    if not error <= SEMANTIC_LIMIT:
+        what = f"the gradient of a sample changes by {error:.0e} with the other samples of its batch"
+        raise UnsupportedPattern(what, "", "a backward pass of its own must treat each sample alone, or add them up")
+
+
 def check_blocked(runs: Mapping[str, RunnableGraph], truth: Truth, fixed: Arrays, y_shape: YShape) -> None:
     """Check the graphs in the blocked layout.
 
@@ -87,6 +101,8 @@ def check_consistency(
         if error:
             raise ParityError(name, "bit for bit", name.split("@")[1], error, 0.0)
     if "vjp" in graphs:
+        if truth.heads:  # vjp has the output alone
+            whole = truth.loss_grad_of_output({k: torch.from_numpy(v) for k, v in data.items()})
         for s in (s for s in graphs["loss_grad"].slots if s.name in truth.running):
             whole[s.span] = 0  # its output does not depend on running statistics
         check_vjp(runs["vjp"], truth, fixed, data, whole)

@@ -60,7 +60,8 @@ class Drops:
         """Masks (batch, columns) as a device draws them, but not rounded to float32."""
         drawn = draw_masks(self.sites, batch, np.random.default_rng(seed))
         kept = np.repeat([s.kept for s in self.sites], [s.columns for s in self.sites])
-        return torch.from_numpy((drawn != 0) * kept)
+        noisy = np.repeat([s.is_noise for s in self.sites], [s.columns for s in self.sites])
+        return torch.from_numpy(np.where(noisy, drawn, (drawn != 0) * kept))
 
     def rest(self, batch: int) -> torch.Tensor:
         """Masks (batch, columns) with which nothing is dropped, float64."""
@@ -111,6 +112,7 @@ class Truth:
     ) -> None:
         self.running, self.smoothing = list(running), smoothing
         self.still = False  # set where the module drops values in evaluation, too: here it then drops none
+        self.heads: Mapping[str, float] = {}  # further results, and the weights of their losses
         self.undefined: list[str] = []
         """Cases in which the gradient is not finite, in torch as well."""
         self.inputs, self.loss, self.train, self.drops, self.output = list(inputs), loss, train, drops, output
@@ -151,8 +153,11 @@ class Truth:
         set_training(net, statistics=self.train, others=drops is not None)
         mode: AbstractContextManager[Any] = fix_draws(drops.draws, data[MASKS]) if drops else self.rest()
         with mode, EvenLayouts():
-            z = pick(self.run(net, data, dtype), self.output)
-        losses = compute_losses(self.loss, self.smoothing, z, cast(data["y"], dtype))
+            made = self.run(net, data, dtype)
+        z, y = pick(made, self.output), cast(data["y"], dtype)
+        losses = compute_losses(self.loss, self.smoothing, z, y)
+        for name, weight in self.heads.items():
+            losses = losses + weight * compute_losses(self.loss, self.smoothing, pick(made, name), y)
         value = (cast(data["weights"], dtype) * losses).sum()
         trained = [p for p in net.parameters() if p.requires_grad]
         try:
@@ -184,6 +189,11 @@ class Truth:
             yield
         finally:
             self.state = kept
+
+    def loss_grad_of_output(self, data: Mapping[str, torch.Tensor]) -> np.ndarray:
+        """The gradient (n,) of the loss of the output alone, without that of further results."""
+        with mock.patch.object(self, "heads", {}):
+            return self.loss_grad(data)[2]
 
     def pull(self, net: nn.Module, data: Mapping[str, torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
         """The gradients of running statistics by what torch has made of them: STEP times each is torch's own step."""

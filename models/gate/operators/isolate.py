@@ -12,6 +12,7 @@ from torch import nn
 from edge_sdk.models.frontend.decomposition.decompose import DECOMPOSITIONS
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
 from edge_sdk.models.frontend.tracing.forward import read_forward
+from edge_sdk.models.frontend.tracing.marks import WRITTEN, list_differentiated
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.proto import list_reads, select_needed
 from edge_sdk.models.ir.specification.layout import lay_out_parameters
@@ -70,17 +71,13 @@ class IsolatedCall:
 
 
 def list_trained(program: torch.export.ExportedProgram, names: Sequence[str]) -> set[str]:
-    """The values of a program that its parameters change.
+    """The values of a program that its parameters change, and whose gradient goes to them.
 
     Args:
         names: of the inputs in the graph, in the program's order; those of parameters begin with "p.".
     """
     given = zip(program.graph_signature.user_inputs, names, strict=True)
-    found = {str(value) for value, name in given if name.startswith("p.")}
-    for node in program.graph.nodes:
-        if any(a.name in found for a in node.all_input_nodes):
-            found.add(node.name)
-    return found
+    return list_differentiated(program, [str(value) for value, name in given if name.startswith("p.")])
 
 
 def isolate(g: OnnxGraph, names: Mapping[str, str], node: Node, trained: Collection[str]) -> IsolatedCall | None:
@@ -89,7 +86,7 @@ def isolate(g: OnnxGraph, names: Mapping[str, str], node: Node, trained: Collect
     Args:
         names: of a value in the program -> in the graph. trained: values of the program that parameters change.
     """
-    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+    if not is_compared(node, trained):
         return None
     outputs = {k: names.get(v, v) for k, v in list_outputs(node).items() if names.get(v, v) in g.makers}
     tensors = [a for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor) and not is_constant(a)]
@@ -103,6 +100,12 @@ def isolate(g: OnnxGraph, names: Mapping[str, str], node: Node, trained: Collect
     if all(n.op in LINEAR for n in part.nodes):
         return None
     return IsolatedCall(node, own, floats, [k for k in given if k not in floats], outputs, part, untrained)
+
+
+def is_compared(node: Node, trained: Collection[str]) -> bool:
+    """True for a call of torch's whose gradient is read; what marks do is seen in whole networks only."""
+    called = node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+    return called and node.name in trained and node.target not in WRITTEN
 
 
 def cut_out(g: OnnxGraph, given: Mapping[str, str], outputs: list[str]) -> OnnxGraph:
@@ -206,6 +209,8 @@ def export_again(node: Node, trained: Collection[str]) -> IsolatedCall | None:
     """The call with the nodes that are written for it alone; None if it is no call of trained floats to floats."""
     made, values = node.meta.get("val"), {a.name: a.meta.get("val") for a in node.all_input_nodes}
     first = made[0] if isinstance(made, (tuple, list)) else made
+    if not is_compared(node, trained):
+        return None
     if not isinstance(first, torch.Tensor) or not first.dim() or not isinstance(first.shape[0], torch.SymInt):
         return None  # its results have the batch elsewhere
     tensors = {k: v for k, v in values.items() if isinstance(v, torch.Tensor) and v.is_floating_point() and v.dim()}

@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from edge_sdk.models.ir.evaluation.padding import refuse_automatic, settle_window
+from edge_sdk.models.ir.evaluation.reference_marks import OPERATORS as MARKS
 from edge_sdk.models.ir.evaluation.reference_native import NATIVE
 from edge_sdk.models.ir.evaluation.reference_products import MatMul, to_tensor
 from edge_sdk.models.ir.evaluation.reference_windows import AveragePool, Resize
@@ -36,7 +37,7 @@ class Evaluator:
     """A graph, ready to run. Infinities and NaN are passed on without a warning."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self.inner = ReferenceEvaluator(model, new_ops=[*OWN, *NATIVE])
+        self.inner = ReferenceEvaluator(model, new_ops=[*OWN, *NATIVE, *MARKS])
         self.inputs = list(self.inner.input_names)
         for node in self.inner.rt_nodes_:
             # Attributes are float32 in every file. Torch adds the decimal to a variance, and where few values are

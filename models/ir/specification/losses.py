@@ -5,7 +5,7 @@ weights = 1/B gives the mean; weight 0 masks a sample. Where a sample has severa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.graph import OnnxGraph
+from edge_sdk.models.ir.marks import HEADS
 from edge_sdk.models.ir.shapes import Dim, Shape, as_number
 
 WriteLoss = Callable[[OnnxGraph, str], tuple[str, str]]
@@ -140,3 +141,19 @@ LOSSES: dict[str, WriteLoss] = {
     "mean_squared_error": mean_squared_error,
     "huber": huber,
 }
+
+
+def write_losses(g: OnnxGraph, loss: WriteLoss, output: str, heads: Sequence[float]) -> tuple[str, dict[str, str]]:
+    """The loss of a batch, and value -> its adjoint, for the output and for further results.
+
+    Args:
+        heads: weights of the losses of further results, which a mark at the output names in this order.
+    """
+    value, seed = loss(g, output)
+    seeds = {output: seed}
+    joined = [n for n in g.nodes if n.op == HEADS] if heads else []
+    for name, weight in zip(joined[0].inputs[1:] if joined else [], heads, strict=True):
+        one, adjoint = loss(g, name)
+        value, adjoint = g.add(value, g.scale(one, weight)), g.scale(adjoint, weight)
+        seeds[name] = g.add(seeds[name], adjoint) if name in seeds else adjoint
+    return value, seeds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 
 from edge_sdk.data.augment import Augment
 from edge_sdk.errors import UsageError
@@ -77,6 +78,7 @@ class Spec:
         dropout: what drops values at random in training is kept, with masks that devices draw ("keep"), or left out
             ("off"); "" refuses modules that have it.
         output: which of several results counts: a key, a field or a place; "": the only one.
+        heads: further results -> weights: that many times the loss of each is added to the loss in training.
         class_names: names of the outputs, in their order; empty: the bundle does not say.
         signal: what the input is a window of; None: the bundle does not say.
         lora: rank of adapters, which alone are trained; 0: none. target: words in the paths of linear layers that get
@@ -107,6 +109,7 @@ class Spec:
     smoothing: float = 0.0
     augment: Augment = field(default_factory=Augment)
     task: OutputTask | None = None
+    heads: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -123,6 +126,9 @@ class Spec:
             raise CompileError(f"max_batch = {self.max_batch}: at least 1")
         if bool(self.lora) != bool(self.target) or (self.also and not self.lora):
             raise CompileError("adapters need a rank and layers, e.g. --lora 8 --target attn")
+        for name, weight in self.heads.items():
+            if not (isfinite(weight) and weight > 0) or name == self.output:
+                raise CompileError(f"heads {name}={weight:g}: expected another result and a weight above 0")
         if not self.input:
             raise CompileError(f"input {self.input}: the shape of one sample, without the batch, e.g. 3,64")
         if self.signal is not None and self.signal.shape != self.input:
