@@ -27,7 +27,7 @@ def prepare_module(net: nn.Module, examples: Sequence[torch.Tensor], name: str, 
     refuse_parts(net)
     if not list_lazy(net):
         return
-    check_output(net, examples, name, arguments)
+    check_output(net, examples, [name], arguments)
     if left := list_lazy(net):
         raise CompileError(f"{left[0]}: has no size after the module has run once; use its layer, or give it a size")
 
