@@ -114,4 +114,6 @@ class DenseChain:
 
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, float]:
-    return {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+    """Attributes of a product; what is not said is what ONNX says of it."""
+    said = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+    return {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0, **said}

@@ -19,7 +19,7 @@ Arrays = dict[str, Any]
 
 def list_shapes(operator: str, steps: int, rows: int, hidden: int) -> dict[str, tuple[int, ...]]:
     """Name of an input or output -> its shape."""
-    gates = LOOPS[operator].gates
+    gates = 4 if operator.startswith("Lstm") else 3
     state, each = (rows, hidden), (steps, rows, hidden)
     found = dict.fromkeys(("h0", "c0", "dh", "dc", "last_h", "last_c", "dh0", "dc0"), state)
     found |= dict.fromkeys(("dy", "m", "tanh_c", "ghm", "before", "h"), each)

@@ -94,8 +94,8 @@ def test_native_graphs_keep_onnxruntimes_products_where_the_librarys_are_wrong(m
 
     use("lib", monkeypatch)
     monkeypatch.setattr("edge_sdk.model.sessions.kernels.check_library", refuse)
-    monkeypatch.setattr("edge_sdk.model.sessions.kernels.check_operators", lambda library, products: None)
-    monkeypatch.setattr("edge_sdk.model.sessions.kernels.use_native_steps", lambda library: None)
+    monkeypatch.setattr("edge_sdk.model.sessions.operator_probe.check_operators", lambda library, products: None)
+    monkeypatch.setattr("edge_sdk.model.sessions.native_optimiser.use_native_steps", lambda library: None)
     model: Any = Named("predict", native=True)
     choose(model, "auto", check=True)
     assert model.choice == KernelChoice("lib", native=True, products=False) and model.fallback == "wrong products"
