@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk.delivery.storage.store import DiskError, Store
 from tests.delivery.fleet import ROOT
 from tests.delivery.killed_commits import SIZES
 from tests.faults.machine import Machine, missing
@@ -37,6 +39,30 @@ def test_a_commit_that_was_made_is_there_and_no_other_than_the_one_that_was_bein
     killed: list[dict[str, int]],
 ) -> None:
     assert [row for row in killed if row["found"] not in (row["done"], row["tried"])] == []
+
+
+def test_a_damaged_last_commit_is_found_again_where_the_first_to_find_it_could_not_note_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, log = Store(tmp_path / "a.db"), tmp_path / "a.db-wal"
+    for text in (b"one", b"two"):
+        with store.transaction():
+            store.save_record(text)
+    kept = log.read_bytes()
+    store.drop()
+    log.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))  # SQLite empties the log when a process leaves it properly
+
+    def full(*_: object) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    with monkeypatch.context() as failing, pytest.raises(DiskError):
+        failing.setattr("edge_sdk.delivery.storage.database.choose_settings", full)
+        Store(tmp_path / "a.db")
+    again = Store(tmp_path / "a.db")
+    assert again.rolled_back
+    again.close()
 
 
 def test_half_a_commit_is_not_taken_for_lost_ones(killed: list[dict[str, int]]) -> None:

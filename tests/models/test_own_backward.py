@@ -10,6 +10,7 @@ from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.models.rules import RULES
 from tests.models.module_check import Net
+from tests.models.test_side_effects import Saving
 from tests.models.test_stop_gradient import train_both
 
 
@@ -57,20 +58,6 @@ class Bounded(torch.autograd.Function):
         return (g * weight).clamp(-0.05, 0.05), 2 * (g * x).sum(0)
 
 
-class Swish(torch.autograd.Function):
-    """x sigmoid(x), which keeps x alone in memory."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
-    @staticmethod
-    def backward(ctx, g):
-        share = torch.sigmoid(ctx.saved_tensors[0])
-        return g * share * (1 + ctx.saved_tensors[0] * (1 - share))
-
-
 class Shared(torch.autograd.Function):
     """The identity, whose gradient is divided by its length over the whole batch."""
 
@@ -106,7 +93,7 @@ class Weighted(nn.Module):
         spikes = torch.zeros_like(h)
         for _ in range(2):
             spikes = spikes * 0.5 + Sign.apply(h - 0.1)
-        return self.head((spikes + Swish.apply(h)).flatten(1))
+        return self.head((spikes + Saving.apply(h)).flatten(1))
 
 
 @pytest.mark.parametrize("native", [False, True])
@@ -142,7 +129,7 @@ def test_a_backward_pass_that_is_written_wrongly_is_caught(monkeypatch):
     monkeypatch.setitem(RULES, "OwnGradient", broken)
     torch.manual_seed(1)
     with pytest.raises(ParityError, match="float64"):
-        compile_module(Net(Swish.apply).eval(), Spec("net", (8,)), search=0)
+        compile_module(Net(Saving.apply).eval(), Spec("net", (8,)), search=0)
 
 
 def test_what_cannot_be_traced_is_named():

@@ -73,7 +73,8 @@ def open_database(path: Path, durability: str, mark: WritingMark) -> Database:
     check_header(path)
     log_cut = has_lost_commits(path.with_name(f"{path.name}-wal"), mark.found)
     make_private_file(path)
-    mark.note(True)
+    if not log_cut:  # else the next process has to find the same, if this one ends before it has noted that
+        mark.note(True)
     # The loop may be started on another thread than the one that opened the file; it is used by one at a time.
     with finding_damage(path):
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
