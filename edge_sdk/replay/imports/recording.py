@@ -141,7 +141,8 @@ def narrow(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
 
 
 def values_at(signal: RecordedSignal, time: Times) -> npt.NDArray[np.float32]:
-    """Values (m, c) of a signal at these times; NaN outside it, and where it pauses. The last one lasts one step."""
+    """Values (m, c) of a signal at these times; NaN outside it, and where it pauses. The last one, and the last one
+    before a pause, last one step."""
     if len(signal.time) < 2:
         return np.full((len(time), len(signal.names)), np.nan, np.float32)
     after = np.clip(np.searchsorted(signal.time, time), 1, len(signal.time) - 1)
@@ -151,7 +152,10 @@ def values_at(signal: RecordedSignal, time: Times) -> npt.NDArray[np.float32]:
     )  # the first sample after a pause counts, too
     near &= (time >= signal.time[0]) & (time < signal.time[-1] + signal.step)
     found = np.stack([np.interp(time, signal.time, column) for column in signal.values.T], 1)
-    return narrow(np.where(near[:, None], found, np.nan))
+    lasts = ~near & (time >= signal.time[after - 1]) & (time - signal.time[after - 1] < signal.step)
+    lasts &= time < signal.time[-1]
+    found[lasts] = signal.values[after[lasts] - 1]
+    return narrow(np.where((near | lasts)[:, None], found, np.nan))
 
 
 def label_rows(rows: Rows, spans: Sequence[tuple[float, float, str]]) -> None:

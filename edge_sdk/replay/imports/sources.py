@@ -13,6 +13,9 @@ from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.read import read_table
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.imports.actigraph_files import KINDS as ACTIGRAPHS
+from edge_sdk.replay.imports.actigraph_files import is_actigraph_bin
+from edge_sdk.replay.imports.actigraphs import read_actigraph
 from edge_sdk.replay.imports.columns import read_columns_file
 from edge_sdk.replay.imports.empatica import is_empatica, read_empatica
 from edge_sdk.replay.imports.fit_files import FIT, read_fit_file
@@ -26,7 +29,7 @@ LIMIT = 8 * 2**30
 TEXTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".dat", ".dat.gz")
 COLUMNS = (".parquet", ".feather", ".arrow")
 SIGNALS = (*EDF, ".hea")
-OTHERS = (*COLUMNS, *SIGNALS, *FIT)
+OTHERS = (*COLUMNS, *SIGNALS, *FIT, *ACTIGRAPHS)
 BESIDE = ("GENERATED.txt", "tags.csv")
 """Files that are no recordings."""
 
@@ -83,7 +86,9 @@ def is_ours(path: Path) -> bool:
     name = path.name.lower()
     signals_of_wfdb = name.endswith(".dat") and path.with_suffix(".hea").exists()
     known = name.endswith((*TEXTS, *OTHERS)) and path.name not in BESIDE
-    return path.is_file() and known and not name.endswith(SUFFIX) and not signals_of_wfdb
+    if not path.is_file() or not known or name.endswith(SUFFIX) or signals_of_wfdb:
+        return False
+    return not name.endswith(".bin") or is_actigraph_bin(path) or not reader_of(path)
 
 
 def device_name(path: Path) -> str:
@@ -118,6 +123,8 @@ def read_source(name: str, path: Path, said: Stated, reader: str = "") -> Iterat
         yield from read_columns_file(path, name, said)
     elif suffix in FIT:
         yield read_fit_file(path, name, said, repairs)
+    elif suffix in ACTIGRAPHS:
+        yield read_actigraph(path, name, said, repairs)
     elif suffix in SIGNALS:
         yield read_signal_file(path, name, said, repairs)
     else:
