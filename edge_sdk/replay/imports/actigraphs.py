@@ -24,8 +24,7 @@ from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.times import find_zone, offset_of
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.actigraph_files import KINDS, check_file
-from edge_sdk.replay.imports.block_times import even_blocks
-from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, join_signals
+from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, even_blocks, join_signals
 from edge_sdk.replay.imports.signal_files import choose
 
 CHANNELS = {

@@ -56,8 +56,10 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 def add_import(kinds: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     """Adds `auscult traces import`."""
     words = "make traces of recordings: CSV as loggers and spreadsheets write it, also packed by gzip, Parquet, Arrow, "
-    words += "EDF, BDF, WFDB, FIT, files of ActiGraph, GENEActiv and Axivity, and folders of an Empatica E4 or in the "
-    words += "form of UCI HAR"
+    words += (
+        "EDF, BDF, WFDB, FIT, files of ActiGraph, GENEActiv and Axivity, exports of Apple Health, and folders of an "
+    )
+    words += "Empatica E4 or in the form of UCI HAR"
     more = f"{words}. What is not said is found by looking, and told. import.toml says what was done."
     command = kinds.add_parser("import", help=words, description=more, parents=parents)
     command.add_argument("source", type=Path, help="a file, or a folder of files or of folders")
