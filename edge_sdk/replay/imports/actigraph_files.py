@@ -30,8 +30,11 @@ CHUNK = 1 << 20
 
 def is_actigraph_bin(path: Path) -> bool:
     """Does a file begin as those of a GENEActiv do? Many others are called .bin, too."""
-    with open(path, "rb") as file:
-        return file.read(len(FIRST[".bin"])) == FIRST[".bin"]
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(FIRST[".bin"])) == FIRST[".bin"]
+    except OSError:  # which is told when it is read
+        return False
 
 
 def check_file(path: Path, damaged: bool = False) -> None:

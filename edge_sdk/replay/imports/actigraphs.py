@@ -51,6 +51,8 @@ IDENTITY = {
 """Who made it, and where the metadata have its kind and its serial number."""
 OFFSET = re.compile(r"(?:GMT|UTC)?\s*([+-]?)(\d{1,2}):(\d\d)(?::\d\d)?\s*")
 DAY = 86_400
+BLOCK = 1 << 20
+"""Times that are converted at once."""
 
 Metadata = Mapping[str, Mapping[str, str]]
 
@@ -70,7 +72,7 @@ def read_actigraph(path: Path, name: str, said: Stated, repairs: Repairs) -> Rec
     found = read_tables(path, said.damaged, repairs)
     metadata: Metadata = found["metadata"]
     tell_cuts(path, found, repairs)
-    signals = gather_signals(path, found["timeseries"], repairs)
+    signals = gather_signals(path, found.pop("timeseries"), repairs)
     if kind == ".gt3x":
         correct_actigraph(metadata, signals[0], repairs)
     rows = join_signals(choose(path, signals, said.channels), repairs)
@@ -116,19 +118,22 @@ def tell_cuts(path: Path, found: Mapping[str, Any], repairs: Repairs) -> None:
         repairs.doubt(f"{there} of the {said} pages that its head speaks of are there")
 
 
-def gather_signals(path: Path, tables: Mapping[str, Mapping[str, Any]], repairs: Repairs) -> list[RecordedSignal]:
+def gather_signals(path: Path, tables: dict[str, dict[str, Any]], repairs: Repairs) -> list[RecordedSignal]:
     """The signals of a file, seconds since 1970 by its own clock; that with the accelerations is the first."""
     signals, others = list[RecordedSignal](), set[str]()
-    for table in tables.values():
+    for name in list(tables):
+        table = tables.pop(name)  # a day's samples are not held twice
         others |= table.keys() - {*CHANNELS, "datetime"}
         sensors = [sensor for sensor in CHANNELS if sensor in table]
         if not sensors or not len(table["datetime"]):
             continue
-        fast = sensors[0] == "acceleration"
-        time = seconds_of(even_blocks(table["datetime"], repairs) if fast else table["datetime"])
-        columns = [np.asarray(table[sensor], np.float32).reshape(len(time), -1) for sensor in sensors]
+        nanoseconds = table.pop("datetime")
+        if sensors[0] == "acceleration":
+            even_blocks(nanoseconds, repairs)
+        columns = [np.asarray(table.pop(sensor), np.float32).reshape(len(nanoseconds), -1) for sensor in sensors]
         names = tuple(channel for sensor in sensors for channel in CHANNELS[sensor])
-        signals.append(RecordedSignal(names, time, np.concatenate(columns, 1)))
+        values = columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
+        signals.append(RecordedSignal(names, seconds_of(nanoseconds), values))
     signals.sort(key=lambda signal: signal.names[0] != "ax")
     if not signals or signals[0].names[0] != "ax":
         more = " (of an ActiGraph, records of the kind ACTIVITY are read)" * (path.suffix.lower() == ".gt3x")
@@ -140,8 +145,11 @@ def gather_signals(path: Path, tables: Mapping[str, Mapping[str, Any]], repairs:
 
 def seconds_of(nanoseconds: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Times in seconds, each the nearest number to it: nanoseconds since 1970 are more than a float64 can tell."""
-    whole, rest = np.divmod(nanoseconds, 10**9)
-    return np.asarray(whole + rest / 1e9, np.float64)
+    found = np.empty(len(nanoseconds))
+    for at in range(0, len(found), BLOCK):
+        whole, rest = np.divmod(nanoseconds[at : at + BLOCK], 10**9)
+        found[at : at + BLOCK] = whole + rest / 1e9
+    return found
 
 
 def correct_actigraph(metadata: Metadata, signal: RecordedSignal, repairs: Repairs) -> None:
@@ -178,6 +186,7 @@ def find_offset(kind: str, metadata: Metadata, start: float, said: Stated, repai
     Args:
         start: seconds since 1970 at which the recording begins, by that clock.
     """
+    offset: float | None
     if said.zone is not None:
         offset, who = offset_of(start, find_zone(said.zone), 0), f"{said.zone} is where the recording begins"
     else:
@@ -194,17 +203,18 @@ def offset_in_file(kind: str, metadata: Metadata) -> float | None:
     if kind == ".cwa":
         minutes = metadata.get("device", {}).get("time_zone", "-1")
         known = re.fullmatch(r"-?\d+", minutes) and minutes != "-1"  # -1: it was not set
-        offset = 60.0 * int(minutes) if known else None
-    else:
-        text = metadata.get("info", {}).get("TimeZone", "") or metadata.get("Configuration Info", {}).get(
-            "Time Zone", ""
-        )
-        found = OFFSET.fullmatch(text.strip())
-        offset = None
-        if found:
-            sign, hours, minutes = found.groups()
-            offset = (-1 if sign == "-" else 1) * (int(hours) * 3600.0 + int(minutes) * 60)
-    return offset if offset is not None and abs(offset) < DAY else None
+        return within_a_day(60.0 * int(minutes)) if known else None
+    text = metadata.get("info", {}).get("TimeZone", "") or metadata.get("Configuration Info", {}).get("Time Zone", "")
+    found = OFFSET.fullmatch(text.strip())
+    if not found:
+        return None
+    sign, hours, minutes = found.groups()
+    return within_a_day((-1 if sign == "-" else 1) * (int(hours) * 3600.0 + int(minutes) * 60))
+
+
+def within_a_day(offset: float) -> float | None:
+    """An offset from UTC, if it can be one."""
+    return offset if abs(offset) < DAY else None
 
 
 def printable(text: str) -> str:

@@ -60,10 +60,10 @@ Floats = npt.NDArray[np.float64]
 
 def is_health_export(path: Path) -> bool:
     """Is it an export of Apple Health? By the folder in an archive, or the root of a text."""
-    if path.suffix.lower() == ".xml":
-        with open(path, "rb") as file:
-            return b"HealthData" in file.read(4096)
     try:
+        if path.suffix.lower() == ".xml":
+            with open(path, "rb") as file:
+                return b"HealthData" in file.read(4096)
         with ZipFile(path) as archive:
             return any(name.startswith(FOLDER) for name in archive.namelist())
     except (BadZipFile, OSError):
@@ -242,16 +242,14 @@ def minutes_of(
     repairs: Repairs,
 ) -> Recorded:
     """The rows of one device."""
-    begins, ends = (
-        pick(each[at] for each in series.values())
-        for pick, at in ((lambda v: min(map(np.min, v)), 1), (lambda v: max(map(np.max, v)), 2))
-    )
+    begins = min(float(began.min()) for _, began, _, _ in series.values())
+    ends = max(float(ended.max()) for _, _, ended, _ in series.values())
     first, last = int(begins // MINUTE), int(ends // MINUTE)
     if last - first > LONGEST_YEARS * 366 * 1440:
         raise UsageError(
             f"{path}: records from {begins:.0f} to {ends:.0f} (s since 1970); expected {LONGEST_YEARS} years at most"
         )
-    edges = np.arange(first, last + 2) * float(MINUTE)
+    edges = np.arange(first, last + 2, dtype=np.float64) * MINUTE
     columns = {
         channel: amounts(edges, *each[1:]) if channel in ADDS_UP else means(edges, *each[1:])
         for channel, each in series.items()
@@ -298,4 +296,5 @@ def amounts(edges: Floats, began: Floats, ended: Floats, values: Floats) -> Floa
     order = np.argsort(times, kind="stable")
     slope = np.cumsum(np.concatenate([values / lasts, -values / lasts])[order])
     total = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(times[order]))])
-    return np.maximum(np.round(np.diff(np.interp(edges, times[order], total)), 6), 0.0)
+    found: Floats = np.diff(np.interp(edges, times[order], total))
+    return np.maximum(np.round(found, 6), 0.0)

@@ -143,7 +143,10 @@ def join_signals(signals: Sequence[RecordedSignal], repairs: Repairs) -> Rows:
 
 
 def narrow(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    """Values as float32; NaN where it has no such number."""
+    """Values as float32; NaN where it has no such number. A day's are not copied for nothing."""
+    if values.dtype == np.float32:
+        endless = np.isinf(values)
+        return np.where(endless, np.float32(np.nan), values) if endless.any() else np.asarray(values, np.float32)
     return np.where(np.abs(values) <= FLOAT32_MAX, values, np.nan).astype(np.float32)
 
 
@@ -158,11 +161,14 @@ def values_at(signal: RecordedSignal, time: Times) -> npt.NDArray[np.float32]:
         time == signal.time[after - 1]
     )  # the first sample after a pause counts, too
     near &= (time >= signal.time[0]) & (time < signal.time[-1] + signal.step)
-    found = np.stack([np.interp(time, signal.time, column) for column in signal.values.T], 1)
+    found = np.empty((len(time), len(signal.names)), np.float32)
+    for place, column in enumerate(signal.values.T):
+        found[:, place] = narrow(np.interp(time, signal.time, column))
     lasts = ~near & (time >= signal.time[after - 1]) & (time - signal.time[after - 1] < signal.step)
     lasts &= time < signal.time[-1]
-    found[lasts] = signal.values[after[lasts] - 1]
-    return narrow(np.where((near | lasts)[:, None], found, np.nan))
+    found[lasts] = narrow(signal.values[after[lasts] - 1])
+    found[~(near | lasts)] = np.nan
+    return found
 
 
 def label_rows(rows: Rows, spans: Sequence[tuple[float, float, str]]) -> None:
@@ -185,7 +191,7 @@ def even_blocks(times: npt.NDArray[np.int64], repairs: Repairs) -> npt.NDArray[n
     and those of a faster one to overlap.
 
     Args:
-        times: int64 (n,), nanoseconds; equally spaced within a block.
+        times: int64 (n,), nanoseconds; equally spaced within a block. They are changed in place.
     """
     if len(times) < 3:
         return times
@@ -201,11 +207,10 @@ def even_blocks(times: npt.NDArray[np.int64], repairs: Repairs) -> npt.NDArray[n
     follows &= lasts <= nominal + np.minimum(DRIFT * nominal, LACKING * step)
     if follows[-2]:  # nothing says how long the last block lasts; it is as fast as the one before
         lasts[-1], follows[-1] = lasts[-2] * counts[-1] // counts[-2], True
-    found = times.copy()
     for block in np.flatnonzero(follows):
         begin, count = int(begins[block]), int(counts[block])
-        found[begin : begin + count] = times[begin] + np.arange(count) * int(lasts[block]) // count
+        times[begin : begin + count] = times[begin] + np.arange(count) * int(lasts[block]) // count
     real = lasts[follows].sum() / max(1, counts[follows].sum())
     if follows.any() and abs(real / step - 1) > TELLING:
         repairs.note(f"samples are spread evenly over their blocks: {1e9 / real:.4g} Hz, not {1e9 / step:.4g} Hz")
-    return found
+    return times

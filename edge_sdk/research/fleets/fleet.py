@@ -96,11 +96,11 @@ class Fleet:
         named, own = named_task(task)
         check_window_options(named, {**options, **(asked if named in WINDOW_TASKS else {})})
         if named in WINDOW_TASKS:
-            given = options if labels is None else {**options, "labels": words_of(labels)}
+            given = {**options} if labels is None else {**options, "labels": words_of(labels)}
             given |= {"abnormal": words_of(options["abnormal"])} if "abnormal" in options else {}
             check_window_options(named, given)
-            wanted = WindowTask(named, held_out, validation, given.get("labels", ()), given.get("abnormal", ()))
-            windows = wanted.parts({checked_name(str(name), "device name"): own for name, own in devices.items()})
+            cut = WindowTask(named, held_out, validation, given.get("labels", ()), given.get("abnormal", ()))
+            windows = cut.parts({checked_name(str(name), "device name"): own for name, own in devices.items()})
             return cls(str(store_parts(windows, in_classes=False)), {"task": named, **given}, "from arrays")
         if alone := next((name for name, own in devices.items() if hasattr(own, "__array__")), None):
             wanted = "(x, y) or (x, y, x_test, y_test); windows without labels are for task reconstruction or forecast"

@@ -61,7 +61,7 @@ class WindowTask:
             wanted = "(x, y) or (x, y, x_test, y_test)" + " or x alone" * (self.kind != STEPS)
             raise UsageError(f"device {name}: {len(arrays)} arrays, expected {wanted}")
         check_shares(self.validation, 0.0 if len(arrays) == 4 else self.held_out)
-        pairs = [self.read(name, *arrays[at : at + 2], digits) for at in range(0, len(arrays), 2)]
+        pairs = [self.read(name, arrays[at], arrays[at + 1], digits) for at in range(0, len(arrays), 2)]
         (x, labels), strange = pairs[0], self.strange(pairs[0][1])
         own = np.flatnonzero(~strange)
         held_out = 0.0 if len(arrays) == 4 else self.held_out
