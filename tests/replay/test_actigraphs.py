@@ -183,6 +183,7 @@ def test_light_that_was_seldom_recorded_costs_no_accelerations(tmp_path: Path) -
     beside = [(PARAMETERS, BEGAN, parameters(RATE)), *((LUX, BEGAN + k, bytes([k, 0])) for k in (2, 3, 4))]
     path, values = gt3x(tmp_path / "a.gt3x", beside=beside)
     trace = read(path)
+    assert "light: " not in "; ".join(trace.notes), "it was not brought to another clock for nothing"
     assert len(trace.time) == len(values) and "light left out, recorded for less than half" in "; ".join(trace.notes)
     asked = read(path, channels=("light", "ax"))
     assert {*asked.channels} == {"light", "ax"} and asked.began == BEGAN + 2 and len(asked.time) == 3 * RATE

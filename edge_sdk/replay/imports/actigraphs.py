@@ -12,7 +12,7 @@ files"; Open Movement, AX device technical documentation, cwa.h.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.times import find_zone, offset_of
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.actigraph_files import KINDS, check_file
-from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, even_blocks, join_signals
+from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, even_blocks, join_signals, values_at
 from edge_sdk.replay.imports.signal_files import choose
 
 CHANNELS = {
@@ -39,6 +39,8 @@ LUX = (".gt3x", ".bin")
 """Whose light is in lux; an Axivity's is what its converter gave."""
 COVERED = 0.5
 """Share of the samples below which a sensor that nobody has named is left out, for its sake no sample is."""
+LOOK = 10_000
+"""Samples that are looked at for that, and for the scale of accelerations."""
 ABOVE_ALL = 32.0
 """g; no actigraph measures so much, so such numbers are steps of its converter."""
 STEPS = {"NEO": 341.0, "CLE": 341.0, "MRA": 341.0}
@@ -75,9 +77,8 @@ def read_actigraph(path: Path, name: str, said: Stated, repairs: Repairs) -> Rec
     signals = gather_signals(path, found.pop("timeseries"), repairs)
     if kind == ".gt3x":
         correct_actigraph(metadata, signals[0], repairs)
-    rows = join_signals(choose(path, signals, said.channels), repairs)
-    if said.channels is None:
-        leave_out_scarce(rows, repairs)
+    chosen = leave_out_scarce(signals, repairs) if said.channels is None else choose(path, signals, said.channels)
+    rows = join_signals(chosen, repairs)
     maker, section, model, serial = IDENTITY[kind]
     own = metadata.get(section, {})
     repairs.note(
@@ -163,7 +164,7 @@ def correct_actigraph(metadata: Metadata, signal: RecordedSignal, repairs: Repai
     if "device_feature_enabled" not in metadata:
         values /= 256.0 * steps
         repairs.note(f"the log has no parameters: {steps:g} steps are taken as 1 g, by its serial number or info.txt")
-    elif np.median(np.linalg.norm(values[:: max(1, len(values) // 10_000)], axis=1)) > ABOVE_ALL:
+    elif np.median(np.linalg.norm(values[:: max(1, len(values) // LOOK)], axis=1)) > ABOVE_ALL:
         values /= steps
         repairs.note(f"the log names no scale: {steps:g} steps are taken as 1 g, by its serial number or info.txt")
     if serial.startswith("MOS") and info.get("Firmware", "").strip() == "1.6.0":
@@ -171,13 +172,17 @@ def correct_actigraph(metadata: Metadata, signal: RecordedSignal, repairs: Repai
         repairs.note("firmware 1.6.0 exchanged ax and ay, which are put right")
 
 
-def leave_out_scarce(rows: Any, repairs: Repairs) -> None:
-    """Leaves out channels that have a value at few of the accelerations, which would be lost with them."""
-    share = np.isfinite(rows.values).mean(0)
-    scarce = [channel for channel, there in zip(rows.channels, share, strict=True) if there < COVERED]
-    if scarce:
-        repairs.note(f"{', '.join(scarce)} left out, recorded for less than half of the time (--channels names them)")
-        rows.take_channels([n for n, channel in enumerate(rows.channels) if channel not in scarce])
+def leave_out_scarce(signals: Sequence[RecordedSignal], repairs: Repairs) -> list[RecordedSignal]:
+    """The signals but those that have a value at few of the first one's samples, which would be lost with them."""
+    some = signals[0].time[:: max(1, len(signals[0].time) // LOOK)]
+    found = [signals[0]]
+    for signal in signals[1:]:
+        if np.isfinite(values_at(signal, some)).all(1).mean() >= COVERED:
+            found.append(signal)
+            continue
+        names = ", ".join(signal.names)
+        repairs.note(f"{names} left out, recorded for less than half of the time (--channels names them)")
+    return found
 
 
 def find_offset(kind: str, metadata: Metadata, start: float, said: Stated, repairs: Repairs) -> float | None:
