@@ -181,8 +181,8 @@ class Device:
 
         Args:
             samples: (c,) or (n, c), of all channels of `signal` in its order and units (hardware/sensors/fitted.py
-                makes them of a sensor's); one channel's (n,) or a number where `channel` is named. Rows that are not finite
-                are left out.
+                makes them of a sensor's); one channel's (n,) or a number where `channel` is named. Rows that are not
+                finite are left out.
             time: seconds since 1970 of the first sample, or of each (n,); None: the last came now.
 
         Raises:
