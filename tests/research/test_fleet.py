@@ -133,7 +133,7 @@ def test_a_sample_that_is_not_finite_is_named_with_its_device(wrong):
 def test_windows_whose_axes_look_changed_are_warned_of():
     """(N, time, channels) is what many loaders give; read as 64 channels of 3 samples it trains without a word."""
     y = np.tile([0, 1], 20)
-    with pytest.warns(UserWarning, match=r"\(N, 64, 3\) is taken for windows of 64 channels and 3 samples of time"):
+    with pytest.warns(UserWarning, match=r"\(N, 64, 3\) is taken for windows of 64 channels, 3 samples of time"):
         auscult.Fleet.from_arrays({"ann": (np.zeros((40, 64, 3)), y)})
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -91,7 +91,7 @@ def inputs_of(name: str, values: Any) -> Array:
 def warn_of_axes(shape: Sequence[int]) -> None:
     """Warns where the axes of windows look changed: more channels than samples of time, and few of these."""
     if len(shape) == WINDOWS and shape[2] < min(SHORT, shape[1]):
-        said = f"x (N, {shape[1]}, {shape[2]}) is taken for windows of {shape[1]} channels and {shape[2]} samples of time"
+        said = f"x (N, {shape[1]}, {shape[2]}) is taken for windows of {shape[1]} channels, {shape[2]} samples of time"
         warnings.warn(f"{said}; if time is the middle axis, hand over x.transpose(0, 2, 1)", stacklevel=2)
 
 
