@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -208,3 +210,54 @@ def test_a_name_that_is_none_is_refused(desk: tuple[ProviderDesk, Any], claims: 
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, changes: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         settings_of(tmp_path, **{"issuer": "https://id.example", **changes})
+
+
+def answer_with(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
+    """A provider that says this of itself."""
+    monkeypatch.setattr(single_sign_on, "fetch", lambda *_: {"issuer": "https://id.example", **found})
+
+
+@pytest.mark.parametrize(
+    "address",
+    [None, 5, "", "javascript:alert(1)", "http://id.example/", "file:///etc/passwd", "//id.example", "http://["],
+)
+def test_no_address_without_tls_is_taken_from_a_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: Any
+) -> None:
+    """The client's secret goes to one of them; a file was read as if it were the provider's answer, and a document
+    without one of them ended in a traceback."""
+    desk = ProviderDesk(settings_of(tmp_path, "https://id.example"))
+    for key, do in (
+        ("authorization_endpoint", desk.begin),
+        ("token_endpoint", lambda: desk.fetch_token("code", "verifier")),
+        ("jwks_uri", lambda: desk.read_token("token", "nonce")),
+    ):
+        answer_with(monkeypatch, **({} if address is None else {key: address}))
+        with pytest.raises(SignInError, match=f"the provider's {key} is"):
+            do()
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        b"hello\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000,
+        b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\n\r\n",
+    ],
+    ids=["no HTTP", "headers", "brackets", "redirect"],
+)
+def test_a_provider_that_answers_with_nonsense_lets_nobody_in(says: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as line:
+
+        def answer() -> None:
+            browser, _ = line.accept()
+            with browser:
+                browser.recv(65536)
+                browser.sendall(says)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(SignInError, match="refuses: 302" if b"302" in says else "does not answer"):
+            single_sign_on.fetch(f"http://127.0.0.1:{line.getsockname()[1]}/")
+        thread.join()
