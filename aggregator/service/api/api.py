@@ -30,7 +30,16 @@ from aggregator.service.database import audit
 from aggregator.service.database.database import Row
 from aggregator.service.models.registry import Registry
 from aggregator.service.runs import schedules
-from aggregator.service.runs.runs import NoSuchRunError, Wanted, add_run, change_run, find_run, list_runs, wanted_of
+from aggregator.service.runs.runs import (
+    NoSuchRunError,
+    Wanted,
+    add_run,
+    change_run,
+    find_run,
+    list_runs,
+    take_id,
+    wanted_of,
+)
 from edge_sdk.live.loop.fleet_report import STATES
 from edge_sdk.nodes.configuration.settings import from_mapping
 
@@ -48,7 +57,7 @@ async def list_all(request: Request) -> Response:
 @needs(OPERATOR)
 async def queue(request: Request) -> Response:
     service, table = service_of(request), read_json(await request.body())
-    id = str(table.pop("id", ""))
+    id = take_id(table)
     wanted, who = service.registry.pin(service.registry.complete(from_table(table))), request.state.who.name
     made = add_run(service.database, wanted, service.file.classes, who, id, "", awaits_of(service))
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
@@ -75,7 +84,7 @@ async def act(request: Request) -> Response:
 async def clone(request: Request) -> Response:
     """The settings of another run, with those of the body over them."""
     service, table = service_of(request), read_json(await request.body())
-    source, id = request.path_params["id"], str(table.pop("id", ""))
+    source, id = request.path_params["id"], take_id(table)
     before = without_recommended(service.registry, wanted_of(find_run(service.database, source)), table)
     wanted = from_table(before | {key: merge(before.get(key), value) for key, value in table.items()})
     wanted, who = service.registry.pin(service.registry.complete(wanted)), request.state.who.name

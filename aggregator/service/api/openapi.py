@@ -73,8 +73,9 @@ def make_operation(route: Route) -> dict[str, Any]:
 
 def describe_parameter(name: str, words: str) -> dict[str, Any]:
     """A parameter that may stand in the address, as `declare` has it."""
-    schema = {"type": "integer", "minimum": 0} if name.endswith("#") else {"type": "string"}
-    return {"name": name.rstrip("#"), "in": "query", "required": False, "description": words, "schema": schema}
+    name, is_number, most = name.partition("#")
+    schema = {"type": "integer", "minimum": 0, "maximum": int(most)} if is_number else {"type": "string"}
+    return {"name": name, "in": "query", "required": False, "description": words, "schema": schema}
 
 
 def describe_body(body: Any) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from aggregator.service.administration.settings_file import LOCAL
 from aggregator.service.administration.single_sign_on import ProviderDesk
@@ -161,5 +163,20 @@ async def show_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = {404: "There is no such page.", 405: "That page does not take this."}
     answer = refuse(request, error.status_code, said.get(error.status_code, error.detail))
-    answer.headers.update(error.headers or {})  # such as which methods a page does take
+    answer.headers.update(error.headers or {})
+    if error.status_code == 405:  # the router names the methods of one route, and a path may have two
+        whole = {**request.scope, "root_path": request.scope.get("app_root_path", request.scope.get("root_path", ""))}
+        answer.headers["allow"] = ", ".join(sorted(list_methods(request.app.routes, whole)))
     return answer
+
+
+def list_methods(routes: Iterable[BaseRoute], scope: Scope) -> set[str]:
+    """Methods that the path of a request takes."""
+    found: set[str] = set()
+    for route in routes:
+        match, inner = route.matches(scope)
+        if match is not Match.NONE and isinstance(route, Mount):
+            found |= list_methods(route.routes, {**scope, **inner})
+        elif match is not Match.NONE and isinstance(route, Route):
+            found |= route.methods or set()
+    return found
