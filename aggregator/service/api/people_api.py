@@ -96,12 +96,12 @@ async def revoke_on_page(request: Request) -> Response:
 
 ROUTES = [
     Route("/people", list_people),
-    Route("/people/{name}/remove", remove_person, methods=["POST"]),
+    Route("/people/{name:path}/remove", remove_person, methods=["POST"]),
     Route("/tokens", list_tokens),
     Route("/tokens/{id}/revoke", revoke_token, methods=["POST"]),
     Route("/audit", list_entries),
 ]
 PAGE_ROUTES = [
-    Route("/people/{name}/remove", remove_on_page, methods=["POST"]),
+    Route("/people/{name:path}/remove", remove_on_page, methods=["POST"]),
     Route("/tokens/{id}/revoke", revoke_on_page, methods=["POST"]),
 ]
