@@ -181,7 +181,12 @@ def note_refusal(request: Request, code: int, why: str) -> None:
     if code in CODES:
         who = getattr(request.state, "who", None) or find_somebody(request)
         name = NOBODY if who is None else who.name
-        request.app.state.refusals.note(name, f"{request.method} {request.url.path}", code, why)
+        request.app.state.refusals.note(name, f"{request.method} {request.scope['path']}", code, why)
+
+
+def note_no_entry(request: Request, why: str) -> None:
+    """Note in the audit log that somebody was not let in."""
+    request.app.state.refusals.note(NOBODY, f"{request.method} {request.scope['path']}", 401, why)
 
 
 def give_cookies(answer: Response, session: str, browser: str, secure: bool) -> Response:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from aggregator.service.application.guard import needs
+from aggregator.service.application.guard import find_somebody, needs
 from aggregator.service.application.service import FleetService
 
 EVERY = 0.5  # seconds between two looks
@@ -43,8 +43,8 @@ class News:
             self.version += 1
         return self.version
 
-    async def listen(self) -> AsyncIterator[str]:
-        """Events for one browser, until it goes or the service ends."""
+    async def listen(self, may: Callable[[], bool]) -> AsyncIterator[str]:
+        """Events for one browser, until it goes, or the service ends, or `may` says that it may not any more."""
         self.listeners += 1
         try:
             seen, quiet = self.look(), 0.0
@@ -54,9 +54,13 @@ class News:
                 quiet += EVERY
                 if (now := self.look()) != seen:
                     seen, quiet = now, 0.0
+                    if not may():
+                        return
                     yield f"event: change\ndata: {now}\n\n"
                 elif quiet >= BEAT:
                     quiet = 0.0
+                    if not may():
+                        return
                     yield ": still here\n\n"
         finally:
             self.listeners -= 1
@@ -88,4 +92,5 @@ async def stream(request: Request) -> Response:
     news: News = request.app.state.news
     if news.listeners >= MOST:
         return PlainTextResponse("too many browsers are listening\n", 503)
-    return StreamingResponse(news.listen(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+    events = news.listen(lambda: find_somebody(request) is not None)
+    return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})

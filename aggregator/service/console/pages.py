@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from aggregator.service.administration.accounts import APPROVER, OPERATOR, VIEWER, SignInError
 from aggregator.service.application import rollout_view, view
 from aggregator.service.application.forms import explain_personal, list_methods, read_form, to_asked, to_fields
-from aggregator.service.application.guard import COOKIE, KNOWN_COOKIE, give_cookies, needs
+from aggregator.service.application.guard import COOKIE, KNOWN_COOKIE, give_cookies, needs, note_no_entry
 from aggregator.service.application.service import FleetService
 from aggregator.service.application.setting_boxes import TABLES, list_boxes
 from aggregator.service.console import columns, run_charts
@@ -310,13 +310,16 @@ def show_sign_in(request: Request, wrong: str = "", code: int = 200) -> Response
 async def sign_in(request: Request) -> Response:
     """POST /sign-in."""
     service, form, door = service_of(request), await request.form(), request.app.state.door
-    if door.is_full:
+    address = "" if request.client is None else request.client.host
+    if door.is_full(address):
         return PlainTextResponse("Too many are signing in at this moment. Try again.\n", 503, {"retry-after": "5"})
     try:
-        address = "" if request.client is None else request.client.host
-        given = str(form.get("name", "")), str(form.get("password", "")), address, request.cookies.get(KNOWN_COOKIE, "")
-        session, browser = await door.check(service.people.sign_in, *given)
+        name, password = str(form.get("name", "")), str(form.get("password", ""))
+        known = request.cookies.get(KNOWN_COOKIE, "")
+        session, browser = await door.check(service.people.sign_in, name, password, address, known)
     except SignInError as error:
+        # A name that nobody has is not kept: people type passwords there.
+        note_no_entry(request, f"{error}, {name if service.people.has(name) else 'an unknown name'} from {address}")
         return show_sign_in(request, str(error), 401)
     return give_cookies(RedirectResponse("/", 303), session, browser, service.file.proxied)
 

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from aggregator.service.administration.accounts import SESSION, SESSION_SECONDS, SignInError
 from aggregator.service.administration.single_sign_on import BACK, BEGUN_FOR, ProviderDesk
-from aggregator.service.application.guard import give_cookies
+from aggregator.service.application.guard import give_cookies, note_no_entry
 from aggregator.service.console.pages import service_of, show, show_sign_in
 
 STATE_COOKIE = "auscult-provider"
@@ -46,6 +46,7 @@ async def come_back(request: Request) -> Response:
             raise SignInError("the provider has not signed you in")
         name, role = await run_in_threadpool(desk.finish, state, kept, query.get("code", ""))
     except SignInError as error:
+        note_no_entry(request, str(error))
         return show_sign_in(request, str(error), 401)
     session = service.people.make_key(SESSION, name, role, SESSION_SECONDS, name)
     # A page and no redirect: the cookies are for requests that begin at this site, and this one began at the provider.
