@@ -15,7 +15,9 @@ import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
 from aggregator.service.database.database import Database, Row, audit
+from edge_sdk.errors import UsageError
 
+LONGEST = 200  # characters of a search
 FIRST = "0" * 64
 """What stands for the hash before the first entry."""
 
@@ -76,7 +78,10 @@ def count_entries(database: Database, text: str = "", after: int = 0) -> int:
 
 
 def choose(text: str, after: int) -> list[sql.ColumnElement[bool]]:
-    """Conditions for entries with a part of a text, and a number above another one."""
+    """Conditions for entries with a part of a text, and a number above another one. Raises UsageError for a text that
+    is longer than anything in the log is worth searching for: SQLite takes none of 50,000."""
+    if len(text) > LONGEST:
+        raise UsageError(f"q: {len(text):,} characters, at most {LONGEST}")
     found = [sql.or_(*(part.icontains(text, autoescape=True) for part in SEARCHED))] if text else []
     return found + ([audit.c.seq > after] if after else [])
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -102,7 +102,12 @@ def make_app(service: FleetService) -> Starlette:
     app = Starlette(
         routes=ROUTES,
         middleware=[Middleware(WebGuard, hosts=hosts)],
-        exception_handlers={UsageError: show_misuse, HTTPException: show_http_error, **OF_THE_DATABASE},
+        exception_handlers={
+            UsageError: show_misuse,
+            HTTPException: show_http_error,
+            ClientDisconnect: show_nothing,
+            **OF_THE_DATABASE,
+        },
     )
     app.state.service, app.state.news = service, live_updates.News(service)
     app.state.show = Templates(service).show
@@ -157,6 +162,11 @@ async def show_outage(request: Request, error: Exception) -> Response:
 
 
 OF_THE_DATABASE = {sql.exc.DataError: show_unfit, sql.exc.OperationalError: show_outage}
+
+
+async def show_nothing(request: Request, error: Exception) -> Response:
+    """Who asked has gone before all of the request had come; there is nobody to answer, and nothing to say of it."""
+    return Response(status_code=400)
 
 
 async def show_http_error(request: Request, error: Exception) -> Response:
