@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -150,7 +151,7 @@ async def status(request: Request) -> Response:
     """Is everything all right, and what needs somebody?"""
     service = service_of(request)
     needed = [vars(need) for need in view.list_needs(service)]
-    broken, count, _ = audit.find_break(service.database)
+    broken, count, _ = await run_in_threadpool(audit.find_break, service.database)
     about = {"broker": service.monitor.is_connected, "waits": service.supervisor.waits}
     return JSONResponse({"needs": needed, "audit": {"entries": count, "broken": broken}, **about})
 

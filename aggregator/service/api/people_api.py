@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -76,7 +77,7 @@ async def list_entries(request: Request) -> Response:
     rows = audit.list_latest(service.database, limit, text, sort, offset, after or 0)
     total = audit.count_entries(service.database, text, after or 0)
     entries: list[dict[str, Any]] = [{**row, "detail": json.loads(row["detail"])} for row in rows]
-    broken, _, _ = audit.find_break(service.database)
+    broken, _, _ = await run_in_threadpool(audit.find_break, service.database)
     return JSONResponse({"entries": entries, "broken": broken, "total": total, "offset": offset, "limit": limit})
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -289,7 +290,7 @@ async def audit_page(request: Request) -> Response:
     database, table = service_of(request).database, SortedTable((), columns.AUDIT, request.query_params)
     page, size = read_page(request.query_params.get("page", "1")), AUDIT_PAGE
     entries = audit.list_latest(database, size + 1, table.q, table.sort or "seq", (page - 1) * size)
-    broken, count, latest = audit.find_break(database)
+    broken, count, latest = await run_in_threadpool(audit.find_break, database)
     about: dict[str, Any] = {"broken": broken, "count": count, "latest": latest, "page": page, "table": table}
     return show(request, "audit.html", title="Audit", entries=entries[:size], more=len(entries) > size, **about)
 

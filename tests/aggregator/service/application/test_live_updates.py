@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aggregator.service.application import live_updates
-from aggregator.service.application.live_updates import News
+from aggregator.service.application.live_updates import MOST, MOST_EACH, News
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_who_may_not_any_more_hears_nothing_more(service: Any, monkeypatch: pyte
 
     async def listen() -> list[str]:
         heard = []
-        async for event in news.listen(lambda: may[0]):
+        async for event in news.listen("eve", lambda: may[0]):
             heard.append(event.split("\n")[0])
             if len(heard) == 2:
                 may[0] = False
@@ -34,4 +34,15 @@ def test_who_may_not_any_more_hears_nothing_more(service: Any, monkeypatch: pyte
         return heard
 
     assert asyncio.run(asyncio.wait_for(listen(), 20)) == ["retry: 2000", "event: change" if beat else ": still here"]
-    assert news.listeners == 0
+    assert not news.listeners
+
+
+def test_nobody_alone_takes_the_room_of_all(browse: Any, service: Any) -> None:
+    """Somebody who may only read could keep all others' pages from following what happens."""
+    client = browse("viewer")
+    news = client.app.state.news
+    news.listeners["viewer"] = MOST_EACH
+    assert client.get("/events").status_code == 503
+    assert not news.is_full("ada")
+    news.listeners["others"] = MOST - MOST_EACH
+    assert news.is_full("ada")
