@@ -308,16 +308,24 @@ def show_sign_in(request: Request, wrong: str = "", code: int = 200) -> Response
     return show(request, "sign_in.html", code, title="Sign in", wrong=wrong, empty=empty, provider=provider)
 
 
+def find_address(request: Request) -> str:
+    """From where a request comes; "": nobody knows."""
+    return "" if request.client is None else request.client.host
+
+
+def ask_to_come_again() -> Response:
+    return PlainTextResponse("Too many are signing in at this moment. Try again.\n", 503, {"retry-after": "5"})
+
+
 async def sign_in(request: Request) -> Response:
     """POST /sign-in."""
     service, form, door = service_of(request), await request.form(), request.app.state.door
-    address = "" if request.client is None else request.client.host
-    if door.is_full(address):
-        return PlainTextResponse("Too many are signing in at this moment. Try again.\n", 503, {"retry-after": "5"})
+    if door.is_full(address := find_address(request)):
+        return ask_to_come_again()
     try:
         name, password = str(form.get("name", "")), str(form.get("password", ""))
         known = request.cookies.get(KNOWN_COOKIE, "")
-        session, browser = await door.check(service.people.sign_in, name, password, address, known)
+        session, browser = await door.check(address, service.people.sign_in, name, password, address, known)
     except SignInError as error:
         # A name that nobody has is not kept: people type passwords there.
         note_no_entry(request, f"{error}, {name if service.people.has(name) else 'an unknown name'} from {address}")

@@ -143,9 +143,7 @@ def test_no_machine_alone_stands_in_the_door_for_all_others() -> None:
 
     async def crowd(addresses: list[str]) -> list[bool]:
         door, goes_on = Door(), threading.Event()
-        checks = [
-            asyncio.create_task(door.check(lambda *_: goes_on.wait(60) and ("", ""), "", "", a, "")) for a in addresses
-        ]
+        checks = [asyncio.create_task(door.check(a, lambda: goes_on.wait(60) and ("", ""))) for a in addresses]
         await asyncio.sleep(0)
         full = [door.is_full(address) for address in ("192.0.2.1", "2001:db8::2", "192.0.2.9")]
         goes_on.set()

@@ -13,6 +13,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from starlette.testclient import TestClient
 from aggregator.service.administration import single_sign_on
 from aggregator.service.administration.accounts import SignInError
 from aggregator.service.administration.single_sign_on import BACK, ProviderDesk, SingleSignOn
+from aggregator.service.application.password_checks import AT_ONCE, EACH
 from aggregator.service.server.app import make_app
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.nodes.broker import find_free_port, wait_until_listening
+from tests.delivery.fleet import eventually
 
 pytest.importorskip("joserfc", reason="the extra `oidc` is not installed")
 CONSOLE = "http://127.0.0.1"
@@ -261,3 +264,26 @@ def test_a_provider_that_answers_with_nonsense_lets_nobody_in(says: bytes) -> No
         with pytest.raises(SignInError, match="refuses: 302" if b"302" in says else "does not answer"):
             single_sign_on.fetch(f"http://127.0.0.1:{line.getsockname()[1]}/")
         thread.join()
+
+
+def test_a_provider_is_asked_by_a_few_at_a_time(
+    make_service: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may have it asked: while it was slow, they took all threads of the service."""
+    app = make_app(make_service(sign_on=settings_of(tmp_path, "https://id.example")))
+    goes_on, begun = threading.Event(), []
+
+    def ask(*_: Any) -> dict[str, Any]:
+        begun.append(0)
+        assert goes_on.wait(60)
+        return {"issuer": "https://id.example", "authorization_endpoint": "https://id.example/in"}
+
+    monkeypatch.setattr(single_sign_on, "fetch", ask)
+    with TestClient(app, base_url=CONSOLE, follow_redirects=False) as browser, ThreadPoolExecutor(EACH + 5) as pool:
+        answers = [pool.submit(browser.get, "/sign-in/provider") for _ in range(EACH + 5)]
+        try:
+            eventually(lambda: sum(answer.done() for answer in answers) == 5)
+            assert len(begun) == AT_ONCE and browser.get("/sign-in/provider/back?state=a").status_code == 503
+        finally:
+            goes_on.set()
+        assert sorted(answer.result().status_code for answer in answers) == [303] * EACH + [503] * 5
