@@ -198,12 +198,12 @@ class Aggregator:
             self.log.warning("%s: %s", self.name, message.to_sentence())
         elif isinstance(message, Event):
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), **self.describe_shown()}
-            more["phases"] = self.read_phases()
+            more |= {"phases": self.read_phases(), "task": self.bundle.task.kind}
             if isinstance(message, Report):
                 more |= self.bundle.task.fleet_scores(message.sums)
             self.metrics.add(number, {**message.to_metrics(), **more, "deadlines": self.read_deadlines()})
             self.log.info("%s: %s", self.name, message.to_sentence())
-            self.latest |= describe_figures(message.to_metrics())
+            self.latest |= describe_figures({**message.to_metrics(), "task": self.bundle.task.kind})
         if isinstance(message, (Report, Finished)):
             self.save_model()
         if self.on_event is not None:
@@ -313,8 +313,8 @@ def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
 
 
 def describe_figures(line: Mapping[str, Any]) -> dict[str, float]:
-    """Gauges of a line of metrics: rounds, devices, loss, epsilon; of each model its accuracy, or its exact match and
-    macro-F1."""
+    """Gauges of a line of metrics: rounds, devices, loss, epsilon; of each model its accuracy, or its exact match
+    or steps right and macro-F1."""
     found = {"rounds_done": float(line["round"])} if "round" in line else {}
     if line["kind"] == "round":
         found["round_devices"] = float(line["devices"])

@@ -1,6 +1,8 @@
 """A day of three axes at 100 Hz, imported as a trace: processor seconds and peak memory, beside polars.
 
-    python benchmarks/importing.py [--hours 24]
+    python benchmarks/importing.py [--hours 24] [--actigraphs]
+
+--actigraphs: as a file of an ActiGraph, a GENEActiv and an Axivity, too.
 
 Each runs in a process of its own. Polars (if it is installed) only reads the same CSV file and writes it again, on one
 thread: it looks at no time, label or gap.
@@ -18,6 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.actigraphs import SECTOR, write_cwa, write_geneactiv, write_gt3x
+
 RATE, BLOCK = 100, 360_000
 OURS = "import sys; from edge_sdk.cli import main; sys.exit(main(['traces', 'import', sys.argv[1], sys.argv[2]]))"
 POLARS = "import sys, polars; polars.read_csv(sys.argv[1]).write_csv(sys.argv[2])"
@@ -26,7 +32,9 @@ POLARS = "import sys, polars; polars.read_csv(sys.argv[1]).write_csv(sys.argv[2]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=int, default=24)
-    hours = parser.parse_args().hours
+    parser.add_argument("--actigraphs", action="store_true")
+    options = parser.parse_args()
+    hours = options.hours
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "day.csv"
         write_day(file, hours)
@@ -34,6 +42,9 @@ def main() -> None:
         print(measure("auscult traces import", OURS, file, Path(folder) / "traces"))
         if find_spec("polars") is not None:
             print(measure("polars, one thread", POLARS, file, Path(folder) / "copy.csv"))
+        for path in write_actigraphs(Path(folder), hours) if options.actigraphs else ():
+            name = f"{path.suffix}, {path.stat().st_size / 1e6:.0f} MB"
+            print(measure(name, OURS, path, Path(folder) / path.suffix[1:]))
 
 
 def write_day(file: Path, hours: int) -> None:
@@ -47,6 +58,19 @@ def write_day(file: Path, hours: int) -> None:
             rows[:, 1:] = random.normal(size=(BLOCK, 3))
             label = ("walk", "sit", "", "lie")[hour % 4]
             out.write((f"%.2f,%.4f,%.4f,%.4f,{label}\n") * BLOCK % tuple(rows.ravel()))
+
+
+def write_actigraphs(folder: Path, hours: int) -> list[Path]:
+    """Writes a day in each of three formats."""
+    values = np.random.default_rng(1).normal(scale=0.3, size=(hours * BLOCK, 3)).clip(-1.9, 1.9)
+    parts = {
+        n: [(1.7e9 + at / RATE, values[at : at + n]) for at in range(0, len(values), n)] for n in (100, 300, SECTOR)
+    }
+    return [
+        write_gt3x(folder / "day.gt3x", [(int(at), own) for at, own in parts[100]], RATE),
+        write_geneactiv(folder / "day.bin", [(at, own, 20.0, 30.0) for at, own in parts[300]], RATE),
+        write_cwa(folder / "day.cwa", [(at, own, 3, 30.0) for at, own in parts[SECTOR]]),
+    ]
 
 
 def measure(name: str, code: str, *paths: Path) -> str:

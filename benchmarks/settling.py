@@ -156,7 +156,7 @@ def main() -> None:
     words.add_argument("--labels", type=float, nargs="*", default=[0.1, 0.25, 1.0])
     words.add_argument("--seconds", type=float, default=2.0)
     words.add_argument("--seeds", type=int, default=5)
-    words.add_argument("--method", help="(fedslr; with --recommended: fedavg)")
+    words.add_argument("--method", help="(fedslr)")
     words.add_argument("--rounds", type=int)
     words.add_argument("--network", help="of the zoo, or choose: as a replay does (wrist; with --recommended: choose)")
     words.add_argument(

@@ -34,6 +34,7 @@ WORKSTATION = {
     "mlflow": "edge_sdk.replay.reports.mlflow_runs",
     "pyarrow": "edge_sdk.replay.imports.columns",
     "wfdb": "edge_sdk.replay.imports.wfdb_records",
+    "actfast": "edge_sdk.replay.imports.actigraphs",
     "fitdecode": "edge_sdk.replay.imports.fit_files",
     "cloudpickle": "edge_sdk.research.runs.simulate edge_sdk.research.runs.worker",
     "cryptography": "edge_sdk.data.store.cipher edge_sdk.wire.signatures edge_sdk.tools.credentials.own_key "

@@ -91,12 +91,6 @@ def run_replay(options: argparse.Namespace, job: Replay) -> None:
     from edge_sdk.replay.job import replay
     from edge_sdk.replay.reports import mlflow_runs, tensorboard
 
-    if options.target is not None and options.days is not None:
-        raise UsageError("--target with --days: values are replayed in real time")
-    if options.labels is not None and options.days is not None:
-        raise UsageError("--labels with --days: sets of labels are replayed in real time")
-    if options.task is not None and options.days is not None:
-        raise UsageError(f"--task {options.task} with --days: it is replayed in real time")
     if options.days is not None:
         return do_days(options, job)
     if options.tensorboard is not None:

@@ -19,9 +19,10 @@ from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.emulation import Emulation
 from edge_sdk.methods.shared.evaluation.reports import Progress, Report, mean_accuracies
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.configuration.assembly import family_of, make_assembly, make_env, with_bundle
+from edge_sdk.nodes.configuration.assembly import family_of, make_assembly, make_env, method_of, with_bundle
 from edge_sdk.nodes.configuration.deadlines import parse_deadline
 from edge_sdk.nodes.configuration.settings import read_toml
+from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.nodes.daemon.counter_files import write_json
 from edge_sdk.nodes.daemon.device_file import DeviceFile
 from edge_sdk.nodes.daemon.device_service import DeviceService
@@ -32,14 +33,17 @@ from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.form import form_cohort
+from edge_sdk.replay.metrics.statistics import MACRO_F1
 from edge_sdk.replay.nodes.node_files import OPEN_SCORES, NodeFiles, copy_bundles, device_table, prepare_files
 from edge_sdk.replay.planning.bundles import choose_bundles
-from edge_sdk.replay.planning.plan import Replay, data_options, is_split, plan_run
+from edge_sdk.replay.planning.plan import Replay, asked_options, is_split, plan_run
 from edge_sdk.replay.planning.toml_files import write_toml
+from edge_sdk.replay.result import describe_scores, with_scores
 from edge_sdk.replay.virtual import DAY, VirtualDevice, VirtualFleet, VirtualLink
 
 NOBODY = "mqtt://127.0.0.1:1"  # no node is connected
 STEPS = 7
+ERRORS = "errors"
 NOT_REPRODUCED = (
     "Not reproduced: the network and the processes (nobody dies, no byte is lost), a battery that training empties "
     "(its charge is as it was recorded), other programs, heat that training makes, a board's caches and memory, the "
@@ -78,21 +82,27 @@ def play_days(what: Days, say: Callable[[str], None]) -> dict[str, Any]:
     """Plays it all.
 
     Returns:
-        "days", "rounds" (a row for each), "accuracy", "boards" (rows), and what it does not reproduce; also in
+        "days", "rounds" (a row for each), "task", the last scores: "accuracy" of classes, "macro_f1" of sets of labels
+        and steps, "errors" of values and windows, "boards" (rows), and what it does not reproduce; also in
         DIR/result.json.
     """
     job, began = what.job, time.monotonic()
-    cohort = form_cohort(str(job.data), job.hospitals, job.seed, data_options(job), is_split(job))
+    cohort = form_cohort(str(job.data), job.hospitals, job.seed, asked_options(job), is_split(job))
     say(cohort.summary)
     run = with_deadline(plan_run(job, cohort), what.deadline)
     if family_of(run).own_bundles or is_split(job):
         raise UsageError(f"--days: method {job.method} is not for devices with one whole model each")
     copies = copy_bundles_into(job, cohort, say)
-    run = with_bundle(run, read_bundle(copies[0]))
+    run = with_bundle(run, bundle := read_bundle(copies[0]))
+    check_task(run, bundle, method_of(run).kernels)
+    say(describe_scores(run, bundle.task))
     files = prepare_files(job, run, cohort, copies)
-    fleet, history, boards = make_fleet(what, run, cohort, files, say)
+    history = History(lambda line: with_scores(line, run, bundle.task), say)
+    fleet, boards = make_fleet(what, run, cohort, files, history)
     seconds = fleet.run(what.days)
-    result = collect(what, fleet, history, boards, seconds) | {"wall_seconds": round(time.monotonic() - began, 1)}
+    result = collect(bundle.task.kind, fleet, history.rows, boards, seconds) | {
+        "wall_seconds": round(time.monotonic() - began, 1)
+    }
     write_json(job.out / "result.json", result)
     return result
 
@@ -110,9 +120,9 @@ def copy_bundles_into(job: Replay, cohort: Cohort, say: Callable[[str], None]) -
 
 # Nodes ----------------------------------------------------------------------------------------------------------
 def make_fleet(
-    what: Days, run: Run, cohort: Cohort, files: NodeFiles, say: Callable[[str], None]
-) -> tuple[VirtualFleet, list[dict[str, Any]], dict[str, Emulation | None]]:
-    """The fleet; rows of its history, which it fills; and the board of each device."""
+    what: Days, run: Run, cohort: Cohort, files: NodeFiles, history: History
+) -> tuple[VirtualFleet, dict[str, Emulation | None]]:
+    """The fleet, and the board of each device. `history`: is told what the aggregator says."""
     job, names = what.job, cohort.devices
     boards = {d: job.boards[i % len(job.boards)] if job.boards else None for i, d in enumerate(names)}
     made: dict[str, Any] = {}  # assemblies
@@ -131,15 +141,14 @@ def make_fleet(
     sizes = {h: len(members) for h, members in cohort.tree.items()}
     made["cloud"] = make_assembly(run, "aggregator", make_env(run, some.layout, some.theta0, sizes=sizes))
     parents = {d: h for h, members in cohort.tree.items() for d in members} | dict.fromkeys(cohort.tree, "cloud")
-    history: list[dict[str, Any]] = []
     fleet = VirtualFleet(
         [make_node(name, assembly, parents.get(name)) for name, assembly in made.items()],
         lambda sender, message: len(made[sender].messages.encode(message)),
         devices,
         VirtualLink(**dict(job.link)),
-        History(history, say),
+        history,
     )
-    return fleet, history, boards
+    return fleet, boards
 
 
 def make_node(name: str, assembly: Any, parent: str | None) -> Node:
@@ -193,16 +202,21 @@ def measure_step(assembly: Any, run: Run) -> float:
 
 
 class History:
-    """What the aggregator has told: a row for each round and evaluation, which is also said."""
+    """What the aggregator has told: a row for each round and evaluation, which is also said.
 
-    def __init__(self, rows: list[dict[str, Any]], say: Callable[[str], None]) -> None:
-        self.rows, self.say = rows, say
+    Args:
+        score: adds the scores of the run's task to a line of metrics.
+    """
+
+    def __init__(self, score: Callable[[Mapping[str, Any]], Mapping[str, Any]], say: Callable[[str], None]) -> None:
+        self.rows, self.score, self.say = list[dict[str, Any]](), score, say
 
     def __call__(self, now: float, node: str, message: Any) -> None:
         if node != "cloud" or not isinstance(message, (Progress, Report)):
             return
-        line = message.to_metrics()
-        row = {"at": now, "kind": line["kind"], "round": message.round, **mean_accuracies(line["sums"])}
+        line = self.score(message.to_metrics())
+        scores = {key: line[key] for key in (MACRO_F1, ERRORS) if key in line}
+        row = {"at": now, "kind": line["kind"], "round": message.round, **(scores or mean_accuracies(line["sums"]))}
         row["devices"] = getattr(message, "devices", line["sums"].get("devices", 0))
         self.rows.append(row)
         self.say(f"{describe_time(now)}  {message.to_sentence()}")
@@ -215,7 +229,7 @@ def describe_time(seconds: float) -> str:
 
 # The result -----------------------------------------------------------------------------------------------------
 def collect(
-    what: Days,
+    task: str,
     fleet: VirtualFleet,
     history: Sequence[Mapping[str, Any]],
     boards: Mapping[str, Emulation | None],
@@ -226,11 +240,14 @@ def collect(
     for name, board in boards.items():
         kinds.setdefault("this machine" if board is None else board.profile.key, []).append(fleet.devices[name])
     rows = [board_row(key, some, seconds) for key, some in kinds.items()]
+    accuracy = {k: v for k, v in final.items() if k in ("global", "personal")}
+    scores = {key: final[key] for key in (MACRO_F1, ERRORS) if key in final}
     return {
         "days": round(seconds / DAY, 3),
         "finished": bool(final),
         "rounds": list(history),
-        "accuracy": {k: v for k, v in final.items() if k in ("global", "personal")},
+        "task": task,
+        **(scores or {"accuracy": accuracy}),
         "boards": {"rows": rows, "not_reproduced": NOT_REPRODUCED},
     }
 

@@ -14,11 +14,11 @@ from typing import Any
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.sensors.extras import import_extra
 from edge_sdk.hardware.sensors.sensor import Pace, Reading, SensorError
+from edge_sdk.hardware.sensors.units import GRAVITY
 
 ADDRESS = 0x68
 DIVIDER, CONFIG, GYRO_CONFIG, ACCEL_CONFIG, FIRST, POWER, WHO = 0x19, 0x1A, 0x1B, 0x1C, 0x3B, 0x6B, 0x75
 SAMPLE = struct.Struct(">7h")  # three accelerations, temperature, three rates, as from register 0x3B on
-GRAVITY = 9.80665  # m/s^2, standard
 ACCEL_RANGES = {2: 16384.0, 4: 8192.0, 8: 4096.0, 16: 2048.0}
 """Range in g -> counts per g."""
 GYRO_RANGES = {250: 131.0, 500: 65.5, 1000: 32.8, 2000: 16.4}

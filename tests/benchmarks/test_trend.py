@@ -244,3 +244,11 @@ def test_processor_time_is_that_of_the_process_and_of_what_it_waited_for(tmp_pat
     assert 0.2 <= found.seconds < 2.0
     with pytest.raises(Unable, match="no such thing"):
         start(tmp_path, ["-c", "import sys; sys.exit('no such thing')"])
+
+
+def test_every_tree_keeps_what_python_has_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a fresh checkout would compile its modules in each process, and look dearer than a tree that is used."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "fresh.py").write_text("")
+    found = Path(start(tmp_path, ["-c", "import fresh; print(fresh.__cached__)"]).output.strip())
+    assert found.is_file() and not found.is_relative_to(tmp_path)

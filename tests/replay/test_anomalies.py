@@ -92,7 +92,7 @@ def test_a_cohort_of_windows(falls: Path) -> None:
         (("--labelled", "5"), "leave --target, --labels, --labelled and --ask out"),
         (("--settle", "steps=[0]"), "task reconstruction: run.settle chooses by counts of right samples"),
         (("--augment", "scale=0.1"), "task reconstruction: a changed window would be compared with itself"),
-        (("--days", "2", "--task", "reconstruction"), "in real time"),
+        (("--days", "2", "--settle", "steps=[0]"), "task reconstruction: run.settle chooses by counts of right"),
         (("--method", "fedal", "--public", "32"), "task reconstruction: method fedal"),
     ],
 )

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edge_sdk.cli import main
+from edge_sdk.data.samples import store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.emulation import parse_boards
+from edge_sdk.model.tasks.task import FORECAST, RECONSTRUCTION, STEPS
 from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.replay.days import Days, days_lines, play_days
 from edge_sdk.replay.planning.plan import Replay
+from edge_sdk.replay.traces.falls import write_fall_traces
+from edge_sdk.replay.traces.heart import write_heart_traces
+from edge_sdk.replay.traces.rhythms import write_rhythm_traces
+from edge_sdk.replay.traces.sleep import write_sleep_traces
 from edge_sdk.replay.traces.synth import write_traces
+from tests import steps
+from tests.layers import save_bundle
+from tests.reconstructions import WAVES
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
 NIGHT = TrainingBudget(hours=("22:00-06:00",), calm=0.0)
@@ -99,3 +110,56 @@ def test_what_cannot_be_played_in_virtual_time(traces: Path, tmp_path: Path) -> 
         play(traces, tmp_path / "b", NIGHT, link={"loss": 0.1})
     with pytest.raises(UsageError, match="--link colour: there are rate"):
         play(traces, tmp_path / "c", NIGHT, link={"colour": 0.1})
+
+
+# Other tasks ----------------------------------------------------------------------------------------------------
+FALLS = ("--label", "event", "--abnormal", "fall,tremor", "--window", "32")
+OTHER_TASKS = {
+    "reconstruction": (write_fall_traces, 9, FALLS, "errors", "window"),
+    "forecast": (write_fall_traces, 9, FALLS, "errors", "window"),
+    "steps": (write_sleep_traces, 700, ("--label", "stage", "--window", "96"), "macro_f1", ""),
+    "labels": (write_rhythm_traces, 4, ("--labels", "all", "--label", "labels", "--window", "128"), "macro_f1", ""),
+    "value": (write_heart_traces, 4, ("--target", "heart_rate", "--window", "64"), "errors", "heart_rate"),
+}
+"""Kind of task -> what writes traces, minutes of each, what is asked for, and under which key a score is, of what."""
+
+
+def check_scores(data: Path, out: Path, asked: tuple[str, ...], task: str, key: str, of: str) -> None:
+    """Plays two rounds, which have scores of this task under `key`. `of`: of values and windows, which."""
+    budget = out.with_suffix(".toml")
+    budget.write_text("[budget]\ncalm = 0.0\n")
+    given = ("--hospitals", "1", "--method", "fedavg", "--rounds", "2", "--days", "3", "--budget", str(budget))
+    assert main(["replay", str(data), *asked, *given, "--plain", "--out", str(out)]) == 0
+    found = json.loads((out / "result.json").read_text())
+    assert found["finished"] and found["task"] == task
+    rounds, last = found["rounds"][:-1], found["rounds"][-1]
+    assert [(row["kind"], row["round"]) for row in rounds] == [("round", 1), ("round", 2)]
+    for row in (*rounds, last, found):
+        score = row[key]["global"]
+        assert 0 < (score[of] if of else score) < 100
+    assert found[key]["global"] == last[key]["global"] and "accuracy" not in found
+
+
+def test_days_of_windows_and_of_steps_by_what_a_bundle_is_for(tmp_path: Path) -> None:
+    """Nothing but the bundle says the task; days change when rounds are, whatever a model predicts."""
+    nn = pytest.importorskip("torch", reason="a network is compiled").nn
+    net = nn.Sequential(nn.Flatten(), nn.Linear(96, 8), nn.Linear(8, 96), nn.Unflatten(1, (3, 32)))
+    flat = save_bundle(tmp_path / "flat.bundle", net, "flat", (3, 32), "mean_squared_error", WAVES)
+    write_fall_traces(tmp_path / "falls", devices=2, minutes=9)
+    asked = ("--bundle", str(flat), *FALLS)
+    check_scores(tmp_path / "falls", tmp_path / "out", asked, "reconstruction", "errors", "window")
+    bundle = steps.compile_steps(tmp_path / "steps.bundle")
+    for k in range(2):
+        store_samples(tmp_path / "steps" / f"d{k}.npz", steps.samples(30, k), steps.samples(20, k + 5))
+    check_scores(tmp_path / "steps", tmp_path / "own", ("--bundle", str(bundle)), "steps", "macro_f1", "")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("task", OTHER_TASKS)
+def test_days_of_other_tasks_have_their_scores(task: str, tmp_path: Path) -> None:
+    """With the network that such data get."""
+    pytest.importorskip("torch", reason="a network is compiled")
+    write, minutes, asked, key, of = OTHER_TASKS[task]
+    write(tmp_path / "traces", devices=2, minutes=minutes)
+    asked = (*asked, "--task", task) if task in (STEPS, RECONSTRUCTION, FORECAST) else asked
+    check_scores(tmp_path / "traces", tmp_path / "out", asked, task, key, of)

@@ -103,7 +103,6 @@ def test_a_cohort_of_labels(rhythms: Path) -> None:
         (("--target", "ecg"), "no channel beside ecg"),
         (("--labelled", "5", "--ask", "2"), "--ask with --labels af,pvc,noise: questions are for the names of classes"),
         (("--settle", "steps=[0]"), "task labels: run.settle chooses by counts of right samples"),
-        (("--labels", "all", "--days", "2"), "in real time"),
         (("--method", "fedal", "--public", "32"), "task labels: method fedal"),
         (("--labels", "af", "--target", "ecg"), "--target ecg with --labels af"),
     ],

@@ -13,6 +13,7 @@ from edge_sdk.cli import main
 from edge_sdk.data.samples import Samples
 from edge_sdk.data.traces import read_trace
 from edge_sdk.errors import UsageError
+from edge_sdk.methods.shared.evaluation.reports import share_name
 from edge_sdk.model.tasks.step_classes import StepClasses
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.labels.asked import asked_steps
@@ -182,6 +183,9 @@ def test_a_replay_over_a_broker(nights: Path, tmp_path: Path, capsys: pytest.Cap
         "what the fleet adds up is what its devices have"
     )
     assert 0 < final["sums"]["test_global_loss"] / final["sums"]["test_samples"] < 5, "a mean over steps"
+    written = (out / "aggregator" / "metrics.jsonl").read_text().splitlines()
+    lines = [line for line in map(json.loads, written) if "sums" in line]
+    assert {share_name(line) for line in lines} == {"steps right"}, "as the aggregator wrote them"
     page = (out / "report.html").read_text()
     assert "<h2>Classes of steps</h2>" in page and "kappa" in page
     assert main([*fixed, "--task", "steps", "--steps", "8", *more, "--out", str(tmp_path / "other")]) == 2

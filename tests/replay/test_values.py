@@ -87,7 +87,6 @@ def test_a_range_is_about_what_the_data_have() -> None:
             "task value: run.settle chooses by counts of right samples",
         ),
         (("--target", "heart_rate", "--bits", "4", "--secret"), "task value: secret sums"),
-        (("--target", "heart_rate", "--days", "2"), "in real time"),
         (("--target", "heart_rate", "--method", "fedal", "--public", "32"), "task value: method fedal"),
     ],
 )

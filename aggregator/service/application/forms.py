@@ -13,7 +13,7 @@ from aggregator.service.application.setting_boxes import TABLES, read_tables
 from aggregator.service.runs.runs import Wanted
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.shared.evaluation.reports import ACCURACY
+from edge_sdk.methods.shared.evaluation.reports import ACCURACY, RIGHT_STEPS
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.replay.planning.toml_files import as_toml
 
@@ -153,6 +153,11 @@ def explain_personal(method: str, score: str = ACCURACY) -> str:
         shown = (
             "Exact match is the share of samples whose set is right in every label, macro-F1 the mean F1 over labels; "
             "both are means over devices, on samples that were held out there."
+        )
+    if score == RIGHT_STEPS:
+        shown = (
+            "Steps right is the share of steps whose class is told, macro-F1 the mean F1 over classes; both are means "
+            "over devices, on samples that were held out there."
         )
     if method in SHARED_ONLY:
         return f"{shown} {method} has no personal models: one is there only after a settling phase."

@@ -208,6 +208,11 @@ def telling_why(url: str) -> Iterator[None]:
         raise UsageError(f"database {hide_password(url)}: {error}") from None
     except ModuleNotFoundError as error:
         raise UsageError(f"database: {error.name} is missing here: pip install 'auscult[postgres]'") from error
+    except sql.exc.NoSuchModuleError as error:
+        raise UsageError(f"database {hide_password(url)}: cannot be opened: {error}") from error
+    except sql.exc.ArgumentError:  # SQLAlchemy before 2.0.31 repeats the text, with the password that may be in it
+        like = "postgresql+psycopg://NAME:PASSWORD@HOST/DATABASE"
+        raise UsageError(f"database URL: cannot be opened: it is no URL; expected one like {like}") from None
     except sql.exc.SQLAlchemyError as error:
         said = str(error.__cause__ or error).splitlines()[0]
         raise UsageError(f"database {hide_password(url)}: cannot be opened: {said}") from error

@@ -31,9 +31,9 @@ TABLE = (
     seconds             from the end of the round before: `training` and `evaluation`, for which hospitals were waited
                         for, and `aggregator`, the rest
     bytes_down, _up     between aggregator and hospitals
-    score               what the means under `global` and so on are: "accuracy" or, of sets of labels, "exact match"; ""
-                        where there are none, as of values
-    global_macro_f1, ...   mean macro-F1 over devices of these models, of sets of labels
+    score               what the means under `global` and so on are: "accuracy", of sets of labels "exact match", of
+                        classes of steps "steps right"; "" where there are none, as of values
+    global_macro_f1, ...   mean macro-F1 over devices of these models, of sets of labels and classes of steps
 """
 
 

@@ -49,6 +49,7 @@ class Stated:
         only: pattern of the names of files that are wanted, such as "*_watch.csv"; "": all are.
         missing: further words that stand for no label.
         strict: refuse what would be repaired.
+        damaged: take what is whole of a damaged file of an actigraph.
         labels: look for a column with labels; False: there is none, or nobody wants it.
         separator: between the labels of a set.
     """
@@ -68,6 +69,7 @@ class Stated:
     only: str = ""
     missing: tuple[str, ...] = ()
     strict: bool = False
+    damaged: bool = False
     labels: bool = True
     separator: str = JOIN
 

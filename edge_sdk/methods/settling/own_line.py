@@ -49,16 +49,25 @@ def behind_own_line(env: NodeEnv, s: Settling, weight: float, found: Mapping[str
     judged = env.validation
     if not s.keep_own or judged is None or not len(judged.labels):
         return found
-    known, own = ensemble(env, s, weight).classes, {**found, "personal": found["local"]}
-    own.pop(FOREST, None)
-    weights: tuple[float, ...] = (0.0,)
-    if s.trees and env.own is not None and len(env.own.labels) and judged.features is not None:
-        own[FOREST], weights = own_forest(env, s), OWN_WEIGHTS
+    known, (own, weights) = ensemble(env, s, weight).classes, own_models(env, s, found)
     own_losses = [mean_loss(judged, own, w, known) for w in weights]
     best, loss = int(np.argmin(own_losses)), mean_loss(judged, found, weight, known)
     if not len(judged.labels) * (loss - own_losses[best]) > SURE:
         return found
     return {**own, OWN: np.array([loss, own_losses[best], len(judged.labels), weights[best]], np.float32)}
+
+
+def own_models(env: NodeEnv, s: Settling, found: Mapping[str, Vector]) -> tuple[dict[str, Vector], tuple[float, ...]]:
+    """A device's models with those that it made alone as the personal one, and the weights that their forest may have.
+
+    Args:
+        found: as `behind_own_line` takes them.
+    """
+    own = {**found, "personal": found["local"]}
+    own.pop(FOREST, None)
+    if s.trees and env.own is not None and len(env.own.labels) and env.validation and env.validation.features:
+        return {**own, FOREST: own_forest(env, s)}, OWN_WEIGHTS
+    return own, (0.0,)
 
 
 def own_forest(env: NodeEnv, s: Settling) -> Vector:
@@ -79,11 +88,16 @@ def mean_loss(judged: Labelled, models: Mapping[str, Vector], weight: float, kno
     Args:
         known: classes that may be predicted; empty: all.
     """
+    p = np.exp(log_predicted(judged, models, weight, known))[np.arange(len(judged.labels)), judged.labels]
+    return float(-np.log(np.maximum(p, FLOOR)).mean())
+
+
+def log_predicted(judged: Labelled, models: Mapping[str, Vector], weight: float, known: tuple[int, ...]) -> Floats:
+    """Log-probabilities (samples, classes) of models together, with a weight of the own one."""
     how = Ensemble(weight, known, models.get(FOREST, Ensemble().forest))
     features: Callable[[], Floats] = judged.features or no_features
     scores = combined(how, judged.logits(models["personal"]), lambda: judged.logits(models["local"]), features)
-    p = np.exp(log_probabilities(scores))[np.arange(len(judged.labels)), judged.labels]
-    return float(-np.log(np.maximum(p, FLOOR)).mean())
+    return log_probabilities(scores)
 
 
 def no_features() -> Floats:

@@ -12,6 +12,8 @@ from edge_sdk.model.inputs import Array
 
 NEED_OWN_PRODUCTS = ["GemmTransposeFusion"]
 """Optimisations that ask for an attribute's default, which only onnxruntime's own description of an operator has."""
+NAMES_TWICE = ("GatherSliceToSplitFusion",)
+"""Optimisations with which versions before 1.22 refuse a graph that takes several slices of one value."""
 OWN_PRODUCTS = "auscult.own_products"
 """Entry of a session's settings with which the library leaves products to onnxruntime, see its library.cc."""
 
@@ -47,7 +49,7 @@ class OnnxSession:
         share_arena()
         self.graph = graph
         try:
-            left_out = use_library(options, library, products) if library else None
+            left_out = optimisations_left_out(options, library, products)
             providers = ["CPUExecutionProvider"]
             self._session = ort.InferenceSession(data, options, providers, disabled_optimizers=left_out)
         except Exception as error:  # onnxruntime's exceptions have no common base
@@ -66,16 +68,28 @@ class OnnxSession:
             raise BundleError(f"onnxruntime failed in graph {self.graph!r}: {first_line(error)}") from error
 
 
-def use_library(options: Any, library: str, products: bool) -> list[str] | None:
-    """Give a session's options the operators of auscult-native; the optimisations that the session must leave out.
+def optimisations_left_out(options: Any, library: str, products: bool) -> list[str]:
+    """The optimisations that a session must leave out; its options get the operators of auscult-native, if wanted.
 
     Args:
+        library: path of it; "": none.
         products: its products take the place of onnxruntime's own.
     """
+    found = list(NAMES_TWICE) if names_nodes_twice() else []
+    if not library:
+        return found
     if not products:
         options.add_session_config_entry(OWN_PRODUCTS, "1")
     options.register_custom_ops_library(library)
-    return NEED_OWN_PRODUCTS if products else None
+    return [*found, *NEED_OWN_PRODUCTS] if products else found
+
+
+@cache
+def names_nodes_twice() -> bool:
+    """True for an onnxruntime that gives one name to all nodes that it makes of nodes without a name."""
+    import onnxruntime as ort
+
+    return parse_version(ort.__version__) < (1, 22)
 
 
 @cache

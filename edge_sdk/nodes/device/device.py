@@ -23,6 +23,7 @@ from edge_sdk.contract.children.device_facts import BATTERY
 from edge_sdk.data.samples import Label, Samples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.model.inputs import Data
+from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task_protocol import STEPS
 from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
 from edge_sdk.nodes.device.options import DEFAULT_POLICY, DEFAULT_TRAINING, DevicePolicy, LocalTraining
@@ -168,18 +169,24 @@ class Device:
 
     # -- live samples
 
+    @property
+    def signal(self) -> SignalSpec:
+        """What `observe` takes: channels, units, rate, windows. Raises UsageError: the bundle does not say."""
+        return self.live.signal()
+
     def observe(
         self, samples: npt.ArrayLike, time: float | npt.ArrayLike | None = None, channel: str | None = None
     ) -> None:
         """Take samples of the sensor. Never waits: what the device cannot work off in a minute is lost, and said so.
 
         Args:
-            samples: (c,) or (n, c), of all channels of the bundle's signal in their order; one channel's (n,) or a
-                number where `channel` is named. Rows that are not finite are left out.
+            samples: (c,) or (n, c), of all channels of `signal` in its order and units (hardware/sensors/fitted.py
+                makes them of a sensor's); one channel's (n,) or a number where `channel` is named. Rows that are not
+                finite are left out.
             time: seconds since 1970 of the first sample, or of each (n,); None: the last came now.
 
         Raises:
-            UsageError: they do not fit the bundle's signal, or this is a fork of the process that made the device.
+            UsageError: they do not fit the signal, come much too fast by their times, or this is a fork of the process.
         """
         self.live.open().observe(samples, time, channel)
 
@@ -219,9 +226,7 @@ class Device:
 
     def forget(self, began: float = -inf, ended: float = inf) -> int:
         """Erase from memory and disk what was recorded from `began` to `ended`; without arguments, all of it.
-
-        Models that were trained on it stay. Returns how many windows there were.
-        """
+        Models that were trained on it stay. Returns how many windows there were."""
         return self.live.open().forget(began, ended)
 
     def flush(self) -> None:
@@ -238,8 +243,7 @@ class Device:
         They are those that the model which predicts is unsure of, that look unlike what has a label, and lie apart.
 
         Raises:
-            UsageError: no question is asked for, the bundle does not say of which signal its input is a window, or it
-                predicts values.
+            UsageError: no question is asked for, the bundle does not say its signal, or it predicts values.
         """
         from edge_sdk.nodes.device.questions import find_questions
 
@@ -257,11 +261,7 @@ class Device:
         self.serve(until)
 
     def start(self) -> None:
-        """Take part in the background, until `stop`.
-
-        Raises:
-            UsageError: it has no samples to learn from, or it is running already.
-        """
+        """Take part in the background, until `stop`. Raises UsageError as `run` does."""
         self.claim()
         self.thread = threading.Thread(target=self.serve, name=f"auscult-{self.name}", daemon=True)
         self.thread.start()

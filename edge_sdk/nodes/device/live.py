@@ -14,6 +14,7 @@ from edge_sdk.model.bundle import Bundle
 
 if TYPE_CHECKING:
     from edge_sdk.data.live.windower import LiveWindows
+    from edge_sdk.model.tasks.signal_spec import SignalSpec
     from edge_sdk.nodes.device.live_samples import LiveSamples
     from edge_sdk.nodes.models.prediction_stream import PredictionStream
 
@@ -44,13 +45,18 @@ class LiveDevice:
         found = self.samples
         return found if found is not None else self.open_first()
 
-    def open_first(self) -> LiveSamples:
+    def signal(self) -> SignalSpec:
+        """What the bundle's windows are made of. Raises UsageError: see `open`."""
         signal, name = self.bundle.signal, self.bundle.manifest["name"]
         if signal is None:
             raise UsageError(
                 f"device {self.name}: {name} does not say what signal it takes; compile it with --rate and --channels, "
                 "or hand over windows to train_on() and predict()"
             )
+        return signal
+
+    def open_first(self) -> LiveSamples:
+        signal = self.signal()
         from edge_sdk.nodes.device.live_samples import LiveSamples  # with the store, which not every device has
 
         with self.opening:

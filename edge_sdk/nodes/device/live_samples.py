@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.live.rate import RateMeter
 from edge_sdk.data.live.resample import ChannelJoiner, Resampler, is_same_rate
 from edge_sdk.data.live.windower import LiveWindows, Windower
 from edge_sdk.data.samples import Samples
@@ -68,11 +69,13 @@ class LiveSamples:
         self.resampler = None if same else Resampler(self.source, rate, channels)
         self.joiner = ChannelJoiner(self.source, rate, channels)
         self.windower = Windower(channels, rate, signal.window, signal.stride)
+        self.meter, self.fault = RateMeter(self.source), ""
         self.frozen: FrozenSamples | None = None
         self.unlabelled: FrozenSamples | None = None  # in a run that wants them
         self.queue: deque[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]] = deque()
         self.most = int(WAITING * self.source) + 1
-        self.waiting, self.lost, self.say_at, self.wanted = 0, 0, 0.0, 1
+        self.waiting, self.lost, self.wanted = 0, 0, 1
+        self.say_at = self.say_rate_at = 0.0
         self.wake = threading.Condition()
         self.busy, self.stopping = False, False
         self.thread: threading.Thread | None = None
@@ -83,8 +86,12 @@ class LiveSamples:
     def observe(self, samples: Any, time: Any, channel: str | None) -> None:
         """Take samples as `Device.observe` describes it."""
         self.check_process()
+        if self.fault:
+            raise UsageError(self.fault)
         place, block = self.check_block(samples, channel)
         when = self.check_times(time, len(block))
+        if time is not None and channel is None and len(when):
+            self.check_rate(when)
         with self.wake:
             self.queue.append((place, when, block))
             self.waiting += len(block)
@@ -120,6 +127,24 @@ class LiveSamples:
         if when.shape != (count,) or not np.isfinite(when).all():
             raise UsageError(f"observe: times of shape {when.shape}, expected one or {count}, in seconds since 1970")
         return when
+
+    def check_rate(self, when: npt.NDArray[np.float64]) -> None:
+        """Tells where samples come at another rate than was said.
+
+        Raises:
+            UsageError: they come so fast that windows would be of another length; those that were made are erased.
+        """
+        with self.wake:
+            self.meter.push(float(when[0]), float(when[-1]), len(when))
+            said, now = self.meter.describe(), clocks.monotonic()
+            if not said or (now < self.say_rate_at and not self.meter.too_fast):
+                return
+            self.say_rate_at = now + SAY_EVERY
+        if not self.meter.too_fast:
+            return self.log.warning("%s: %s", self.name, said)
+        self.fault = f"device {self.name}: {said}"
+        self.forget(self.meter.began, float(when[-1]))
+        raise UsageError(self.fault)
 
     def label(self, activity: str | None, began: float, ended: float) -> int:
         """Say what was done, after all samples that have come are saved."""

@@ -46,6 +46,7 @@ class Cohort:
         unit: of these values, as somebody has stated it; "": nobody has.
         signal: what windows are of, for a network that is compiled for them; None: it needs not know.
         step: seconds from the start of a window to that of the next; 0: nobody knows.
+        units: of the channels of windows, as noted beside the traces, "" where none is; empty: there are no channels.
         chooses: each device has samples to make choices on, unless the options of the data say that there are none.
         notes: what a person should know of how these devices were chosen, a sentence each.
     """
@@ -63,6 +64,7 @@ class Cohort:
     unit: str = ""
     signal: SignalSpec | None = None
     step: float = 0.0
+    units: tuple[str, ...] = ()
     chooses: bool = True
 
     @property

@@ -26,6 +26,7 @@ from edge_sdk.model.tasks.task import Values
 from edge_sdk.replay.anomalies.asked import AskedTask, signal_of
 from edge_sdk.replay.cohorts.asked import asked_windows
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes
+from edge_sdk.replay.cohorts.stated_units import stated_units
 from edge_sdk.replay.datasets.table import Floats
 from edge_sdk.replay.labels.asked import asked_labels, asked_steps
 from edge_sdk.replay.traces.synth import MARK
@@ -142,6 +143,7 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
         unit=how.unit,
         signal=signal_of_traces(traces, how) if how.reconstructs or how.tells_steps else None,
         step=how.stride / first.rate_hz,
+        units=stated_units(folder, [t.name for t in traces], [c for c in first.channels if c not in target]),
     )
 
 

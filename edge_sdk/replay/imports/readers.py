@@ -33,7 +33,7 @@ class RecordingReader(Protocol):
         """
 
 
-OURS = ("text", "columns", "signals", "fit", "empatica", "ready-windows")
+OURS = ("text", "columns", "signals", "fit", "actigraphs", "apple-health", "empatica", "ready-windows")
 """Kinds of files that this package reads, which no other can be called."""
 
 

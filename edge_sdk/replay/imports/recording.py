@@ -18,6 +18,13 @@ from edge_sdk.errors import UsageError
 
 LONGEST = 4
 """Sampling intervals of a stream within which values are taken from the line between two of its samples."""
+LONGEST_BLOCK_S = 60
+"""Of a block that is spread; what is longer is many that follow each other exactly."""
+DRIFT, LACKING = 0.05, 4
+"""Share of a block, and sampling intervals, at most, that may be missing before the next one for it to follow at once:
+sensors run up to some percent faster or slower than they should. What lacks more is a gap."""
+TELLING = 1e-3
+"""Share by which the rate has to differ from the nominal one for somebody to be told."""
 
 Times = npt.NDArray[np.float64]
 
@@ -136,12 +143,16 @@ def join_signals(signals: Sequence[RecordedSignal], repairs: Repairs) -> Rows:
 
 
 def narrow(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    """Values as float32; NaN where it has no such number."""
+    """Values as float32; NaN where it has no such number. A day's are not copied for nothing."""
+    if values.dtype == np.float32:
+        endless = np.isinf(values)
+        return np.where(endless, np.float32(np.nan), values) if endless.any() else np.asarray(values, np.float32)
     return np.where(np.abs(values) <= FLOAT32_MAX, values, np.nan).astype(np.float32)
 
 
 def values_at(signal: RecordedSignal, time: Times) -> npt.NDArray[np.float32]:
-    """Values (m, c) of a signal at these times; NaN outside it, and where it pauses. The last one lasts one step."""
+    """Values (m, c) of a signal at these times; NaN outside it, and where it pauses. The last one, and the last one
+    before a pause, last one step."""
     if len(signal.time) < 2:
         return np.full((len(time), len(signal.names)), np.nan, np.float32)
     after = np.clip(np.searchsorted(signal.time, time), 1, len(signal.time) - 1)
@@ -150,8 +161,14 @@ def values_at(signal: RecordedSignal, time: Times) -> npt.NDArray[np.float32]:
         time == signal.time[after - 1]
     )  # the first sample after a pause counts, too
     near &= (time >= signal.time[0]) & (time < signal.time[-1] + signal.step)
-    found = np.stack([np.interp(time, signal.time, column) for column in signal.values.T], 1)
-    return narrow(np.where(near[:, None], found, np.nan))
+    found = np.empty((len(time), len(signal.names)), np.float32)
+    for place, column in enumerate(signal.values.T):
+        found[:, place] = narrow(np.interp(time, signal.time, column))
+    lasts = ~near & (time >= signal.time[after - 1]) & (time - signal.time[after - 1] < signal.step)
+    lasts &= time < signal.time[-1]
+    found[lasts] = narrow(signal.values[after[lasts] - 1])
+    found[~(near | lasts)] = np.nan
+    return found
 
 
 def label_rows(rows: Rows, spans: Sequence[tuple[float, float, str]]) -> None:
@@ -165,3 +182,35 @@ def label_rows(rows: Rows, spans: Sequence[tuple[float, float, str]]) -> None:
         own = slice(*np.searchsorted(rows.time, [began, ended]))
         rows.codes[own] = words.setdefault(label, len(words))
     rows.words = list(words)
+
+
+def even_blocks(times: npt.NDArray[np.int64], repairs: Repairs) -> npt.NDArray[np.int64]:
+    """Times of samples, evenly spaced from the start of each block to the start of the one that follows it at once.
+
+    Readers space them by the nominal rate, so that the samples of a sensor that is slower seem to pause between blocks,
+    and those of a faster one to overlap.
+
+    Args:
+        times: int64 (n,), nanoseconds; equally spaced within a block. They are changed in place.
+    """
+    if len(times) < 3:
+        return times
+    steps = np.diff(times)
+    step = int(np.median(steps))
+    begins = np.concatenate([[0], np.flatnonzero(steps != step) + 1])
+    if len(begins) < 2 or step <= 0:
+        return times
+    counts = np.diff(np.append(begins, len(times)))
+    lasts = np.append(np.diff(times[begins]), 0)
+    nominal = counts * step
+    follows = (lasts > 0) & (lasts <= LONGEST_BLOCK_S * 10**9)
+    follows &= lasts <= nominal + np.minimum(DRIFT * nominal, LACKING * step)
+    if follows[-2]:  # nothing says how long the last block lasts; it is as fast as the one before
+        lasts[-1], follows[-1] = lasts[-2] * counts[-1] // counts[-2], True
+    for block in np.flatnonzero(follows):
+        begin, count = int(begins[block]), int(counts[block])
+        times[begin : begin + count] = times[begin] + np.arange(count) * int(lasts[block]) // count
+    real = lasts[follows].sum() / max(1, counts[follows].sum())
+    if follows.any() and abs(real / step - 1) > TELLING:
+        repairs.note(f"samples are spread evenly over their blocks: {1e9 / real:.4g} Hz, not {1e9 / step:.4g} Hz")
+    return times

@@ -13,6 +13,10 @@ from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.read import read_table
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.imports.actigraph_files import KINDS as ACTIGRAPHS
+from edge_sdk.replay.imports.actigraph_files import is_actigraph_bin
+from edge_sdk.replay.imports.actigraphs import read_actigraph
+from edge_sdk.replay.imports.apple_health import HEALTH, is_health_export, read_health_export
 from edge_sdk.replay.imports.columns import read_columns_file
 from edge_sdk.replay.imports.empatica import is_empatica, read_empatica
 from edge_sdk.replay.imports.fit_files import FIT, read_fit_file
@@ -26,7 +30,7 @@ LIMIT = 8 * 2**30
 TEXTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".dat", ".dat.gz")
 COLUMNS = (".parquet", ".feather", ".arrow")
 SIGNALS = (*EDF, ".hea")
-OTHERS = (*COLUMNS, *SIGNALS, *FIT)
+OTHERS = (*COLUMNS, *SIGNALS, *FIT, *ACTIGRAPHS)
 BESIDE = ("GENERATED.txt", "tags.csv")
 """Files that are no recordings."""
 
@@ -49,7 +53,8 @@ def find_sources(source: Path, reader: str = "", only: str = "") -> list[tuple[s
     if not found:
         kinds = ", ".join((*TEXTS, *OTHERS, *(f"what {name} takes" for name in PLUGINS)))
         raise UsageError(
-            f"{source}: nothing to import; expected files that end in {kinds}, or folders of an Empatica E4 or UCI HAR"
+            f"{source}: nothing to import; expected files that end in {kinds}, an export of Apple Health, or folders "
+            "of an Empatica E4 or UCI HAR"
         )
     wanted = [one for one in found if not only or fnmatchcase(one[1].name, only)]
     if not wanted:
@@ -81,9 +86,13 @@ def is_ours(path: Path) -> bool:
     if path.is_dir():
         return is_empatica(path) or is_ready_windows(path)
     name = path.name.lower()
+    if name.endswith(HEALTH):
+        return path.is_file() and is_health_export(path)
     signals_of_wfdb = name.endswith(".dat") and path.with_suffix(".hea").exists()
     known = name.endswith((*TEXTS, *OTHERS)) and path.name not in BESIDE
-    return path.is_file() and known and not name.endswith(SUFFIX) and not signals_of_wfdb
+    if not path.is_file() or not known or name.endswith(SUFFIX) or signals_of_wfdb:
+        return False
+    return not name.endswith(".bin") or is_actigraph_bin(path) or not reader_of(path)
 
 
 def device_name(path: Path) -> str:
@@ -118,6 +127,10 @@ def read_source(name: str, path: Path, said: Stated, reader: str = "") -> Iterat
         yield from read_columns_file(path, name, said)
     elif suffix in FIT:
         yield read_fit_file(path, name, said, repairs)
+    elif suffix in HEALTH:
+        yield from read_health_export(path, name, said, repairs)
+    elif suffix in ACTIGRAPHS:
+        yield read_actigraph(path, name, said, repairs)
     elif suffix in SIGNALS:
         yield read_signal_file(path, name, said, repairs)
     else:

@@ -45,7 +45,7 @@ def with_macro_f1(line: Mapping[str, Any], task: object) -> Mapping[str, Any]:
     for model, by_label in line.get("labels", {}).items():
         f1 = [scores["f1"] for scores in by_label.values() if scores["f1"] is not None]
         found.setdefault(model, sum(f1) / len(f1) if f1 else 1.0)
-    return {**line, MACRO_F1: found}
+    return {**line, "task": task.kind, MACRO_F1: found}
 
 
 def score_labels(devices: Sequence[Device], task: SeveralLabels, more: Rows) -> list[dict[str, Any]]:

@@ -56,7 +56,10 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
 def add_import(kinds: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     """Adds `auscult traces import`."""
     words = "make traces of recordings: CSV as loggers and spreadsheets write it, also packed by gzip, Parquet, Arrow, "
-    words += "EDF, BDF and WFDB, and folders of an Empatica E4 or in the form of UCI HAR"
+    words += (
+        "EDF, BDF, WFDB, FIT, files of ActiGraph, GENEActiv and Axivity, exports of Apple Health, and folders of an "
+    )
+    words += "Empatica E4 or in the form of UCI HAR"
     more = f"{words}. What is not said is found by looking, and told. import.toml says what was done."
     command = kinds.add_parser("import", help=words, description=more, parents=parents)
     command.add_argument("source", type=Path, help="a file, or a folder of files or of folders")
@@ -83,6 +86,8 @@ def add_import(kinds: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     words = "read with this one of another package (auscult plugins), and only what it takes"
     command.add_argument("--reader", metavar="NAME", default="", help=words)
     command.add_argument("--strict", action="store_true", help="refuse what would be put right, or left out")
+    words = "take what is whole of damaged files of ActiGraph, GENEActiv and Axivity, which are refused otherwise"
+    command.add_argument("--damaged", action="store_true", help=words)
     command.add_argument("--overwrite", action="store_true", help="even if the directory is not empty")
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.set_defaults(do=do_import)
@@ -110,6 +115,7 @@ def do_import(options: argparse.Namespace) -> None:
         only=options.only,
         missing=split_words(options.label_missing),
         strict=options.strict,
+        damaged=options.damaged,
     )
 
     def progress(line: DeviceLine) -> None:

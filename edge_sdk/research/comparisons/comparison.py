@@ -8,8 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.comparison import FinishedRun, compare_runs, comparison_table, tell_apart
+from edge_sdk.replay.anomalies import compared
+from edge_sdk.replay.comparison import FinishedRun, comparison_table, tell_apart
 from edge_sdk.research.comparisons import latex, picture
+from edge_sdk.research.comparisons.alike import compare_results, is_of_windows
 from edge_sdk.research.comparisons.frames import as_frame, device_rows
 from edge_sdk.research.comparisons.results import Results
 
@@ -33,12 +35,13 @@ class ResultsCompared:
     @cached_property
     def found(self) -> Mapping[str, Any]:
         """The comparison as a nested dictionary: what `auscult compare --json` prints."""
-        return compare_runs(self.runs)
+        return compare_results(self.runs)
 
     @property
     def differences(self) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
         """Run -> model -> its gain over the first run: "mean", "low", "high" (95 %, over devices), shares of 0 to 1. Of
-        values run -> model -> value -> how much larger its mean absolute error is, in the value's unit.
+        values run -> model -> value -> how much larger its mean absolute error is, in the value's unit; of windows
+        that are reconstructed or forecast run -> model -> how much larger its mean error is.
 
         Of models that only one of both has there is none; "in_use" is then that of what devices predict with.
         """
@@ -58,6 +61,8 @@ class ResultsCompared:
         return f"{models}\n\n{latex.differences_table(self.differences, self.runs[0].name)}"
 
     def __str__(self) -> str:
+        if is_of_windows(self.found):
+            return compared.comparison_table(self.found)
         return comparison_table(picture.without_repeats(self.found))
 
     __repr__ = __str__

@@ -8,6 +8,7 @@ from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
+from edge_sdk.replay.anomalies.scores import ANOMALIES, FIGURES
 from edge_sdk.replay.metrics.scores import NAMES
 from edge_sdk.replay.metrics.statistics import ACCURACY, COLUMNS, score_in
 from edge_sdk.replay.reports.page import starting_round
@@ -33,7 +34,7 @@ def as_frame(rows: Sequence[Row]) -> Any:
 
 def device_rows(name: str, results: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Rows of seeds, devices and models, with metrics on test samples, shares of 0 to 1; of values a row for each, with
-    errors in its unit."""
+    errors in its unit; of windows figures as `scores` has them."""
     return [
         {
             "run": name,
@@ -48,8 +49,21 @@ def device_rows(name: str, results: Sequence[Mapping[str, Any]]) -> list[Row]:
         }
         for one in results
         for d in one["devices"]
-        for scores in (error_rows(one, d) if "values" in one else share_rows(one, d))
+        for scores in rows_of(one, d)
     ]
+
+
+def rows_of(result: Mapping[str, Any], d: Mapping[str, Any]) -> Iterator[Row]:
+    """The scores of one device's models, as its kind of run has them."""
+    if ANOMALIES in result:
+        yield from ({"model": model, **shown_figures(figures)} for model, figures in d[ANOMALIES].items())
+    else:
+        yield from error_rows(result, d) if "values" in result else share_rows(result, d)
+
+
+def shown_figures(figures: Mapping[str, Any]) -> Row:
+    """The figures of a model of windows that tables have, and its threshold."""
+    return {key: figures.get(key) for key in FIGURES}
 
 
 def share_rows(result: Mapping[str, Any], d: Mapping[str, Any]) -> Iterator[Row]:
@@ -69,7 +83,7 @@ def error_rows(result: Mapping[str, Any], d: Mapping[str, Any]) -> Iterator[Row]
 
 def curve_rows(name: str, results: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Rows of seeds, rounds and models: mean accuracy over devices of the model with so many rounds behind it; of sets
-    of labels macro-F1, of values the mean absolute error of each."""
+    of labels macro-F1, of values the mean absolute error of each, of windows the mean error."""
     return [
         {"run": name, "method": one["method"], "seed": one["seed"], **row} for one in results for row in rounds_of(one)
     ]
@@ -85,6 +99,9 @@ def rounds_of(result: Mapping[str, Any]) -> Iterator[Row]:
 
 def scores_in(result: Mapping[str, Any], line: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
     """Models of a line of metrics, with their scores."""
+    if ANOMALIES in result:
+        yield from ((model, {"error": errors["window"]}) for model, errors in line.get("errors", {}).items())
+        return
     if "values" in result:
         for model, errors in line.get("errors", {}).items():
             for value, unit in named_units(result).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edge_sdk.replay.anomalies.tables import FIGURES_OF_MODELS, signed
 from edge_sdk.replay.reports.tables import TITLES, columns_of
 from edge_sdk.replay.values.tables import named_units, number, with_unit
 
@@ -19,6 +20,8 @@ def models_table(runs: Sequence[Mapping[str, Any]]) -> str:
     """
     if "values" in runs[0]:
         return errors_table(runs)
+    if any("error" in found for run in runs for found in run["models"].values()):
+        return windows_table(runs)
     several, metrics = len(runs) > 1, columns_of(m for run in runs for m in run["models"].values())
     lines = [
         [
@@ -54,8 +57,26 @@ def errors_table(runs: Sequence[Mapping[str, Any]]) -> str:
     return tabular([*first, "value", "model", *ERRORS.values()], len(first) + 2, lines)
 
 
+def windows_table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Figures of models of windows, means over devices and seeds."""
+    several = len(runs) > 1
+    lines = [
+        [
+            *([run["name"]] if several else []),
+            run["titles"].get(model, model),
+            *(one.cell(found).replace("%", r"\,\%") for one in FIGURES_OF_MODELS),
+        ]
+        for run in runs
+        for model, found in run["models"].items()
+    ]
+    first = ["run"] if several else []
+    return tabular([*first, "model", *(one.title for one in FIGURES_OF_MODELS)], len(first) + 1, lines)
+
+
 def differences_table(differences: Mapping[str, Mapping[str, Any]], first: str) -> str:
     """Paired differences of runs to the first one, in points, with intervals over devices."""
+    if any(isinstance(d.get("than"), float) for models in differences.values() for d in models.values()):
+        return window_differences(differences, first)
     if any("mean" not in d for models in differences.values() for d in models.values()):
         return error_differences(differences, first)
     lines = [
@@ -96,6 +117,22 @@ def error_differences(differences: Mapping[str, Mapping[str, Any]], first: str) 
         for value, d in values.items()
     ]
     return tabular(["run", "model", "value", f"MAE against {escaped(first)}", r"95\,\%", "devices"], 3, lines)
+
+
+def window_differences(differences: Mapping[str, Mapping[str, Any]], first: str) -> str:
+    """Paired differences of mean errors of windows to the first run."""
+    lines = [
+        [
+            run,
+            TITLES.get(model, model),
+            f"${signed(d['mean'])}$",
+            f"[${signed(d['low'])}$, ${signed(d['high'])}$]",
+            str(d["devices"]),
+        ]
+        for run, models in differences.items()
+        for model, d in models.items()
+    ]
+    return tabular(["run", "model", f"error against {escaped(first)}", r"95\,\%", "devices"], 2, lines)
 
 
 def tabular(head: Sequence[str], texts: int, lines: Sequence[Sequence[str]]) -> str:

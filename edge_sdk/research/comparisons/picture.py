@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from edge_sdk.replay.comparison import SHARED, FinishedRun, compare_runs, verdict_lines
+from edge_sdk.replay.anomalies.compared import comparison_table
+from edge_sdk.replay.anomalies.page import models_section
+from edge_sdk.replay.anomalies.scores import ANOMALIES
+from edge_sdk.replay.comparison import SHARED, FinishedRun, verdict_lines
 from edge_sdk.replay.metrics.statistics import title_in
 from edge_sdk.replay.reports import compare_page, sections, seeds_page
 from edge_sdk.replay.reports.page import STYLE, capital, part_of_rounds
 from edge_sdk.replay.values.page_of_runs import seeds_sections
+from edge_sdk.research.comparisons.alike import compare_results, is_of_windows
 
 DRAWN = ("personalised", "companion", "global")
 """Models of a comparison that have curves."""
@@ -27,6 +31,8 @@ def show_results(run: FinishedRun) -> str:
     devices, seeds = len(first["devices"]), len(run.results)
     told = f"{run.name}: {devices} devices, {first['rounds']} rounds, {seeds} seed{'s' * (seeds > 1)}"
     head = [f"<h2>{escape(told)}</h2>", sections.verdict_section(summary)]
+    if ANOMALIES in summary:
+        return wrap([*head, models_section(summary)])
     if "values" in summary:
         return wrap([*head, seeds_sections(summary, run.results)])
     title = f"{capital(title_in(first))} on {part_of_rounds(first)} samples"
@@ -41,7 +47,10 @@ def show_results(run: FinishedRun) -> str:
 
 def show_comparison(runs: Sequence[FinishedRun]) -> str:
     """Several methods: who wins, the table of all, differences to the first one, curves and devices of each model."""
-    found = without_repeats(compare_runs(runs))
+    found = without_repeats(compare_results(runs))
+    if is_of_windows(found):
+        names = escape(", ".join(run.name for run in runs))
+        return wrap([f"<h2>{names}</h2>", f"<pre>{escape(comparison_table(found))}</pre>"])
     parts = [
         f"<h2>{escape(', '.join(run.name for run in runs))}</h2>",
         *(f"<p class='verdict'><b>{escape(line)}</b></p>" for line in verdict_lines(found)),
@@ -52,7 +61,7 @@ def show_comparison(runs: Sequence[FinishedRun]) -> str:
 
 def without_repeats(found: Mapping[str, Any]) -> dict[str, Any]:
     """A comparison in which what several runs say alike stands once: models that no method decides, and verdicts."""
-    if "task" in found:
+    if "task" in found or is_of_windows(found):
         return dict(found)
     seen: list[tuple[str, Any]] = []
     kept: list[dict[str, Any]] = []

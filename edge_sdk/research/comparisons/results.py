@@ -11,13 +11,15 @@ from typing import Any
 
 from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.comparison import FinishedRun, compare_runs, read_run
+from edge_sdk.replay.anomalies.scores import ANOMALIES
+from edge_sdk.replay.comparison import FinishedRun, read_run
 from edge_sdk.replay.metrics.statistics import ACCURACY, score_in
 from edge_sdk.replay.over_seeds import summarise_seeds
 from edge_sdk.replay.reports import page, seeds_page, tables, terminal
 from edge_sdk.replay.reports.verdict import titles_of
 from edge_sdk.research.comparisons import latex, picture
-from edge_sdk.research.comparisons.frames import as_frame, curve_rows, device_rows
+from edge_sdk.research.comparisons.alike import compare_results
+from edge_sdk.research.comparisons.frames import as_frame, curve_rows, device_rows, shown_figures
 from edge_sdk.research.comparisons.personal import DeviceModels
 
 RESULT, REPORT = "result.json", "report.html"
@@ -65,14 +67,19 @@ class Results:
         Raises:
             UsageError: the models predict no classes; see `scores`.
         """
-        if (score := "mae" if "values" in self.summary else score_in(self.summary)) != ACCURACY:
+        score = "mae" if "values" in self.summary else score_in(self.summary)
+        if (score := "errors" if ANOMALIES in self.summary else score) != ACCURACY:
             raise UsageError(f"accuracy: these models predict no classes; run.scores has their {score}")
         return {model: found["mean"] for model, found in self.summary[ACCURACY].items()}
 
     @property
     def scores(self) -> dict[str, Any]:
         """Model -> what it is judged by on test samples, mean over devices and seeds: accuracy, or macro-F1 of sets of
-        labels, 0 to 1; of values: name of a value -> mean absolute error, in its unit."""
+        labels, 0 to 1; of values: name of a value -> mean absolute error, in its unit; of windows that are
+        reconstructed or forecast "error", "explained", "auroc", "found", "alarms" and "alarms_per_day", None where
+        nobody knows."""
+        if ANOMALIES in self.summary:
+            return {model: shown_figures(figures) for model, figures in self.summary[ANOMALIES]["models"].items()}
         if "values" not in self.summary:
             return {model: found["mean"] for model, found in self.summary[score_in(self.summary)].items()}
         models = self.summary["values"]["models"]
@@ -103,7 +110,7 @@ class Results:
 
     def frame(self) -> Any:
         """A tidy table, pandas or else polars: a row for each seed, device and model, with its metrics on test samples;
-        of values a row for each, with MAE, RMSE and bias in its unit.
+        of values a row for each, with MAE, RMSE and bias in its unit; of windows their errors and alarms.
 
         Raises:
             UsageError: neither is installed.
@@ -121,7 +128,7 @@ class Results:
 
     def latex(self) -> str:
         """The table of models in LaTeX (package booktabs)."""
-        return latex.models_table(compare_runs([self.as_run()])["runs"])
+        return latex.models_table(compare_results([self.as_run()])["runs"])
 
     def as_run(self) -> FinishedRun:
         """The runs as `auscult compare` has them."""

@@ -21,6 +21,7 @@ from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.research.fleets.cache import keep_folder
 from edge_sdk.research.fleets.parts import pad_numbers, parts_of_arrays, targets_in
 from edge_sdk.research.fleets.tables import columns_of, sample_columns, write_recordings
+from edge_sdk.research.fleets.window_tasks import WINDOW_TASKS, WindowTask, check_window_options
 
 if TYPE_CHECKING:
     from edge_sdk.replay.cohorts.cohort import Cohort
@@ -61,6 +62,7 @@ class Fleet:
         range: Sequence[Any] = (),
         labels: str | Sequence[str] | None = None,
         task: str | type[OwnTask] | OwnTask = "",
+        **options: Any,
     ) -> Fleet:
         """A fleet of arrays in memory.
 
@@ -68,30 +70,46 @@ class Fleet:
             devices: name -> (x, y), or (x, y, x_test, y_test) where you have split them yourself. x: numbers (N, ...),
                 a row for each sample: (N, channels, time) for windows of sensors, (N, features) for rows of a table;
                 y (N,): classes, as whole numbers from 0 or texts; or values, as floats, (N, K) where there are several;
-                or sets of labels, as booleans (N, K) or as lists of names, also empty ones.
+                or sets of labels, as booleans (N, K) or as lists of names, also empty ones. For task "reconstruction"
+                and "forecast" x alone will do, y are texts of what has happened; for "steps" y (N, S) has a class at
+                each step of a window, -1 or "" where nobody knows it.
             held_out: share of each class by which models are judged in the end: its last samples.
             validation: share of each class on which choices are made, before these; 0: there is none.
             predict: names of the values; "": floats that are not whole numbers are values, called "value".
             unit: of each value, or one for all. range: (low, high) between which each is expected; none: what the data
                 have.
             labels: names of the columns of booleans, in their order; of lists of names those that a model predicts,
-                None: all that occur.
-            task: of another package, NAME or NAME:KEY=VALUE;KEY=VALUE, which takes what y has, texts or numbers; or a
-                class of your own, such as one of a notebook, or what it makes (see `edge_sdk.OwnTask`).
+                None: all that occur. Of steps the names of their numbers.
+            task: "reconstruction", "forecast" or "steps"; of another package, NAME or NAME:KEY=VALUE;KEY=VALUE, which
+                takes what y has, texts or numbers; or a class of your own, such as one of a notebook, or what it makes
+                (see `edge_sdk.OwnTask`).
+            options: of windows that are reconstructed or forecast: `abnormal` (labels of what is, all of whose windows
+                are held out), `quantile` (of errors, above which a window is an alarm), `horizon` (values).
 
         Raises:
             UsageError: an array has another shape or type, or a device has too few samples.
         """
         if not devices:
             raise UsageError("from_arrays: no device; expected {name: (x, y), ...}")
+        said = {"predict": predict, "unit": unit, "range": range}
+        asked = {key: value for key, value in said.items() if len(value)}
+        named, own = named_task(task)
+        check_window_options(named, {**options, **(asked if named in WINDOW_TASKS else {})})
+        if named in WINDOW_TASKS:
+            given = {**options} if labels is None else {**options, "labels": words_of(labels)}
+            given |= {"abnormal": words_of(options["abnormal"])} if "abnormal" in options else {}
+            check_window_options(named, given)
+            cut = WindowTask(named, held_out, validation, given.get("labels", ()), given.get("abnormal", ()))
+            windows = cut.parts({checked_name(str(name), "device name"): own for name, own in devices.items()})
+            return cls(str(store_parts(windows, in_classes=False)), {"task": named, **given}, "from arrays")
+        if alone := next((name for name, own in devices.items() if hasattr(own, "__array__")), None):
+            wanted = "(x, y) or (x, y, x_test, y_test); windows without labels are for task reconstruction or forecast"
+            raise UsageError(f"device {alone}: x without y, expected {wanted}")
         targets = targets_in(devices, words_of(predict), None if labels is None else words_of(labels))
         parts = {
             checked_name(str(name), "device name"): parts_of_arrays(str(name), arrays, held_out, validation, targets)
             for name, arrays in devices.items()
         }
-        said = {"predict": predict, "unit": unit, "range": range}
-        asked = {key: value for key, value in said.items() if len(value)}
-        named, own = named_task(task)
         if named and (asked or labels is not None):
             raise UsageError(
                 f"from_arrays: task {named} says itself what it predicts; leave predict, unit, range, labels"
@@ -214,7 +232,7 @@ class Fleet:
         return f"Fleet of {self.summary} ({self.origin})"
 
 
-TASK = ("predict", "unit", "range", "labels", "task")
+TASK = ("predict", "unit", "range", "labels", "task", "abnormal", "quantile", "horizon")
 """Options that say what y is."""
 NAMED = {"predict": "target"}
 """Option of a simulation -> its name where data are read."""

@@ -16,7 +16,6 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS, PLUGINS
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.plugged import PluggedTask
-from edge_sdk.model.tasks.task import FORECAST, RECONSTRUCTION, Reconstruction
 from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.planning.data_hash import hash_data
 from edge_sdk.research.comparisons.results import Results, read_result
@@ -175,10 +174,6 @@ def hash_plugins(arguments: Sequence[str]) -> str:
         PLUGINS.load(name)  # what it loads is then among the loaded modules
     named["--task="] = [said.partition(":")[0] for said in named["--task="]]
     tasks = [read_bundle(path).task for path in files_of(arguments, "--bundle=")]
-    if any(isinstance(task, Reconstruction) for task in tasks) or {RECONSTRUCTION, FORECAST} & {*named["--task="]}:
-        raise UsageError(
-            "windows that are reconstructed or forecast have no table here: `auscult simulate --task` plays them"
-        )
     named["--task="] += [task.kind for task in tasks if isinstance(task, PluggedTask)]
     return "".join(hash_plugin(PLUGGED[option], name) for option, names in named.items() for name in names)
 

@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 import torch
 from torch import nn
+from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.experimental import symbolic_shapes
 from torch.utils._sympy.printers import PythonPrinter
 
@@ -103,5 +104,6 @@ def insert_call(graph: torch.fx.Graph, before: torch.fx.Node, target: Any, *args
     with graph.inserting_before(before):
         node = graph.call_function(target, args)
     node.meta = {k: v for k, v in before.meta.items() if k in ("nn_module_stack", "stack_trace")}
-    node.meta["val"] = target(*torch.fx.node.map_arg(args, lambda n: n.meta["val"]))
+    with enable_python_dispatcher():  # without it torch 2.8 knows no shapes with symbols
+        node.meta["val"] = target(*torch.fx.node.map_arg(args, lambda n: n.meta["val"]))
     return node

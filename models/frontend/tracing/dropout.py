@@ -14,6 +14,7 @@ from math import sqrt
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 
 from edge_sdk.model.dropout import NOISE, DropSite
 from edge_sdk.models.frontend.decomposition.decompose_attention import HIDDEN
@@ -122,7 +123,8 @@ class MaskWriter:
             node = self.graph.call_function(target, args)
         node.meta = {k: v for k, v in self.before.meta.items() if k in ("nn_module_stack", "stack_trace")}
         if value is None:
-            value = target(*torch.fx.node.map_arg(args, lambda n: n.meta["val"]))
+            with enable_python_dispatcher():  # without it torch 2.8 knows no shapes with symbols
+                value = target(*torch.fx.node.map_arg(args, lambda n: n.meta["val"]))
         node.meta["val"] = value
         return node
 

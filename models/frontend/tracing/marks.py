@@ -54,32 +54,43 @@ for mark in (stop_gradient, given_gradient, own_gradient, with_heads):
 STOP: Any = torch.ops.auscult.stop_gradient.default
 GIVEN: Any = torch.ops.auscult.given_gradient.default
 OWN: Any = torch.ops.auscult.own_gradient.default
-
-
 JOINED: Any = torch.ops.auscult.with_heads.default
 
 
-def write_mark(name: str) -> Callable[..., Any]:
-    """The function that writes a mark as an operator of MARK_DOMAIN."""
+def write_mark(name: str, *given: Any) -> Any:
+    """Writes a mark as an operator of MARK_DOMAIN. `given`: values, and lists of values."""
+    plain = [v for one in given for v in (one if isinstance(one, (list, tuple)) else [one])]
+    floats = ["tensor(float)", "tensor(double)"]
+    parameters = [OpSchema.FormalParameter(f"x{k}", "T") for k, _ in enumerate(plain)]
+    schema = OpSchema(
+        name, MARK_DOMAIN, 1, inputs=parameters, outputs=[OpSchema.FormalParameter("y", "T")],
+        type_constraints=[("T", floats, "")],
+    )  # fmt: skip
+    return values.Op(MARKS, name, schema)(*plain)
 
-    def write(*given: Any) -> Any:
-        plain = [v for one in given for v in (one if isinstance(one, (list, tuple)) else [one])]
-        floats = ["tensor(float)", "tensor(double)"]
-        parameters = [OpSchema.FormalParameter(f"x{k}", "T") for k, _ in enumerate(plain)]
-        schema = OpSchema(
-            name, MARK_DOMAIN, 1, inputs=parameters, outputs=[OpSchema.FormalParameter("y", "T")],
-            type_constraints=[("T", floats, "")],
-        )  # fmt: skip
-        return values.Op(MARKS, name, schema)(*plain)
 
-    return write
+# torch 2.8 matches the arguments of a call with the parameters of its function, one by one: *args would be one of them
+def write_stop(x: Any) -> Any:
+    return write_mark(STOP_GRADIENT, x)
+
+
+def write_given(y: Any, inputs: Any) -> Any:
+    return write_mark(COTANGENT, y, inputs)
+
+
+def write_own(y: Any, g: Any, inputs: Any, found: Any) -> Any:
+    return write_mark(OWN_GRADIENT, y, g, inputs, found)
+
+
+def write_heads(y: Any, others: Any) -> Any:
+    return write_mark(HEADS, y, others)
 
 
 WRITTEN: dict[Callable[..., Any], Callable[..., Any]] = {
-    STOP: write_mark(STOP_GRADIENT),
-    GIVEN: write_mark(COTANGENT),
-    OWN: write_mark(OWN_GRADIENT),
-    JOINED: write_mark(HEADS),
+    STOP: write_stop,
+    GIVEN: write_given,
+    OWN: write_own,
+    JOINED: write_heads,
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from edge_sdk.model.sessions.onnx_session import use_library
+from edge_sdk.model.sessions.onnx_session import optimisations_left_out
 
 
 class RunnableGraph:
@@ -24,7 +24,7 @@ class RunnableGraph:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.enable_mem_pattern, options.log_severity_level = False, 3
-        left_out = use_library(options, library, products) if library else None
+        left_out = optimisations_left_out(options, library, products)
         self.session = ort.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"],
             disabled_optimizers=left_out,

@@ -103,17 +103,6 @@ def test_samples_wait_in_bounded_memory_and_the_oldest_are_lost(
     assert "samples are lost" in caplog.text
 
 
-@pytest.mark.parametrize("rate", [100.0, 16.0])
-def test_a_sensor_of_another_rate_is_resampled(tmp_path: Path, rate: float) -> None:
-    device = make_device(tmp_path, recording=Recording(rate, RECORDING.limits))
-    stream = device.predictions()
-    times, values = signal_of(20, rate=rate)
-    device.observe(values, time=float(times[0]))
-    assert 17 <= device.count_windows()[""] <= 19
-    device.close()
-    assert len([*stream]) >= 17
-
-
 def test_channels_may_come_one_by_one(device: Device) -> None:
     times, values = signal_of(20)
     for at in range(0, len(times), 20):

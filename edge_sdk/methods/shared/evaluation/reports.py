@@ -10,7 +10,8 @@ personal_harmed, personal_density   of an evaluation: devices whose personal mod
 loss / (devices - untold) of a Progress   mean training loss of the devices that took part, without those in hospitals
                                that have too few of them to tell their scores
 global_f1 / devices            of models that predict sets of labels: unweighted mean of the devices' own macro-F1;
-                               "correct" and "accuracy" are of sets that are right in every label then
+                               "correct" and "accuracy" are of sets that are right in every label then, and of
+                               models that tell the class of each step, of steps
 global_reconstruction_error / devices   of models that reconstruct windows: unweighted mean of the devices' own errors
 test_global_accuracy / test_devices   the same on test samples, in the last evaluation only, where devices have a
                                validation part, which all the others are then on
@@ -48,7 +49,10 @@ HARMED = 0.01
 """A device is harmed where its personal model's accuracy (of sets of labels: macro-F1) is below the global
 one's by more than this."""
 
-ACCURACY, EXACT_MATCH = "accuracy", "exact match"
+ACCURACY, EXACT_MATCH, RIGHT_STEPS = "accuracy", "exact match", "steps right"
+OF_TASK = {"labels": EXACT_MATCH, "steps": RIGHT_STEPS}
+"""Kind of a task, as its bundle and lines of metrics name it -> what the shares of what is right are called; of others
+they are accuracies."""
 NO_SUMS: Mapping[str, Mapping[str, float]] = {}
 
 
@@ -249,7 +253,11 @@ def mean_accuracies(sums: Mapping[str, float]) -> dict[str, float]:
 
 def share_name(line: Mapping[str, Any]) -> str:
     """What the shares of `mean_accuracies` are in a line of metrics: "exact match" where labels are in sets, which are
-    right in every label or wrong, else "accuracy"."""
+    right in every label or wrong, "steps right" where each step of a window has a class, else "accuracy".
+
+    Lines of version 0.2.0 and before name no task: there whatever has macro-F1 is taken as sets."""
+    if "task" in line:
+        return OF_TASK.get(str(line["task"]), ACCURACY)
     in_sets = "labels" in line or any(name.endswith(f"_{F1}") for name in line.get("sums", {}))
     return EXACT_MATCH if in_sets else ACCURACY
 

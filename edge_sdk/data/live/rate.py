@@ -1,0 +1,59 @@
+"""The rate at which a sensor's samples come, by the times that the application gives them."""
+
+from __future__ import annotations
+
+from edge_sdk.data.live.resample import GAP, TOLERANCE
+
+SECONDS = 10.0
+"""For which samples are counted before anything is said."""
+TOO_FAST = 1.5
+"""Times the rate that was said: samples get lost on their way, but none come from nowhere."""
+SLOWEST = 4.0
+"""Times that a block may take longer than was said before the sensor is thought to have been off."""
+
+
+class RateMeter:
+    """Samples per second, counted from the first block after the sensor was off.
+
+    Only the beginnings of blocks are looked at: where an application gives one time for many samples, the other times
+    are made of the rate that was said.
+
+    Args:
+        said_hz: what the application says of the sensor, or the bundle's rate.
+
+    Attributes:
+        rate: None: too few samples have come to tell.
+        began: of the first sample that is counted, seconds since 1970.
+    """
+
+    def __init__(self, said_hz: float) -> None:
+        self.said = said_hz
+        self.rate: float | None = None
+        self.began, self.count = 0.0, 0
+        self.latest, self.size = 0.0, 0  # the block that came last
+
+    def push(self, first: float, last: float, size: int) -> None:
+        """Takes the times of a block's first and last sample, and how many it has."""
+        if not self.began <= self.latest <= first <= self.latest + SLOWEST * self.size / self.said + GAP:
+            self.began, self.count, self.rate = first, 0, None
+        elif first - self.began >= SECONDS:
+            self.rate = self.count / (first - self.began)
+        if last - first > SLOWEST * size / self.said + GAP:  # the sensor was off within the block
+            self.latest, self.size = float("inf"), 0
+            return
+        self.latest, self.size, self.count = first, size, self.count + size
+
+    @property
+    def too_fast(self) -> bool:
+        """Can what comes not be samples of the rate that was said?"""
+        return self.rate is not None and self.rate > TOO_FAST * self.said
+
+    def describe(self) -> str:
+        """What is wrong with the rate, and what to do; "": nothing, or too few samples have come to tell."""
+        if self.rate is None or abs(self.rate / self.said - 1) <= TOLERANCE:
+            return ""
+        lost = "" if self.rate > self.said else "some are lost, or the sensor has another rate: "
+        return (
+            f"samples come at {self.rate:.4g} Hz by their times, where {self.said:g} Hz is expected; {lost}say what "
+            f"the sensor gives with Recording(sensor_hz={self.rate:.3g}), and it is resampled"
+        )

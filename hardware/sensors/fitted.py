@@ -1,0 +1,74 @@
+"""A sensor as a bundle wants it: its channels in the bundle's order, their values in the bundle's units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from edge_sdk.errors import UsageError
+from edge_sdk.hardware.sensors.sensor import Reading, Sensor
+from edge_sdk.hardware.sensors.units import conversion
+
+
+class WantedSignal(Protocol):
+    """What a bundle says of its signal (`edge_sdk.model.tasks.signal_spec.SignalSpec`)."""
+
+    @property
+    def channels(self) -> tuple[str, ...]: ...
+    @property
+    def units(self) -> tuple[str, ...]: ...
+
+
+class FittedSensor:
+    """A sensor whose readings are samples of a signal.
+
+    Channels are found by their names where the sensor has all names of the signal; else the sensor must have as many as
+    the signal, and they are taken in its order. Values are converted where both tell a unit.
+
+    Raises:
+        UsageError: the channels do not fit, or a unit is none of the same quantity.
+    """
+
+    def __init__(self, sensor: Sensor, signal: WantedSignal) -> None:
+        self.sensor, self.name = sensor, sensor.name
+        self.channels, self.units = signal.channels, signal.units
+        self.columns = columns_of(sensor, signal.channels)
+        self.factors = []
+        for column, name, unit in zip(self.columns, signal.channels, signal.units, strict=True):
+            try:
+                self.factors.append(conversion(sensor.units[column], unit))
+            except UsageError as error:
+                raise UsageError(f"sensor {sensor.name}, channel {name}: {error}") from None
+
+    @property
+    def rate_hz(self) -> float | None:
+        """Rate of the sensor, which some know only when they are open."""
+        return self.sensor.rate_hz
+
+    def open(self) -> None:
+        self.sensor.open()
+
+    def read(self, timeout: float) -> list[Reading]:
+        """See `Sensor.read`."""
+        return [Reading(reading.time, self.values(reading.values)) for reading in self.sensor.read(timeout)]
+
+    def values(self, values: Sequence[float]) -> tuple[float, ...]:
+        """A sample of the sensor as one of the signal."""
+        pairs = zip(self.columns, self.factors, strict=True)
+        return tuple(scale * values[column] + offset for column, (scale, offset) in pairs)
+
+    def close(self) -> None:
+        self.sensor.close()
+
+
+def columns_of(sensor: Sensor, wanted: Sequence[str]) -> list[int]:
+    """Where the signal's channels are among the sensor's."""
+    there = list(sensor.channels)
+    if all(name in there for name in wanted):
+        return [there.index(name) for name in wanted]
+    if len(there) == len(wanted):
+        return [*range(len(wanted))]
+    raise UsageError(
+        f"sensor {sensor.name} has the channels {', '.join(there)}; the bundle wants {', '.join(wanted)}: choose "
+        f"{len(wanted)} of the sensor's, in that order"
+    )
