@@ -17,9 +17,11 @@ from aggregator.service.models.registry import GLOBAL, Registry
 from aggregator.service.runs.rollout_settings import METHOD, is_rollout
 from aggregator.service.runs.runs import (
     ACTIVE,
+    PAUSED,
     PROPOSED,
     QUEUED,
     STOP,
+    STOPPED,
     NoSuchRunError,
     NotPossibleError,
     Wanted,
@@ -142,6 +144,11 @@ def add_rollback(database: Database, id: str, who: str) -> str:
         raise NotPossibleError(f"{id} is an evaluation: no device has taken anything; stop it")
     if row["state"] in (QUEUED, PROPOSED):
         raise NotPossibleError(f"rollout {id} has not begun; stop it")
+    if not row["started"] and row["state"] in (
+        PAUSED,
+        STOPPED,
+    ):  # one person would put a run before all others for nothing
+        raise NotPossibleError(f"rollout {id} never began: no device has taken anything")
     if find_changes(row, STOP) is not None:
         change_run(database, id, STOP, who)
     hospitals = tuple(row["hospitals"] or row["wanted"]["hospitals"])
