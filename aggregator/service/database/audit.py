@@ -39,7 +39,7 @@ def note(t: Connection, who: str, action: str, subject: str, **detail: Any) -> N
 
 
 def find_break(database: Database) -> tuple[int | None, int, str]:
-    """Checks the chain. It takes a second for some 70,000 entries: a page that asks for it does so beside the others.
+    """Checks the chain. It reads every entry: a page that asks for it does so beside the others.
 
     Returns:
         (number of the first entry that does not fit, or None; number of entries; latest hash).
