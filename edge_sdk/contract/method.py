@@ -28,8 +28,9 @@ from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.environment.masks import Masks
 from edge_sdk.contract.environment.samples import Labelled, OwnWindows, SelfLabels
 from edge_sdk.contract.environment.sharing import MaskReader, SecretKeeper
+from edge_sdk.contract.method_defaults import any_rule, changeable, never, no_sums, no_warnings
 from edge_sdk.contract.own_noise import OwnNoise
-from edge_sdk.contract.round import Policy
+from edge_sdk.contract.round import Policy, barriers
 from edge_sdk.contract.search import SearchSpace
 from edge_sdk.contract.traffic import VectorTraffic
 
@@ -44,6 +45,7 @@ Forward = Callable[[Any, Any, str, bool], Any]
 Movement = Callable[[Any, Any, Any], tuple[Vector, Vector]]
 """(env, question, upload) -> by how much the sender's own vector (k,) moves if it is counted; all that moves (j,)."""
 
+KEPT_BESIDE = "the model that each device keeps for itself beside the global one"
 RESERVED_NAMES = frozenset({UP, DOWN, ME, OUT, "all"})
 
 
@@ -214,47 +216,6 @@ def as_words(numbers: Sequence[int]) -> Sequence[int] | npt.NDArray[np.uint32]:
     return np.array(numbers, np.uint32) if fits else numbers
 
 
-def barriers(
-    settings: Any, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
-) -> Mapping[str, Policy]:
-    """Tier -> when its rounds are over, for a method that waits for everybody it has asked.
-
-    Args:
-        sizes: at the aggregator: hospital -> number of its devices; elsewhere one entry, the devices from here on down.
-        deadline: seconds after which the aggregator goes on with the hospitals that have answered (at least one).
-        hospital_deadline: seconds after which a hospital goes on with the devices that have answered (perhaps none).
-        evaluate_every: rounds between evaluations on all devices; 0: only at the end.
-
-    Raises:
-        UsageError: these do not go together.
-    """
-    return {
-        "aggregator": Policy(quorum=1, deadline=deadline),
-        "hospital": Policy(deadline=hospital_deadline),
-        "device": Policy(),
-    }
-
-
-def no_warnings(settings: Any, sizes: Mapping[str, int]) -> Sequence[str]:
-    return ()
-
-
-def any_rule(settings: Any, tier: str, rule: str) -> str:
-    return ""
-
-
-def changeable(settings: Any) -> str:
-    return ""
-
-
-def never(settings: Any) -> bool:
-    return False
-
-
-def no_sums(settings: Any) -> VectorTraffic | str:
-    return "what its devices send is not added up"
-
-
 @dataclass(frozen=True)
 class Method:
     """A published method on this runtime.
@@ -267,6 +228,8 @@ class Method:
         env: the `NodeEnv` subclass that its roles are given.
         show: (env, aggregator state) -> a declared message with the model as it is now, for evaluation.
         models: (env, device state, that message) -> {"global": theta, ...}: the models that a device can judge.
+        summary: what it is, in a line for people who choose one; a console offers it without a line where it is empty.
+        personal: what its personal models are, after "Personalised is"; empty: `models` gives none.
         policies: arguments of `barriers` -> tier -> when its rounds are over.
         kernels: the family of functions that its nodes are given: "plain" (a whole model on each device), "split" (its
             parts at different nodes), "outputs" (devices of any architecture, which compare outputs) or "companions"
@@ -317,6 +280,8 @@ class Method:
     env: type[NodeEnv]
     show: Callable[[Any, Any], Any]
     models: Callable[[Any, Any, Any], Mapping[str, Vector]]
+    summary: str = ""
+    personal: str = KEPT_BESIDE
     policies: Callable[[Any, Mapping[str, int], float, float, int], Mapping[str, Policy]] = barriers
     warnings: Callable[[Any, Mapping[str, int]], Sequence[str]] = no_warnings
     kernels: str = "plain"

@@ -37,6 +37,7 @@ from edge_sdk.methods.shared.aggregation.server import PENALTIES, ServerTerms, S
 from edge_sdk.methods.shared.aggregation.traffics import summed
 from edge_sdk.methods.shared.evaluation.reports import progress, training_scores
 from edge_sdk.methods.shared.training.local import (
+    FINE_TUNED,
     TRAINING_SEARCH,
     Training,
     accelerate,
@@ -289,6 +290,8 @@ def models_beside(env: Any, s: Any, m: FedavgModel) -> dict[str, Vector]:
 
 FEDAVG = Method(
     name="fedavg",
+    summary="one model for all: the mean of what devices have learned",
+    personal=FINE_TUNED,
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
