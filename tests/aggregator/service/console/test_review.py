@@ -13,7 +13,7 @@ import pytest
 from aggregator.service.application.formats import name_zone, when
 from aggregator.service.application.forms import explain_personal
 from aggregator.service.runs.runs import Wanted, add_run
-from tests.aggregator.service.conftest import CLASSES
+from tests.aggregator.service.conftest import CLASSES, list_pages
 from tests.aggregator.service.console.test_pages import fill
 
 
@@ -22,7 +22,7 @@ def database_url() -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", ["/", "/fleet", "/runs", "/models", "/rollouts", "/enrolment", "/audit", "/settings"])
+@pytest.mark.parametrize("path", list_pages())
 def test_landmarks_of_one_role_have_names_of_their_own(browse: Any, service: Any, path: str) -> None:
     fill(service)
     text = browse("admin").get(path).text
