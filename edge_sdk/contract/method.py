@@ -68,6 +68,12 @@ class Send:
     all: bool = False
 
 
+def ask_nobody(message: Any) -> Send:
+    """A question to nobody. No answer to it is owed, so the round is over at once, and the role's `close` is called.
+    With a quorum in its policy that takes a minute (round.py: EMPTY), and debts that the policy keeps still stand."""
+    return Send((), message)
+
+
 Step = tuple[Any, Sequence[Send]]
 
 

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, ask_nobody, unchanged
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.errors import UsageError
@@ -241,7 +241,7 @@ def aggregator_start(env: Env) -> Step:
 
 def questions(env: Env, s: AggregatorState) -> list[Send]:
     quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
-    return [Send(h, FedavgModel(s.model, s.round, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+    return [Send(h, FedavgModel(s.model, s.round, k)) for h, k in quotas.items()] or [ask_nobody(show(env, s))]
 
 
 def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:

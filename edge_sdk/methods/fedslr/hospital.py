@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from edge_sdk.contract.method import UP, Send, Step
+from edge_sdk.contract.method import UP, Send, Step, ask_nobody
 from edge_sdk.contract.round import life_of
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
@@ -51,10 +51,10 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     m: FedslrModel = gather.expected(sender, message, FedslrModel)
     past = recall(s.past, env.me, m)
     if past is None or was_put_back(env, s.life, in_same_era=past.era == s.past.era):
-        return HospitalState(s.past, None, s.counted, True, s.life), [Send((), m)]
+        return HospitalState(s.past, None, s.counted, True, s.life), [ask_nobody(m)]
     counted = confirm_counted(s, past)
     if departed(env, counted):
-        return HospitalState(s.past, None, counted, True, s.life), [Send((), m)]
+        return HospitalState(s.past, None, counted, True, s.life), [ask_nobody(m)]
     chosen = draw.chosen(env, m.round, m.pick)
     question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
     return HospitalState(replace(past, round=m.round), None, counted, life=life_of(env.asked)), [Send(chosen, question)]

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step, ask_nobody, unchanged
 from edge_sdk.contract.round import life_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.aggregation import draw, gather, uploads
@@ -212,10 +212,10 @@ def asked(env: NodeEnv, s: MirrorHospital, m: CountedQuestion) -> Step:
     """Passes a question on; to nobody, where this hospital cannot say what was counted."""
     account = recalled(s.account, env.me, m)
     if account is None or was_put_back(env, s.life, in_same_era=account.era == s.account.era):
-        return MirrorHospital(s.account, None, s.counted, True, s.life), [Send((), m)]
+        return MirrorHospital(s.account, None, s.counted, True, s.life), [ask_nobody(m)]
     counted = confirmed(s, account)
     if departed(env, counted):
-        return MirrorHospital(s.account, None, counted, True, s.life), [Send((), m)]
+        return MirrorHospital(s.account, None, counted, True, s.life), [ask_nobody(m)]
     chosen = draw.chosen(env, m.round, m.pick)
     question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
     return MirrorHospital(replace(account, round=m.round), None, counted, life=life_of(env.asked)), [
@@ -302,7 +302,7 @@ def aggregator(
 
     def questions(env: Any, s: Any) -> list[Send]:
         quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
-        return [Send(h, question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+        return [Send(h, question(s, h, k)) for h, k in quotas.items()] or [ask_nobody(show(env, s))]
 
     def receive(env: Any, s: Any, sender: str, message: object) -> Step:
         return replace(s, ledger=noted(env, s.ledger, sender, message, size(env))), []
