@@ -141,7 +141,7 @@ class Supervisor:
         queue.stuck += self.without_connection
         self.queue = queue
         for run, sizes in queue.begin:
-            self.take_turn(run, self.begin, sizes)
+            self.take_turn(run, self.mark_running, sizes)
 
     def take_turn(self, run: Row, do: Callable[..., None], *others: Any) -> None:
         """Do something for one run. An error is logged and keeps no other run from its turn; this one rests a while."""
@@ -154,7 +154,7 @@ class Supervisor:
             self.rests[run["id"]] = time.monotonic() + REST
 
     def look_after(self, run: Row) -> None:
-        """Start, end or bury the process of a run that is said to be running."""
+        """Look after a run that is running in the table: start its process, note its end, or pass a wish on to it."""
         id = run["id"]
         self.lines_of(id).read_on()
         if (count := len(self.lines_of(id).lines)) != self.shown.get(id):
@@ -173,8 +173,9 @@ class Supervisor:
         elif run["wish"]:
             process.send_signal(signal.SIGTERM)
 
-    def begin(self, run: Row, sizes: Mapping[str, int]) -> None:
-        """Let a run that was queued go on; its process is started at the next look."""
+    def mark_running(self, run: Row, sizes: Mapping[str, int]) -> None:
+        """Note that a run that was queued goes on. The next look finds that and starts its process, as that of each run
+        that is running in the table and has none: a service that is killed in between starts it all the same."""
         with self.database.transaction() as t:
             now = get_run(t, run["id"])
             if now["state"] != run["state"]:
@@ -202,10 +203,10 @@ class Supervisor:
                     change_in(t, id, PAUSE, SERVICE)
             run["hospitals"] = members or now
         if id in self.processes.running and {*self.written.get(id, {})} != {*run["hospitals"]}:
-            self.write_settings(run)
+            self.rewrite_settings(run)
 
-    def write_settings(self, run: Row) -> Path:
-        """Write the settings file of a run's process. Raises UsageError if no run can be made of what is wanted."""
+    def rewrite_settings(self, run: Row) -> Path:
+        """Write the settings file of a run's process, with its hospitals of now. Errors as of `write_settings`."""
         model = find_model(self.find_bundle, wanted_of(run))
         bundle = self.find_bundle(wanted_of(run).bundle)
         path = write_settings(self.file, run, bundle, model, self.connections.get(run["id"], 0))
@@ -226,7 +227,7 @@ class Supervisor:
             return
         try:
             self.connections[run["id"]] = connection
-            self.processes.start(run["id"], ["aggregator", "--once", self.write_settings(run)])
+            self.processes.start(run["id"], ["aggregator", "--once", self.rewrite_settings(run)])
         except (AuscultError, OSError) as error:
             self.set_state(run, FAILED, str(error))
 
