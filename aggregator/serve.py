@@ -37,7 +37,7 @@ from edge_sdk.nodes.policy.trust import signed_by
 from edge_sdk.simulation.processes.ranks import Ranks, find_ranks
 
 
-def serve_aggregator(path: Path, once: bool) -> None:
+def serve_aggregator(path: Path) -> None:
     """Serve one run; ends with it.
 
     Raises:
