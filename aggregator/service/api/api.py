@@ -24,8 +24,8 @@ from aggregator.service.application import view
 from aggregator.service.application.forms import from_table, read_json
 from aggregator.service.application.guard import needs
 from aggregator.service.application.paging import NUMBERS, QUERY, cut_page
+from aggregator.service.application.requests import awaits_of, checked_action, service_of
 from aggregator.service.application.schemas import Also, Either, Keys, ListOf, declare
-from aggregator.service.console.pages import awaits_of, checked_action, service_of
 from aggregator.service.database import audit
 from aggregator.service.database.database import Row
 from aggregator.service.models.registry import Registry
@@ -179,7 +179,7 @@ async def remove_schedule(request: Request) -> Response:
     return JSONResponse({"removed": name})
 
 
-ROUTES = [
+API = [
     Route("/schedules", list_schedules),
     Route("/schedules", add_schedule, methods=["POST"]),
     Route("/schedules/{name}/remove", remove_schedule, methods=["POST"]),
