@@ -12,7 +12,7 @@ sum may. So
 A hospital asks all that it has drawn with one message, so these read each other's names and rounds.
 A node whose disk was lost remembers another round than it is told, and says `Unremembered`. Nobody knows its c_i any
 more, so the mean cannot be mended: the aggregator drops this round and begins a new era, in which every c_i is zero
-again, as in the first round, while the model stays. FedSLR does the same for its gamma.
+again, as in the first round, while the model stays. FedSLR does the same for its gamma, with roles of its own.
 A hospital that is put back from a backup of the round's middle has heard fewer devices than its sum had. It would tell
 the others that they were not counted, so it says `Unremembered` too: its questions have other numbers since.
 A device that comes during a run has c_i = 0: the mean is over one more, so it shrinks. One that leaves for good takes
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -92,9 +92,21 @@ class Account:
     counted: int = -1
 
 
-def recalled(account: Account, me: str, question: CountedQuestion) -> Account | None:
+class Counting(Protocol):
+    """What every question says of uploads; see `CountedQuestion`."""
+
+    @property
+    def counted(self) -> Mapping[str, int]: ...
+    @property
+    def era(self) -> int: ...
+
+
+Kept = TypeVar("Kept", bound=Account)
+
+
+def recalled(account: Kept, me: str, question: Counting) -> Kept | None:
     """What this node knows now that it was told what was counted; None: it remembers something else than it is told."""
-    account = account if account.era == question.era else Account(question.era)
+    account = account if account.era == question.era else type(account)(question.era)
     told = question.counted.get(me, -1)
     return replace(account, counted=told) if told in (account.round, account.counted) else None
 
