@@ -231,10 +231,10 @@ class Participant:
         """What the method's family of kernels makes this device's env of."""
         given, held_out, chosen = self.choose_samples(run)
         train = self.select_listed(given, run, "training")
-        if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.how.least):
+        if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.recording.least):
             self.live.end_run()  # the run is to have what is labelled when it can begin, not what is now
             counts = len(train), len(given), len(held_out or ())
-            why = describe_want(*counts, self.live.how.least, self.model.task.needs_labels)
+            why = describe_want(*counts, self.live.recording.least, self.model.task.needs_labels)
             raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
         y = self.codes(train, run)
         live = self.live if self.train is None else None
