@@ -32,9 +32,9 @@ from edge_sdk.nodes.configuration.assembly import (
 )
 from edge_sdk.nodes.device.descriptions import RunRefused, describe_scores, describe_want
 from edge_sdk.nodes.device.lanes import DeviceLane, assemble_version, hears_of_rollout
-from edge_sdk.nodes.device.live import LiveDevice
 from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.progress_log import ProgressLog
+from edge_sdk.nodes.device.sample_streams import LiveDevice
 from edge_sdk.nodes.device.unlabelled_windows import Source, read_unlabelled
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
