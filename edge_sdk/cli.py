@@ -280,7 +280,7 @@ def do_aggregator(options: argparse.Namespace) -> None:
     if find_spec("aggregator") is not None:
         read_toml(options.file, AggregatorFile)  # what is wrong in it is said before torch loads
     logging.getLogger("auscult.serve").info("%s: torch is loading, which takes a few seconds", options.file)
-    import_extra("aggregator.serve").serve_aggregator(options.file)
+    import_extra("aggregator.run_command").serve_aggregator(options.file)
 
 
 # Bundles and private models ---------------------------------------------------------------------------------------

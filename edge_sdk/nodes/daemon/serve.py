@@ -1,6 +1,6 @@
 """`auscult device` and `auscult hospital`: services from their settings files, side by side until their runs end.
 
-`auscult aggregator` (aggregator/serve.py) has its service run by `serve` here, too.
+`auscult aggregator` (aggregator/run_command.py) has its service run by `serve` here, too.
 """
 
 from __future__ import annotations

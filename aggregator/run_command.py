@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from aggregator.aggregator import Aggregator
 from aggregator.kernels import kernels_on
 from aggregator.options import HospitalList, PreparedRun, Process
 from aggregator.run_files import RESULT_FILE, RUN_FILE
-from aggregator.server import Aggregator
 from aggregator.shared import assist, dismiss
 from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
