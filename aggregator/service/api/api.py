@@ -30,7 +30,7 @@ from aggregator.service.database import audit
 from aggregator.service.database.database import Row
 from aggregator.service.models.registry import Registry
 from aggregator.service.runs import schedules
-from aggregator.service.runs.runs import NoSuchRunError, Wanted, add_run, change_run, find_run, list_runs, wanted_of
+from aggregator.service.runs.runs import NotFoundError, Wanted, add_run, change_run, find_run, list_runs, wanted_of
 from edge_sdk.live.loop.fleet_report import STATES
 from edge_sdk.nodes.configuration.settings import from_mapping
 
@@ -131,7 +131,7 @@ async def why(request: Request) -> Response:
             return JSONResponse(view.describe_hospital(hospital, devices=False))
     found = [view.describe_device(d) for hospital in hospitals for d in hospital.devices if d.name == name]
     if not found:
-        raise NoSuchRunError(f"{name!r}: no hospital has reported a device of that name")
+        raise NotFoundError(f"{name!r}: no hospital has reported a device of that name")
     return JSONResponse(found[0])
 
 

@@ -36,7 +36,7 @@ from aggregator.service.console import (
 )
 from aggregator.service.console.audit_descriptions import describe_detail
 from aggregator.service.database.refusals import RefusalLog
-from aggregator.service.runs.runs import NoSuchRunError, NotPossibleError
+from aggregator.service.runs.runs import NotFoundError, NotPossibleError
 from edge_sdk.errors import UsageError
 from edge_sdk.version import find_version
 
@@ -140,7 +140,7 @@ class Templates:
 
 async def show_misuse(request: Request, error: Exception) -> Response:
     """What somebody asked for is not possible: it is said, and nothing has changed."""
-    code = 404 if isinstance(error, NoSuchRunError) else 409 if isinstance(error, NotPossibleError) else 422
+    code = 404 if isinstance(error, NotFoundError) else 409 if isinstance(error, NotPossibleError) else 422
     return refuse(request, code, str(error))
 
 
