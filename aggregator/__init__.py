@@ -10,12 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aggregator.aggregator import Aggregator as Aggregator
     from aggregator.options import HospitalList as HospitalList
     from aggregator.options import PreparedRun as PreparedRun
     from aggregator.options import Process as Process
-    from aggregator.server import Aggregator as Aggregator
 
-HOMES = {"Aggregator": "server", "HospitalList": "options", "PreparedRun": "options", "Process": "options"}
+HOMES = {"Aggregator": "aggregator", "HospitalList": "options", "PreparedRun": "options", "Process": "options"}
 
 __all__ = ["Aggregator", "HospitalList", "PreparedRun", "Process"]
 

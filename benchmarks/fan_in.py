@@ -94,8 +94,8 @@ def serve(args: argparse.Namespace, name: str, place: str) -> None:
     sizes, run = hospitals_of(args), run_of(args)
     given: dict[str, Any] = {"broker": url, "bundle": args.bundle, "directory": Path(directory) / name}
     if name == "cloud":
+        from aggregator.aggregator import Aggregator
         from aggregator.options import HospitalList, Process
-        from aggregator.server import Aggregator
 
         hospitals, process = HospitalList(sizes, deadline="none"), Process(device="cpu")
         cloud = Aggregator("cloud", run=run, hospitals=hospitals, process=process, **given)

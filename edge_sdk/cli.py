@@ -252,9 +252,11 @@ def do_missing(options: argparse.Namespace) -> None:
 # Services -------------------------------------------------------------------------------------------------------
 def add_node(name: str, commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     words = WORDS[name]
+    ends = "end when the run has ended"
+    once = f"{ends}, as it does in any case" if name == "aggregator" else f"{ends} (default: serve on)"
     command = commands.add_parser(name, help=words, description=words, parents=parents)
     command.add_argument("file", type=Path, nargs="+" if name == "device" else None, help="settings, TOML")
-    command.add_argument("--once", action="store_true", help="end when the run has ended (default: serve on)")
+    command.add_argument("--once", action="store_true", help=once)
     does = {"device": do_device, "hospital": do_hospital, "aggregator": do_aggregator}
     command.set_defaults(do=does[name], serves=True)
 
@@ -278,7 +280,7 @@ def do_aggregator(options: argparse.Namespace) -> None:
     if find_spec("aggregator") is not None:
         read_toml(options.file, AggregatorFile)  # what is wrong in it is said before torch loads
     logging.getLogger("auscult.serve").info("%s: torch is loading, which takes a few seconds", options.file)
-    import_extra("aggregator.serve").serve_aggregator(options.file, options.once)
+    import_extra("aggregator.run_command").serve_aggregator(options.file)
 
 
 # Bundles and private models ---------------------------------------------------------------------------------------

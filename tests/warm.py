@@ -40,7 +40,7 @@ LOADED = (
     "torch",
     "onnx",
     "aggregator.kernels",
-    "aggregator.serve",
+    "aggregator.run_command",
     "aggregator.shared",
     "edge_sdk.methods",
     "edge_sdk.models.derive.epoch",

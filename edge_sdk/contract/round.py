@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from edge_sdk.contract.children.patience import Times, measured_deadline, note_time, usual_time
 from edge_sdk.contract.records import changed
@@ -57,6 +57,27 @@ class Policy:
         for name in ("deadline", "idle", "least"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"policy: {name} = {getattr(self, name)}, it is in seconds and above 0")
+
+
+def barriers(
+    settings: Any, sizes: Mapping[str, int], deadline: float, hospital_deadline: float, evaluate_every: int = 0
+) -> Mapping[str, Policy]:
+    """Tier -> when its rounds are over, for a method that waits for everybody it has asked.
+
+    Args:
+        sizes: at the aggregator: hospital -> number of its devices; elsewhere one entry, the devices from here on down.
+        deadline: seconds after which the aggregator goes on with the hospitals that have answered (at least one).
+        hospital_deadline: seconds after which a hospital goes on with the devices that have answered (perhaps none).
+        evaluate_every: rounds between evaluations on all devices; 0: only at the end.
+
+    Raises:
+        UsageError: these do not go together.
+    """
+    return {
+        "aggregator": Policy(quorum=1, deadline=deadline),
+        "hospital": Policy(deadline=hospital_deadline),
+        "device": Policy(),
+    }
 
 
 @dataclass(frozen=True)

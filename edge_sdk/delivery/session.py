@@ -329,9 +329,9 @@ class Session:
         """Seconds until `commit` or the outbox has something to do."""
         if not self.calls.worker and self.next_verb():
             return 0.0
-        settle = inf if self.settled else self.beginning.ends_at
+        begins = inf if self.settled else self.beginning.ends_at
         count = self.count_at if self.counters.dirty else inf
-        own = min(self.tidy_at, settle, count, self.open_since + STAY_OPEN)
+        own = min(self.tidy_at, begins, count, self.open_since + STAY_OPEN)
         end = min(own, self.outbox.get_timer(), self.outbox.next_expiry(), self.incoming.ack_at)
         tick = self.calls.until_tick(self.node.record) if self.settled else inf
         return min(end - now, tick, self.events.until_due())

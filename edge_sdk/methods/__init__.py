@@ -26,7 +26,7 @@ REPRODUCED = {
     "augfl": "augfl.method:AUGFL",
 }
 """Name -> module and constant."""
-NEIGHBOURS = {
+BASELINES = {
     "fedavg": "fedavg:FEDAVG",
     "perfedavg": "perfedavg:PERFEDAVG",
     "ditto": "ditto:DITTO",
@@ -39,7 +39,7 @@ NEIGHBOURS = {
     "fedbn": "fedbn:FEDBN",
     "fedala": "fedala:FEDALA",
 }
-"""Baselines by others, each a module that a new one can be written after."""
+"""Methods to compare with, by others, each a module that a new one can be written after."""
 COMBINED = {
     "fedslr-b": "fedslr_consensus:FEDSLR_B",
     "fedslr+fedal": "companions.method:FEDSLR_FEDAL",
@@ -60,7 +60,7 @@ def check_offered(name: str, found: Any) -> Method:
     return found
 
 
-PLUGINS = PlugIns("method", {*REPRODUCED, *NEIGHBOURS, *COMBINED}, check_offered)
+PLUGINS = PlugIns("method", {*REPRODUCED, *BASELINES, *COMBINED}, check_offered)
 
 
 class Catalogue(Mapping[str, Method]):
@@ -120,4 +120,4 @@ class Catalogue(Mapping[str, Method]):
         self.added[method.name] = method
 
 
-METHODS = Catalogue({**REPRODUCED, **NEIGHBOURS, **COMBINED})
+METHODS = Catalogue({**REPRODUCED, **BASELINES, **COMBINED})

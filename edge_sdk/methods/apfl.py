@@ -36,7 +36,7 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Role, Send, Step, unchanged
+from edge_sdk.contract.method import KEPT_BESIDE, UP, Role, Send, Step, unchanged
 from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
@@ -149,6 +149,8 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
 APFL = replace(
     fedavg.FEDAVG,
     name="apfl",
+    summary="a mixture of the shared and an own model",
+    personal=KEPT_BESIDE,
     device=Role(device_start, device_receive, unchanged, DeviceState),
     settings=Settings,
     env=Env,

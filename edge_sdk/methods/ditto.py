@@ -32,7 +32,7 @@ from typing import Any
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Role, Send, Step, unchanged
+from edge_sdk.contract.method import KEPT_BESIDE, UP, Role, Send, Step, unchanged
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
@@ -113,6 +113,8 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
 DITTO = replace(
     fedavg.FEDAVG,
     name="ditto",
+    summary="an own model beside the shared one, held near to it",
+    personal=KEPT_BESIDE,
     device=Role(device_start, device_receive, unchanged, DeviceState),
     settings=Settings,
     env=Env,

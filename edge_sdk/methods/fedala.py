@@ -39,7 +39,7 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta, Values
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Role, Send, Step, unchanged
+from edge_sdk.contract.method import KEPT_BESIDE, UP, Role, Send, Step, unchanged
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
@@ -182,6 +182,8 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
 FEDALA = replace(
     fedavg.FEDAVG,
     name="fedala",
+    summary="each device mixes the shared model into its own",
+    personal=KEPT_BESIDE,
     device=Role(device_start, device_receive, unchanged, DeviceState),
     settings=Settings,
     env=Env,

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 from edge_sdk.algebra import lowrank, prox
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, ask_nobody, unchanged
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.search import OneOf, SearchSpace
 from edge_sdk.errors import UsageError
@@ -37,6 +37,7 @@ from edge_sdk.methods.shared.aggregation.server import PENALTIES, ServerTerms, S
 from edge_sdk.methods.shared.aggregation.traffics import summed
 from edge_sdk.methods.shared.evaluation.reports import progress, training_scores
 from edge_sdk.methods.shared.training.local import (
+    FINE_TUNED,
     TRAINING_SEARCH,
     Training,
     accelerate,
@@ -240,7 +241,7 @@ def aggregator_start(env: Env) -> Step:
 
 def questions(env: Env, s: AggregatorState) -> list[Send]:
     quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
-    return [Send(h, FedavgModel(s.model, s.round, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+    return [Send(h, FedavgModel(s.model, s.round, k)) for h, k in quotas.items()] or [ask_nobody(show(env, s))]
 
 
 def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
@@ -289,6 +290,8 @@ def models_beside(env: Any, s: Any, m: FedavgModel) -> dict[str, Vector]:
 
 FEDAVG = Method(
     name="fedavg",
+    summary="one model for all: the mean of what devices have learned",
+    personal=FINE_TUNED,
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),

@@ -36,7 +36,7 @@ from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.evaluation.reports import training_scores
 from edge_sdk.methods.shared.training import partial
-from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, one_of, zero_or_more
+from edge_sdk.methods.shared.training.local import FINE_TUNED, TRAINING_SEARCH, one_of, zero_or_more
 from edge_sdk.methods.shared.training.partial import PartEnv, PartTraining, SharedPart
 
 TRAINING, FINE_TUNING = 1, 2  # purposes of randomness
@@ -121,6 +121,8 @@ def models(env: Env, s: DeviceState | None, m: SharedPart) -> dict[str, Vector]:
 
 FEDBABU = Method(
     name="fedbabu",
+    summary="a shared body under a head that stays as it began",
+    personal=FINE_TUNED,
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=partial.HOSPITAL,
     aggregator=partial.AGGREGATOR,

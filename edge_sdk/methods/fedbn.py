@@ -61,4 +61,9 @@ def joint_phase(env: PartEnv, round: int, theta: Vector) -> tuple[Vector, float 
     return partial.descended(env, round, theta, None, env.settings.local_epochs, TRAINING)
 
 
-FEDBN = replace(partial.method("fedbn", joint_phase, Settings, Env), paper=PAPER, recommended=RECOMMENDED)
+FEDBN = replace(
+    partial.method("fedbn", joint_phase, Settings, Env),
+    summary="averaging, with own statistics",
+    paper=PAPER,
+    recommended=RECOMMENDED,
+)

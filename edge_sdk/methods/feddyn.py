@@ -177,6 +177,8 @@ def models(env: Env, s: DeviceState | None, m: CountedModel) -> dict[str, Vector
 
 FEDDYN = Method(
     name="feddyn",
+    summary="averaging with a term that makes it exact",
+    personal="",
     device=mirror.device(CountedModel, DeviceState, "gradient", train),
     hospital=mirror.hospital(CountedModel, upload_size),
     aggregator=mirror.aggregator(AggregatorState, question, step, upload_size, show),

@@ -57,4 +57,9 @@ def joint_phase(env: PartEnv, round: int, theta: Vector) -> tuple[Vector, float 
     return partial.descended(env, round, theta, None, env.settings.local_epochs, TRAINING)
 
 
-FEDPER = replace(partial.method("fedper", joint_phase, Settings, Env), paper=PAPER, recommended=RECOMMENDED)
+FEDPER = replace(
+    partial.method("fedper", joint_phase, Settings, Env),
+    summary="shared body, own last layers",
+    paper=PAPER,
+    recommended=RECOMMENDED,
+)

@@ -79,5 +79,9 @@ def alternating_phase(env: Env, round: int, theta: Vector) -> tuple[Vector, floa
 
 
 FEDREP = replace(
-    partial.method("fedrep", alternating_phase, Settings, Env), paper=PAPER, recommended=RECOMMENDED, search=SEARCH
+    partial.method("fedrep", alternating_phase, Settings, Env),
+    summary="shared body and own last layers, trained in turns",
+    paper=PAPER,
+    recommended=RECOMMENDED,
+    search=SEARCH,
 )

@@ -246,6 +246,7 @@ def show(env: Env, s: Coordinator) -> FedslrModel:
 
 FEDSLR_B = Method(
     name="fedslr-b",
+    summary="fedslr in hospitals that agree without waiting for all",
     device=FEDSLR.device,
     hospital=consensus.around(INSIDE, Pieces(ready, take, ask)),
     aggregator=replace(MIXING, start=aggregator_start, close=aggregator_close),

@@ -27,7 +27,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.method import KEPT_BESIDE, UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.contract.search import SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
@@ -39,6 +39,7 @@ from edge_sdk.methods.shared.evaluation.reports import progress, training_scores
 from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, Training, batches, descend, gradient, one_of
 
 NOT_NEAR = "what its devices send does not lie near the model"
+MADE_THERE = "what each device makes of the global model, and of a vector of its own if it keeps one"
 JUDGING = 50  # purposes of randomness from here on are of models that are only judged
 
 
@@ -326,6 +327,7 @@ def method(
         env=Env,
         show=show,
         models=steps.models,
+        personal=MADE_THERE if personal is not None else KEPT_BESIDE if steps.keeps else "",
         traffic=summed(FedavgModel, "model") if near else always_floats(NOT_NEAR),
         search={**TRAINING_SEARCH, **(search or {})},
         adds_up=True,

@@ -127,6 +127,8 @@ def models(env: Env, s: DeviceState | None, m: FedavgModel) -> dict[str, Vector]
 PERFEDAVG = replace(
     fedavg.FEDAVG,
     name="perfedavg",
+    summary="a model from which one step leads to one's own",
+    personal=meta.ADAPTED,
     device=Role(lambda env: (DeviceState(), []), device_receive, unchanged, DeviceState),
     hospital=Role(fedavg.hospital_start, hospital_receive, fedavg.hospital_close, HospitalState),
     aggregator=Role(

@@ -239,6 +239,8 @@ def models(env: Env, s: DeviceState | None, m: ModelAndControl) -> dict[str, Vec
 
 SCAFFOLD = Method(
     name="scaffold",
+    summary="averaging, with the drift of devices taken out",
+    personal="",
     device=mirror.device(ModelAndControl, DeviceState, "control", train),
     hospital=mirror.hospital(ModelAndControl, upload_size),
     aggregator=mirror.aggregator(AggregatorState, question, step, upload_size, show),

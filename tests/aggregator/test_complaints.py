@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from aggregator.aggregator import Aggregator
 from aggregator.options import HospitalList
-from aggregator.serve import run_of
-from aggregator.server import Aggregator
+from aggregator.run_command import run_of
 from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError

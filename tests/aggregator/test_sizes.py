@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.serve import describe_model
-from aggregator.server import Aggregator
+from aggregator.aggregator import Aggregator
+from aggregator.run_command import describe_model
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.methods.companions.messages import SharedModel

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from edge_sdk.contract import node as nodes
-from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send, unchanged
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send, ask_nobody, unchanged
 from edge_sdk.contract.node import Envelope
-from edge_sdk.contract.round import Policy
+from edge_sdk.contract.round import EMPTY, Policy
 from edge_sdk.errors import PeerError
 
 
@@ -150,11 +150,13 @@ def test_the_first_close_may_open_the_next_round():
 
     def close(env, s):
         s = noted(s, "closed")
-        return s, [Send((), "next")] if len(s.lines) < 3 else []
+        return s, [ask_nobody("next")] if len(s.lines) < 3 else []
 
-    role = Role(lambda env: (Log(), [Send((), "first")]), receiving, close, Log)
+    role = Role(lambda env: (Log(), [ask_nobody("first")]), receiving, close, Log)
     node = nodes.start(nodes.new("root", role, NodeEnv(), None, Policy(), 0.0), 0.0).node
     assert lines(nodes.tick(node, 0.0)) == ("closed",) * 3
+    node = nodes.start(nodes.new("root", role, NodeEnv(), None, Policy(quorum=1), 0.0), 0.0).node
+    assert lines(nodes.tick(node, EMPTY - 1)) == () and lines(nodes.tick(node, EMPTY)) == ("closed",)
 
 
 def test_randomness_depends_on_run_round_node_and_purpose():

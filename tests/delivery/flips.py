@@ -111,7 +111,7 @@ def restart(base: Path, broker: LocalBroker) -> str:
     Raises:
         AssertionError: it stands still, or it has counted wrongly.
     """
-    net = Net(base, broker.url, settle=0.3, largest_chunk=65536)
+    net = Net(base, broker.url, wait_seconds=0.3, largest_chunk=65536)
     lives = make_nodes(net)
     try:
         with ExitStack() as stack:

@@ -92,7 +92,7 @@ def node_of(
         assemble=assemble or (lambda offered: assembly_of(offered, name)),
         backoff=Backoff(0.02, 0.3),
         rto=0.5,
-        settle=30.0,
+        wait_seconds=30.0,
     )
 
 

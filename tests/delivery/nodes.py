@@ -10,7 +10,7 @@ from edge_sdk.wire.link import Backoff
 from edge_sdk.wire.options import Wire
 
 T = TypeVar("T")
-QUICK = {"backoff": Backoff(0.02, 0.2), "rto": 0.3, "settle": 1.0}
+QUICK = {"backoff": Backoff(0.02, 0.2), "rto": 0.3, "wait_seconds": 1.0}
 
 
 def make_runtime(name: str, **settings: Any) -> Runtime:

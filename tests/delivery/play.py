@@ -46,7 +46,7 @@ def main(settings: dict[str, Any]) -> None:
         version=settings.get("version"),
         worker=settings.get("worker", True),
         durability=settings.get("durability", "normal"),
-        settle=settings.get("settle", 2.0),
+        wait_seconds=settings.get("wait_seconds", 2.0),
         keepalive=5,
         backoff=Backoff(0.02, 0.3),
         rto=0.5,

@@ -26,7 +26,7 @@ SECONDS = 40.0  # in which the run must have gone on after a cut
 
 def play(base: Path, broker: LocalBroker, dice: Random, cuts: int, durability: str, size: int) -> dict[str, int]:
     """Cut the power of one node after the other, sometimes of all at once; returns how often each was cut."""
-    settings: dict[str, Any] = {"durability": durability, "size": size, "largest_chunk": 65536, "settle": 0.5}
+    settings: dict[str, Any] = {"durability": durability, "size": size, "largest_chunk": 65536, "wait_seconds": 0.5}
     fleet = Fleet(base, broker.url, TREE, power=True, **settings)
     done = dict.fromkeys(fleet.names, 0)
     try:

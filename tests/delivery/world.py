@@ -138,7 +138,12 @@ class World:
             return roles.assembly(ROLES[tier], run, size=self.size, sizes=sizes)
 
         options: dict[str, Any] = {"run": RUN, "told": self.hear} if name == "agg" else {}
-        options |= {"parent": PARENTS.get(name), "children": TREE.get(name, ()), "assemble": assemble, "settle": 5.0}
+        options |= {
+            "parent": PARENTS.get(name),
+            "children": TREE.get(name, ()),
+            "assemble": assemble,
+            "wait_seconds": 5.0,
+        }
         node = make_runtime(
             name, directory=self.base / name, broker="mqtt://127.0.0.1", worker=False, rto=1.0, **options
         )

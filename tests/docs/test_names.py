@@ -30,7 +30,7 @@ def defined(path: Path) -> set[str]:
     """Names of a module: functions, classes, their methods as Class.method, and what is assigned at the top."""
     found: set[str] = set()
     for item in ast.parse(path.read_text()).body:
-        if isinstance(item, ast.FunctionDef | ast.ClassDef):
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(item.name)
         if isinstance(item, ast.ClassDef):
             found |= {f"{item.name}.{each.name}" for each in item.body if isinstance(each, ast.FunctionDef)}

@@ -59,4 +59,4 @@ def putting_back(method, hospital, at):
 
 def account_of(state):
     state = getattr(state, "rounds", state)
-    return state.past if hasattr(state, "past") else state.account
+    return state.account

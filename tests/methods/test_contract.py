@@ -15,6 +15,7 @@ from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from tests.methods import contract
+from tests.methods.problems import play
 
 WRAPPED = {"plain": lambda m: m, "evaluated": lambda m: evaluated(m, every=3)}
 
@@ -159,3 +160,22 @@ def test_an_aggregator_that_waits_for_everybody_is_seen():
 
     with pytest.raises(AssertionError, match="0 of 6 rounds"):
         contract.a_silent_device_does_not_stall(changed(FEDAVG, "aggregator", close=bounded), settings_of(FEDAVG))
+
+
+# What it says of itself ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_says_in_a_line_of_its_own_what_it_is(name):
+    said = [METHODS[other].summary for other in METHODS]
+    assert METHODS[name].summary and said.count(METHODS[name].summary) == 1
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_tells_of_personal_models_if_it_has_any(name):
+    """With `fine_tune_epochs` above 0, where that makes them."""
+    method, settings = METHODS[name], settings_of(METHODS[name])
+    if "fine_tune_epochs" in method.recommended:
+        settings = replace(settings, fine_tune_epochs=1)
+    net, _ = play(method, settings, 2)
+    shown = method.show(net.nodes["aggregator"].env, net.nodes["aggregator"].record.state)
+    device = net.nodes["d0"]
+    assert ("personal" in method.models(device.env, device.record.state, shown)) == bool(method.personal)

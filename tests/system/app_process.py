@@ -147,8 +147,8 @@ class App:
 @contextmanager
 def run_of(id: str, bundle: Path, directory: Path, url: str) -> Iterator[tuple[threading.Event, Hospital]]:
     """A hospital and an aggregator that offer one run; yields what is set at its end, and the hospital."""
+    from aggregator.aggregator import Aggregator
     from aggregator.options import HospitalList, Process
-    from aggregator.server import Aggregator
 
     job = Run(
         id=id, method="ditto", rounds=3, seed=1, classes=CLASSES, bundle=read_bundle(bundle).sha256,

@@ -86,8 +86,8 @@ class Top:
     """
 
     def __init__(self, house: House, id: str, method: str, who: tuple[str, ...], lane: int = 0, **run: Any) -> None:
+        from aggregator.aggregator import Aggregator
         from aggregator.options import HospitalList, Process
-        from aggregator.server import Aggregator
 
         bundle = house.bundles[who[0]]
         settings = {"fedavg": {"eta_l": 0.05, "batch": 0}, "fedbcd": {"eta_x": 0.02, "batch": 0, "local_steps": 2}}

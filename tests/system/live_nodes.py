@@ -89,8 +89,8 @@ class Cloud:
     def __init__(
         self, nodes: Nodes, broker: str, patience: float, note: Callable[[Any, Any, Any], Any], **run: Any
     ) -> None:
+        from aggregator.aggregator import Aggregator
         from aggregator.options import HospitalList
-        from aggregator.server import Aggregator
 
         class Recorded(Aggregator):
             def assemble(made, job: Run) -> Any:

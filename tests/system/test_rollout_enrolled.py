@@ -35,7 +35,7 @@ def test_a_device_that_has_never_come_is_not_waited_for(
     """The whole rollout once waited until it was started."""
     caplog.set_level("INFO")
     with Ward(tmp_path, quick.url, enrolled=True) as ward:
-        ward.hospital.runtime.habits.settle, ward.size = 2.0, 3
+        ward.hospital.runtime.habits.wait_seconds, ward.size = 2.0, 3
         ward.hospital.change_devices(("a", "b", "c"))
         eventually(lambda: ward.hospital.runtime.presence.children.keys() == {"a", "b"})
         verdict = ward.roll(ward.theta0 * np.float32(1.001))

@@ -68,8 +68,8 @@ def write(nodes: Nodes, traces: Path, url: str) -> None:
 
 def play(nodes: Nodes, traces: Path, url: str, deaths: Mapping[str, list[str]]) -> tuple[list[Any], dict[str, Any]]:
     """What the fleet chose, and what each device has kept."""
+    from aggregator.aggregator import Aggregator
     from aggregator.options import HospitalList
-    from aggregator.server import Aggregator
 
     write(nodes, traces, url)
     told: list[Any] = []

@@ -53,8 +53,8 @@ def write(nodes: Nodes, url: str) -> None:
 
 def play(nodes: Nodes, url: str, deaths: Mapping[str, list[str]]) -> tuple[Choice, dict[str, kept_models.KeptModels]]:
     """What the fleet chose, and what each device has kept."""
+    from aggregator.aggregator import Aggregator
     from aggregator.options import HospitalList
-    from aggregator.server import Aggregator
 
     write(nodes, url)
     told: list[Any] = []

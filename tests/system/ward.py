@@ -111,8 +111,8 @@ class Ward:
         return path
 
     def cloud(self, run: Run, theta: np.ndarray, lane: int = 0) -> Any:
+        from aggregator.aggregator import Aggregator
         from aggregator.options import HospitalList, PreparedRun, Process
-        from aggregator.server import Aggregator
 
         model = self.save_model(self.base / f"{run.id}.npz", theta)
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / f"cloud-{run.id}"}
@@ -124,7 +124,7 @@ class Ward:
 
     def training(self, id: str = "train") -> Any:
         """An aggregator whose run goes on as long as somebody looks; `rounds` hears of each."""
-        from aggregator.server import Aggregator
+        from aggregator.aggregator import Aggregator
 
         settings = {"eta_l": 1e-4, "batch": 8}
         run = Run(id=id, method="fedavg", bundle=self.devices["a"].part.model.sha256, classes=NAMES, rounds=10**6)

@@ -126,7 +126,7 @@ def cells() -> list[Cell]:
 def play(base: Path, broker: LocalBroker, wanted: list[Cell], dice: Random, durability: str) -> Counter[Cell]:
     """Bring all these faults over one run after the other; then everything must have counted once."""
     fleet = Fleet(
-        base, broker.url, TREE, power=True, size=70_000, largest_chunk=65536, settle=0.5, durability=durability
+        base, broker.url, TREE, power=True, size=70_000, largest_chunk=65536, wait_seconds=0.5, durability=durability
     )
     survived: Counter[Cell] = Counter()
     kept = durability == "full" or not any(axis == "power cut" for axis, _ in wanted)

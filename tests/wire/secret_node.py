@@ -189,7 +189,7 @@ def play(place: dict[str, Any], run: Run, assemble: Callable[[Run], Assembly]) -
         assemble=assemble,
         backoff=Backoff(0.02, 0.3),
         rto=0.3,
-        settle=30.0,
+        wait_seconds=30.0,
         durability=place.get("durability", "normal"),
         worker=place.get("worker", True),
     )

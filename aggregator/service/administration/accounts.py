@@ -20,7 +20,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from aggregator.service.administration.wrong_passwords import WrongPasswords
 from aggregator.service.database import audit
 from aggregator.service.database.database import Database, Row, keys, people
-from aggregator.service.database.problems import NoSuchRunError, NotPossibleError
+from aggregator.service.database.problems import NotFoundError, NotPossibleError
 from edge_sdk.contract.run import ID, checked_name
 from edge_sdk.errors import UsageError
 
@@ -126,7 +126,7 @@ class People:
                 raise NotPossibleError(f"{name} is the last {ADMIN}: add another one first, on the service's machine")
             gone = t.execute(people.delete().where(people.c.name == name)).rowcount
             if not (t.execute(keys.delete().where(keys.c.name == name)).rowcount or gone):
-                raise NoSuchRunError(f"name = {name!r}: there is nobody of that name")
+                raise NotFoundError(f"name = {name!r}: there is nobody of that name")
             audit.note(t, who, "people.remove", name)
 
     def sign_in(self, name: str, password: str, address: str = "", browser: str = "") -> tuple[str, str]:
@@ -211,7 +211,7 @@ class People:
             rows = t.execute(sql.select(keys).where(keys.c.kind == TOKEN)).mappings()
             token = next((row for row in rows if row["hash"][:ID_DIGITS] == id), None)
             if token is None:
-                raise NoSuchRunError(f"id = {id[:40]!r}: there is no token of that id")
+                raise NotFoundError(f"id = {id[:40]!r}: there is no token of that id")
             t.execute(keys.delete().where(keys.c.hash == token["hash"]))
             audit.note(t, who, "token.revoke", token["name"], id=id)
 

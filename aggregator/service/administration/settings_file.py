@@ -103,12 +103,12 @@ class FleetFile:
         """Runs that may go on at once: over TLS no more than there are certificates for."""
         return min(self.at_once, 1 + len(self.lanes)) if broker_at(self.broker).tls else self.at_once
 
-    def has_lane(self, number: int) -> bool:
-        """Says whether a run can go on in a lane: over TLS each needs a certificate of its own."""
+    def has_connection(self, number: int) -> bool:
+        """Says whether a run can have this connection: over TLS each needs a certificate of its own."""
         return number <= len(self.lanes) or not broker_at(self.broker).tls
 
-    def find_lane(self, number: int) -> tuple[str, Wire]:
-        """Client id and certificates of the run in a lane; 0 is the first one."""
+    def find_connection(self, number: int) -> tuple[str, Wire]:
+        """Client id and certificates of a run's connection; 0 is the first one."""
         if number == 0:
             return self.name, self.wire
         if broker_at(self.broker).tls:

@@ -25,14 +25,14 @@ from aggregator.service.application import view
 from aggregator.service.application.forms import from_table, read_json
 from aggregator.service.application.guard import needs
 from aggregator.service.application.paging import NUMBERS, QUERY, cut_page
+from aggregator.service.application.requests import awaits_of, checked_action, service_of
 from aggregator.service.application.schemas import Also, Either, Keys, ListOf, declare
-from aggregator.service.console.pages import awaits_of, checked_action, service_of
 from aggregator.service.database import audit
 from aggregator.service.database.database import Row
 from aggregator.service.models.registry import Registry
 from aggregator.service.runs import schedules
 from aggregator.service.runs.runs import (
-    NoSuchRunError,
+    NotFoundError,
     Wanted,
     add_run,
     change_run,
@@ -141,7 +141,7 @@ async def why(request: Request) -> Response:
             return JSONResponse(view.describe_hospital(hospital, devices=False))
     found = [view.describe_device(d) for hospital in hospitals for d in hospital.devices if d.name == name]
     if not found:
-        raise NoSuchRunError(f"{name!r}: no hospital has reported a device of that name")
+        raise NotFoundError(f"{name!r}: no hospital has reported a device of that name")
     return JSONResponse(found[0])
 
 
@@ -189,7 +189,7 @@ async def remove_schedule(request: Request) -> Response:
     return JSONResponse({"removed": name})
 
 
-ROUTES = [
+API = [
     Route("/schedules", list_schedules),
     Route("/schedules", add_schedule, methods=["POST"]),
     Route("/schedules/{name}/remove", remove_schedule, methods=["POST"]),

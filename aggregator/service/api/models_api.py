@@ -12,9 +12,9 @@ from starlette.routing import Route
 from aggregator.service.administration.accounts import APPROVER, OPERATOR
 from aggregator.service.application.guard import needs
 from aggregator.service.application.paging import NUMBERS, QUERY, cut_page
+from aggregator.service.application.requests import awaits_of, service_of
 from aggregator.service.application.schemas import Also, Keys, ListOf, declare
 from aggregator.service.console.bundle_upload import take_bundle
-from aggregator.service.console.pages import awaits_of, service_of
 from aggregator.service.database.database import models
 from aggregator.service.models import promotion
 from aggregator.service.models.registry import Registry
@@ -78,7 +78,7 @@ def decide(request: Request, do: Callable[[Registry, str, str], None]) -> Respon
     return JSONResponse(describe(registry, sha256))
 
 
-ROUTES = [
+API = [
     Route("/models", list_models),
     Route("/models", add_bundle, methods=["POST"]),
     Route("/models/{sha256}/promote", promote, methods=["POST"]),

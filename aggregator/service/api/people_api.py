@@ -17,8 +17,8 @@ from starlette.routing import Route
 from aggregator.service.administration.accounts import ADMIN
 from aggregator.service.application.guard import needs
 from aggregator.service.application.paging import LAST, MOST, NUMBERS, QUERY, USUAL, read_count
+from aggregator.service.application.requests import service_of
 from aggregator.service.application.schemas import Keys, ListOf, declare
-from aggregator.service.console.pages import service_of
 from aggregator.service.database import audit
 
 PERSON = Keys({"name": str, "role": str, "created": float, "sessions": int})
@@ -95,14 +95,14 @@ async def revoke_on_page(request: Request) -> Response:
     return RedirectResponse("/settings#tokens", 303)
 
 
-ROUTES = [
+API = [
     Route("/people", list_people),
     Route("/people/{name:path}/remove", remove_person, methods=["POST"]),
     Route("/tokens", list_tokens),
     Route("/tokens/{id}/revoke", revoke_token, methods=["POST"]),
     Route("/audit", list_entries),
 ]
-PAGE_ROUTES = [
+PAGES = [
     Route("/people/{name:path}/remove", remove_on_page, methods=["POST"]),
     Route("/tokens/{id}/revoke", revoke_on_page, methods=["POST"]),
 ]

@@ -11,9 +11,9 @@ from aggregator.service.api.response_types import MAYBE
 from aggregator.service.application.forms import read_json
 from aggregator.service.application.guard import needs
 from aggregator.service.application.paging import NUMBERS, QUERY, cut_page
+from aggregator.service.application.requests import awaits_of, service_of
 from aggregator.service.application.rollout_view import describe_rollout
 from aggregator.service.application.schemas import Also, Keys, ListOf, declare
-from aggregator.service.console.pages import awaits_of, service_of
 from aggregator.service.models.rollouts import (
     WantedEvaluation,
     WantedRollout,
@@ -98,7 +98,7 @@ async def roll_back(request: Request) -> Response:
     return JSONResponse(describe_rollout(service, find_rollout(service.database, id)), 201)
 
 
-ROUTES = [
+API = [
     Route("/rollouts", list_rollouts),
     Route("/rollouts/{id}", show_rollout),
     Route("/rollouts/{id}/rollback", roll_back, methods=["POST"]),

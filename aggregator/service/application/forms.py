@@ -110,7 +110,7 @@ def to_value(value: Any) -> str:
 
 def list_methods() -> list[tuple[str, str]]:
     """Methods that the service can run, with a line about each. A plug-in that cannot be loaded is left out."""
-    return [(name, SAID.get(name, "")) for name in METHODS if is_plain(name)]
+    return [(name, METHODS[name].summary) for name in METHODS if is_plain(name)]
 
 
 def is_plain(name: str) -> bool:
@@ -120,30 +120,6 @@ def is_plain(name: str) -> bool:
     except UsageError as error:
         log.warning("%s", error)
         return False
-
-
-SAID = {
-    "fedslr": "sparse personal parts beside a low-rank shared model",
-    "fedslr-b": "the same, agreed on between hospitals without waiting for all",
-    "fedbcd": "block coordinate descent between hospitals",
-    "fedbcd-i": "the same, with inexact steps",
-    "augfl": "a private model of the aggregator helps",
-    "fedavg": "one model for all: the mean of what devices have learned",
-    "perfedavg": "a model from which one step leads to one's own",
-    "ditto": "an own model beside the shared one, held near to it",
-    "scaffold": "averaging, with the drift of devices taken out",
-    "fedper": "shared body, own last layers",
-    "fedrep": "the same, trained in turns",
-    "fedbabu": "a shared body under a head that stays as it began",
-    "apfl": "a mixture of the shared and an own model",
-    "feddyn": "averaging with a term that makes it exact",
-    "fedbn": "averaging, with own statistics",
-    "fedala": "each device mixes the shared model into its own",
-}
-"""Method -> what it is, in a line."""
-
-TUNED, SHARED_ONLY = ("fedavg", "fedbabu", "perfedavg"), ("scaffold", "feddyn")
-"""Methods whose personal model is made of the global one for an evaluation, and not kept; and those without any."""
 
 
 def explain_personal(method: str, score: str = ACCURACY) -> str:
@@ -159,11 +135,10 @@ def explain_personal(method: str, score: str = ACCURACY) -> str:
             "Steps right is the share of steps whose class is told, macro-F1 the mean F1 over classes; both are means "
             "over devices, on samples that were held out there."
         )
-    if method in SHARED_ONLY:
+    try:
+        personal = METHODS[method].personal
+    except (KeyError, UsageError):  # of an earlier run, by a plug-in that is not installed any more
+        return shown
+    if not personal:
         return f"{shown} {method} has no personal models: one is there only after a settling phase."
-    if method in TUNED:
-        return (
-            f"{shown} Personalised is each device's copy of the global model after some epochs on its own samples (the "
-            f"setting fine_tune_epochs): {method} keeps no personal model, so that is made for the evaluation only."
-        )
-    return f"{shown} Personalised is the model that each device keeps for itself beside the global one."
+    return f"{shown} Personalised is {personal}."

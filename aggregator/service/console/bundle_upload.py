@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from aggregator.service.administration.accounts import OPERATOR
 from aggregator.service.application.guard import needs
-from aggregator.service.console.pages import service_of
+from aggregator.service.application.requests import service_of
 from aggregator.service.models.registry import Registry
 from edge_sdk.errors import UsageError
 
@@ -55,4 +55,4 @@ async def add_bundle_page(request: Request) -> Response:
     return RedirectResponse("/models", 303)
 
 
-PAGE = Route("/models", add_bundle_page, methods=["POST"])
+PAGES = [Route("/models", add_bundle_page, methods=["POST"])]

@@ -13,10 +13,11 @@ from starlette.routing import Route
 
 from aggregator.service.application import view
 from aggregator.service.application.guard import needs
+from aggregator.service.application.requests import service_of
 from aggregator.service.application.rollout_view import describe_rollout
 from aggregator.service.console import columns
 from aggregator.service.console.enrolment_pages import list_members
-from aggregator.service.console.pages import list_past, service_of
+from aggregator.service.console.pages import list_past
 from aggregator.service.console.tables import ALL, Column, SortedTable
 from aggregator.service.database import audit
 from aggregator.service.models.registry import BUNDLE, GLOBAL
@@ -138,7 +139,7 @@ async def audit_csv(request: Request) -> Response:
     return answer_csv("audit", ENTRIES, rows)
 
 
-ROUTES = [
+PAGES = [
     Route("/fleet.csv", fleet_csv),
     Route("/compare.csv", compare_csv),
     Route("/runs.csv", runs_csv),

@@ -15,10 +15,11 @@ from aggregator.service.administration.accounts import OPERATOR
 from aggregator.service.application.forms import read_json
 from aggregator.service.application.guard import needs, note_refusal
 from aggregator.service.application.paging import NUMBERS, QUERY, cut_page
+from aggregator.service.application.requests import service_of
 from aggregator.service.application.schemas import Either, Keys, ListOf, declare
 from aggregator.service.application.service import FleetService
 from aggregator.service.console import columns
-from aggregator.service.console.pages import service_of, show
+from aggregator.service.console.pages import show
 from aggregator.service.console.tables import SortedTable
 from aggregator.service.fleet.enrolment import HOURS, WAITING, TokenRefusedError
 from aggregator.service.fleet.enrolment_workflow import choices_for, describe_node
@@ -68,7 +69,7 @@ async def send_bundle(request: Request) -> Response:
         return JSONResponse({"error": str(error)}, 403)
 
 
-NODE_ROUTES = [
+NODES = [
     Route("/enrol/v1/request", take_request, methods=["POST"]),
     Route("/enrol/v1/state", tell_state, methods=["POST"]),
     Route("/enrol/v1/renew", renew, methods=["POST"]),
@@ -162,7 +163,7 @@ async def carry_out(request: Request) -> dict[str, Any]:
     return found
 
 
-PAGE_ROUTES = [
+PAGES = [
     Route("/enrolment", page),
     Route("/enrolment/token", page),  # a page that shows a token follows what happens like any other
     Route("/enrolment/token", make_token, methods=["POST"]),
@@ -204,7 +205,7 @@ async def api_decide(request: Request) -> Response:
     return JSONResponse(await carry_out(request))
 
 
-API_ROUTES = [
+API = [
     Route("/enrolment", list_nodes),
     Route("/enrolment/tokens", api_token, methods=["POST"]),
     Route("/enrolment/{name}/{action}", api_decide, methods=["POST"]),

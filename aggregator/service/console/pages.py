@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
@@ -15,6 +14,7 @@ from aggregator.service.administration.accounts import APPROVER, OPERATOR, VIEWE
 from aggregator.service.application import rollout_view, view
 from aggregator.service.application.forms import explain_personal, list_methods, read_form, to_asked, to_fields
 from aggregator.service.application.guard import COOKIE, KNOWN_COOKIE, give_cookies, needs, note_no_entry
+from aggregator.service.application.requests import awaits_of, checked_action, service_of
 from aggregator.service.application.service import FleetService
 from aggregator.service.application.setting_boxes import TABLES, list_boxes
 from aggregator.service.console import columns, run_charts
@@ -27,7 +27,6 @@ from aggregator.service.runs.new_samples import count_new
 from aggregator.service.runs.rollout_settings import is_rollout
 from aggregator.service.runs.runs import (
     ACTIVE,
-    APPROVE,
     RUNNING,
     Wanted,
     add_run,
@@ -42,24 +41,6 @@ from edge_sdk.errors import UsageError
 PAGE = 200  # rows of a long table
 AUDIT_PAGE = 100
 LATEST = 8
-
-
-def service_of(request: Request) -> FleetService:
-    found: FleetService = request.app.state.service
-    return found
-
-
-def awaits_of(service: FleetService) -> int:
-    """Approvals that a run needs which somebody asks for now."""
-    return int(service.file.two_people)
-
-
-def checked_action(request: Request) -> str:
-    """What somebody wants done with a run. Raises HTTPException if their role does not include it."""
-    action: str = request.path_params["action"]
-    if action == APPROVE and not request.state.who.may(APPROVER):
-        raise HTTPException(403, f"This needs the role {APPROVER}.")
-    return action
 
 
 def show(request: Request, template: str, code: int = 200, **context: Any) -> Response:

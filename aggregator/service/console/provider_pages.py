@@ -10,7 +10,8 @@ from starlette.routing import Route
 from aggregator.service.administration.accounts import SESSION, SESSION_SECONDS, SignInError
 from aggregator.service.administration.single_sign_on import BACK, BEGUN_FOR, ProviderDesk
 from aggregator.service.application.guard import give_cookies, note_no_entry
-from aggregator.service.console.pages import ask_to_come_again, find_address, service_of, show, show_sign_in
+from aggregator.service.application.requests import service_of
+from aggregator.service.console.pages import ask_to_come_again, find_address, show, show_sign_in
 
 STATE_COOKIE = "auscult-provider"
 """Of a browser in which a sign-in is under way. It has to come back from another site, so it is not strict."""
@@ -61,4 +62,4 @@ async def come_back(request: Request) -> Response:
     return answer
 
 
-ROUTES = [Route("/sign-in/provider", go_out), Route(BACK, come_back)]
+PAGES = [Route("/sign-in/provider", go_out), Route(BACK, come_back)]

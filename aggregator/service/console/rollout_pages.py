@@ -10,9 +10,10 @@ from starlette.routing import Route
 
 from aggregator.service.administration.accounts import OPERATOR
 from aggregator.service.application.guard import needs
+from aggregator.service.application.requests import awaits_of, service_of
 from aggregator.service.application.rollout_view import describe_rollout
 from aggregator.service.console import columns
-from aggregator.service.console.pages import awaits_of, service_of, show
+from aggregator.service.console.pages import show
 from aggregator.service.console.tables import SortedTable
 from aggregator.service.models.registry import GLOBAL
 from aggregator.service.models.rollouts import (

@@ -21,7 +21,8 @@ from starlette.routing import Route
 from aggregator.service.administration.accounts import ADMIN, APPROVER, OPERATOR, VIEWER
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.application.guard import needs
-from aggregator.service.console.pages import service_of, show
+from aggregator.service.application.requests import service_of
+from aggregator.service.console.pages import show
 from edge_sdk.wire.addresses import conceal
 
 MEANINGS: Mapping[str, str] = {
@@ -111,4 +112,4 @@ async def settings(request: Request) -> Response:
     )
 
 
-ROUTE = Route("/settings", settings)
+PAGES = [Route("/settings", settings)]

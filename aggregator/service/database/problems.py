@@ -9,5 +9,5 @@ class NotPossibleError(UsageError):
     """A change that is not possible from where a run, or another thing, stands."""
 
 
-class NoSuchRunError(NotPossibleError):
+class NotFoundError(NotPossibleError):
     """A run, or another thing that was named, which is not there."""

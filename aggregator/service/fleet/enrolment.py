@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection
 from aggregator.service.administration.accounts import draw_key, hash_key
 from aggregator.service.database import audit
 from aggregator.service.database.database import Database, Row, tables
-from aggregator.service.runs.runs import NoSuchRunError, NotPossibleError
+from aggregator.service.runs.runs import NotFoundError, NotPossibleError
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.tools.credentials.site import TAKEN
@@ -199,7 +199,7 @@ class Enrolment:
         with self.database.transaction() as t:
             found = find_row(t, name)
             if found is None:
-                raise NoSuchRunError(f"{name!r}: nobody of that name has asked to be enrolled")
+                raise NotFoundError(f"{name!r}: nobody of that name has asked to be enrolled")
             if (after := STEPS.get((found["state"], action))) is None:
                 possible = sorted(a for state, a in STEPS if state == found["state"]) or ["nothing but asking anew"]
                 raise NotPossibleError(f"{name} is {found['state']}; possible: {', '.join(possible)}")

@@ -22,7 +22,7 @@ from aggregator.service.runs.runs import (
     QUEUED,
     STOP,
     STOPPED,
-    NoSuchRunError,
+    NotFoundError,
     NotPossibleError,
     Wanted,
     change_run,
@@ -134,7 +134,7 @@ def add_rollback(database: Database, id: str, who: str) -> str:
     stopping a run, one person is enough for that.
 
     Raises:
-        NoSuchRunError: there is no such rollout.
+        NotFoundError: there is no such rollout.
         NotPossibleError: it is one that takes back itself.
     """
     row = find_rollout(database, id)
@@ -177,10 +177,10 @@ def insert(
 
 
 def find_rollout(database: Database, id: str) -> Row:
-    """The row of a rollout. Raises NoSuchRunError if there is none."""
+    """The row of a rollout. Raises NotFoundError if there is none."""
     row = find_run(database, id)
     if not is_rollout(row):
-        raise NoSuchRunError(f"{id} is a run that trains, and no rollout")
+        raise NotFoundError(f"{id} is a run that trains, and no rollout")
     return row
 
 

@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection
 
 from aggregator.service.database import audit
 from aggregator.service.database.database import Database, Row, runs, schedules
-from aggregator.service.database.problems import NoSuchRunError as NoSuchRunError
+from aggregator.service.database.problems import NotFoundError as NotFoundError
 from aggregator.service.database.problems import NotPossibleError as NotPossibleError
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
@@ -172,7 +172,7 @@ def change_in(t: Connection, id: str, action: str, who: str) -> None:
     """Changes a run within a transaction. Raises NotPossibleError as `change_run`."""
     run = get_run(t, id)
     if action not in DONE:
-        raise NoSuchRunError(f"{action!r}: a run has {', '.join(DONE)}")
+        raise NotFoundError(f"{action!r}: a run has {', '.join(DONE)}")
     changes = find_changes(run, action)
     if changes is None:
         raise NotPossibleError(f"run {id} is {run['state']}: it cannot be {DONE[action]} now")
@@ -236,16 +236,16 @@ def get_run(t: Connection, id: str) -> Row:
     """The row of a run.
 
     Raises:
-        NoSuchRunError: there is none.
+        NotFoundError: there is none.
     """
     found = t.execute(sql.select(runs).where(runs.c.id == id)).mappings().first()
     if found is None:
-        raise NoSuchRunError(f"run {id!r}: there is none of that name")
+        raise NotFoundError(f"run {id!r}: there is none of that name")
     return dict(found)
 
 
 def find_run(database: Database, id: str) -> Row:
-    """The row of a run. Raises NoSuchRunError if there is none."""
+    """The row of a run. Raises NotFoundError if there is none."""
     with database.engine.connect() as t:
         return get_run(t, id)
 

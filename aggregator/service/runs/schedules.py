@@ -31,7 +31,7 @@ from aggregator.service.runs.runs import (
     QUEUED,
     RUNNING,
     SCHEDULE,
-    NoSuchRunError,
+    NotFoundError,
     NotPossibleError,
     Wanted,
     change_in,
@@ -158,10 +158,10 @@ def check_change(t: Connection, row: Mapping[str, Any], when: DailyWindow | NewS
 
 
 def remove_schedule(database: Database, name: str, who: str) -> None:
-    """Removes a schedule; its runs stay as they are. Raises NoSuchRunError if there is none of that name."""
+    """Removes a schedule; its runs stay as they are. Raises NotFoundError if there is none of that name."""
     with database.transaction() as t:
         if not t.execute(schedules.delete().where(schedules.c.name == name)).rowcount:
-            raise NoSuchRunError(f"schedule {name!r}: there is none of that name")
+            raise NotFoundError(f"schedule {name!r}: there is none of that name")
         audit.note(t, who, "schedule.remove", name)
 
 

@@ -69,10 +69,11 @@ class Supervisor:
     Attributes:
         lines: run -> its metrics so far.
         shown: run -> number of its lines when browsers were told last.
-        lanes: run that has a process -> its lane, by which the broker tells the connections apart. (At hospitals a lane
-            is something else: the one that a run works in beside a training, which is in its row as `beside`.)
+        connections: run that has a process -> number of its connection to the broker, which over TLS has a certificate
+            of its own. (A run's lane at its hospitals is something else, and in its row: `beside`.)
         written: run that has a process -> the hospitals that its settings file names.
-        without_lane: runs that are running as the table says, and whose process waits for a lane -> why, as a sentence.
+        without_connection: runs that are running as the table says, and whose process waits for a connection -> why, as
+            a sentence.
         rests: run whose turn failed -> time.monotonic() at which it has its next one.
         queue: what followed from the latest look at the queue.
     """
@@ -94,9 +95,9 @@ class Supervisor:
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.work, name="supervisor", daemon=True)
         self.turned: float | None = None  # time.monotonic() at which its loop went round last
-        self.lanes: dict[str, int] = {}
+        self.connections: dict[str, int] = {}
         self.written: dict[str, dict[str, int]] = {}
-        self.without_lane: dict[str, str] = {}
+        self.without_connection: dict[str, str] = {}
         self.rests: dict[str, float] = {}
         self.queue = LineUp()
 
@@ -128,7 +129,7 @@ class Supervisor:
         fleet = self.fleet()
         awaits = int(self.file.two_people)
         look_at_schedules(self.database, time.time(), awaits, fleet.labels, self.first_bundle)
-        self.without_lane = {}
+        self.without_connection = {}
         for run in list_runs(self.database, RUNNING):
             self.take_turn(run, self.look_after)
         running, waiting = list_runs(self.database, RUNNING), list_queue(self.database)
@@ -136,11 +137,11 @@ class Supervisor:
         for run in running:
             self.take_turn(run, self.change_hospitals, running, fleet, reserved)
         queue = line_up(waiting, running, fleet, self.file.most_runs)
-        queue.waits |= self.without_lane
-        queue.stuck += self.without_lane
+        queue.waits |= self.without_connection
+        queue.stuck += self.without_connection
         self.queue = queue
         for run, sizes in queue.begin:
-            self.take_turn(run, self.begin, sizes)
+            self.take_turn(run, self.mark_running, sizes)
 
     def take_turn(self, run: Row, do: Callable[..., None], *others: Any) -> None:
         """Do something for one run. An error is logged and keeps no other run from its turn; this one rests a while."""
@@ -153,7 +154,7 @@ class Supervisor:
             self.rests[run["id"]] = time.monotonic() + REST
 
     def look_after(self, run: Row) -> None:
-        """Start, end or bury the process of a run that is said to be running."""
+        """Look after a run that is running in the table: start its process, note its end, or pass a wish on to it."""
         id = run["id"]
         self.lines_of(id).read_on()
         if (count := len(self.lines_of(id).lines)) != self.shown.get(id):
@@ -167,13 +168,14 @@ class Supervisor:
                 self.spawn(run)
         elif (code := process.poll()) is not None:
             del self.processes.running[id]
-            self.lanes.pop(id, None)
+            self.connections.pop(id, None)
             self.note_end(run, code)
         elif run["wish"]:
             process.send_signal(signal.SIGTERM)
 
-    def begin(self, run: Row, sizes: Mapping[str, int]) -> None:
-        """Let a run that was queued go on; its process is started at the next look."""
+    def mark_running(self, run: Row, sizes: Mapping[str, int]) -> None:
+        """Note that a run that was queued goes on. The next look finds that and starts its process, as that of each run
+        that is running in the table and has none: a service that is killed in between starts it all the same."""
         with self.database.transaction() as t:
             now = get_run(t, run["id"])
             if now["state"] != run["state"]:
@@ -201,30 +203,31 @@ class Supervisor:
                     change_in(t, id, PAUSE, SERVICE)
             run["hospitals"] = members or now
         if id in self.processes.running and {*self.written.get(id, {})} != {*run["hospitals"]}:
-            self.write_settings(run)
+            self.rewrite_settings(run)
 
-    def write_settings(self, run: Row) -> Path:
-        """Write the settings file of a run's process. Raises UsageError if no run can be made of what is wanted."""
+    def rewrite_settings(self, run: Row) -> Path:
+        """Write the settings file of a run's process, with its hospitals of now. Errors as of `write_settings`."""
         model = find_model(self.find_bundle, wanted_of(run))
         bundle = self.find_bundle(wanted_of(run).bundle)
-        path = write_settings(self.file, run, bundle, model, self.lanes.get(run["id"], 0))
+        path = write_settings(self.file, run, bundle, model, self.connections.get(run["id"], 0))
         self.written[run["id"]] = run["hospitals"]
         return path
 
     def spawn(self, run: Row) -> None:
         """Start the process of a run; a run of which no settings can be written has failed. One for which there is no
-        lane waits: more were running than the settings have certificates for since the service was started again."""
-        used = {self.lanes[id] for id in self.processes.running if id in self.lanes}
-        lane = next(lane for lane in count() if lane not in used)
-        if not self.file.has_lane(lane):
-            self.without_lane[run["id"]] = (
-                f"{run['id']} waits for a certificate: lanes has enough for {lane} at once, and as many runs go on; it "
-                "goes on when one of them has ended"
+        connection waits: more were running than the settings have certificates for since the service was started again.
+        """
+        used = {self.connections[id] for id in self.processes.running if id in self.connections}
+        connection = next(number for number in count() if number not in used)
+        if not self.file.has_connection(connection):
+            self.without_connection[run["id"]] = (
+                f"{run['id']} waits for a certificate: lanes has enough for {connection} at once, and as many runs go "
+                "on; it goes on when one of them has ended"
             )
             return
         try:
-            self.lanes[run["id"]] = lane
-            self.processes.start(run["id"], ["aggregator", "--once", self.write_settings(run)])
+            self.connections[run["id"]] = connection
+            self.processes.start(run["id"], ["aggregator", "--once", self.rewrite_settings(run)])
         except (AuscultError, OSError) as error:
             self.set_state(run, FAILED, str(error))
 
@@ -276,12 +279,12 @@ def run_directory(file: FleetFile, id: str) -> Path:
     return file.directory / "runs" / id
 
 
-def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None = None, lane: int = 0) -> Path:
+def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None = None, connection: int = 0) -> Path:
     """Writes the settings file with which the aggregator of a run is started. What is in [run] stays as it was at the
     first start: what is recommended may be something else since then, and a run goes on as it was begun.
 
     Args:
-        lane: number of the run's connection among those of the runs that go on now.
+        connection: number of the run's among those of the runs that go on now.
 
     Raises:
         UsageError: no run can be made of what is wanted.
@@ -299,15 +302,15 @@ def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None =
         "settings": STATED,
         "enrolled": True,
     }
-    table["client"], lane_wire = file.find_lane(lane)
-    table["lane"] = run["beside"]
+    table["client"], own_wire = file.find_connection(connection)
+    table["lane"] = run["beside"]  # at the hospitals
     if is_rollout(run):
         add_settings(table, own, model)
     keys = mask_keys(file)
     if file.masks is not None or keys.key.exists():
         table["masks"] = {key: path.resolve() for key, path in vars(keys).items() if path is not None}
-    wire = {key: value.resolve() if isinstance(value, Path) else value for key, value in vars(lane_wire).items()}
-    if lane:
+    wire = {key: value.resolve() if isinstance(value, Path) else value for key, value in vars(own_wire).items()}
+    if connection:
         wire["metrics_port"] = None  # it is the first run's
     return write_toml(path, table | {"run": own, "wire": wire})
 

@@ -38,7 +38,7 @@ from aggregator.service.console import (
 )
 from aggregator.service.console.audit_descriptions import describe_detail
 from aggregator.service.database.refusals import RefusalLog
-from aggregator.service.runs.runs import NoSuchRunError, NotPossibleError
+from aggregator.service.runs.runs import NotFoundError, NotPossibleError
 from edge_sdk.errors import UsageError
 from edge_sdk.version import find_version
 
@@ -55,15 +55,16 @@ NAVIGATION = (
     ("/settings", "Settings"),
 )
 
+# A module names its routes by who asks: API (below /api/v1), PAGES (people), NODES (that enrol).
 API = [
-    *api.ROUTES,
-    *models_api.ROUTES,
-    *rollout_api.ROUTES,
-    *people_api.ROUTES,
-    *enrolment_pages.API_ROUTES,
+    *api.API,
+    *models_api.API,
+    *rollout_api.API,
+    *people_api.API,
+    *enrolment_pages.API,
 ]
 ROUTES = [
-    *csv_pages.ROUTES,
+    *csv_pages.PAGES,
     Route("/", pages.overview),
     Route("/fleet", pages.fleet),
     Route("/runs", pages.runs_page),
@@ -74,19 +75,19 @@ ROUTES = [
     Route("/schedules/{name}/remove", pages.end_schedule, methods=["POST"]),
     Route("/compare", pages.compare),
     Route("/models", pages.models_page),
-    bundle_upload.PAGE,
+    *bundle_upload.PAGES,
     Route("/models/{sha256}/promote", pages.promote, methods=["POST"]),
     Route("/models/{sha256}/approve", pages.approve_model, methods=["POST"]),
     Route("/models/{sha256}/deny", pages.deny_model, methods=["POST"]),
     *rollout_pages.PAGES,
-    *enrolment_pages.PAGE_ROUTES,
-    *enrolment_pages.NODE_ROUTES,
+    *enrolment_pages.PAGES,
+    *enrolment_pages.NODES,
     Route("/audit", pages.audit_page),
-    settings_page.ROUTE,
-    *people_api.PAGE_ROUTES,
+    *settings_page.PAGES,
+    *people_api.PAGES,
     Route("/sign-in", pages.sign_in_page),
     Route("/sign-in", pages.sign_in, methods=["POST"]),
-    *provider_pages.ROUTES,
+    *provider_pages.PAGES,
     Route("/sign-out", pages.sign_out, methods=["POST"]),
     Route("/events", live_updates.stream),
     Route("/metrics", prometheus.show_metrics),
@@ -147,7 +148,7 @@ class Templates:
 
 async def show_misuse(request: Request, error: Exception) -> Response:
     """What somebody asked for is not possible: it is said, and nothing has changed."""
-    code = 404 if isinstance(error, NoSuchRunError) else 409 if isinstance(error, NotPossibleError) else 422
+    code = 404 if isinstance(error, NotFoundError) else 409 if isinstance(error, NotPossibleError) else 422
     return refuse(request, code, str(error))
 
 

@@ -11,7 +11,7 @@ from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.roles.listing import list_some
 from edge_sdk.delivery.roles.members import Members
 
-FOR_ANYBODY = 6.0  # times `Habits.settle` that is waited as long as nobody at all has come
+FOR_ANYBODY = 6.0  # times `Habits.wait_seconds` that is waited as long as nobody at all has come
 
 
 @dataclass
@@ -39,12 +39,12 @@ class Beginning:
         that one waits for longer; but not for ever, or one hospital whose devices are all away would hold up all the
         others.
         """
-        settle, came_at = self.habits.settle, self.members.came_at
+        wait, came_at = self.habits.wait_seconds, self.members.came_at
         if self.restarted:
-            return self.opened + settle
+            return self.opened + wait
         if self.patient:
             return inf
-        return came_at + settle if came_at > -inf else self.opened + FOR_ANYBODY * settle
+        return came_at + wait if came_at > -inf else self.opened + FOR_ANYBODY * wait
 
     def is_over(self, now: float) -> bool:
         """Says whether enough children are here, or have been waited for long enough."""

@@ -13,8 +13,8 @@ class Habits:
     Attributes:
         worker: calls are made on a thread of their own.
         wait_for: children that must be here before the role starts; another number, where others may take part.
-        settle: seconds that a restarted node waits for them, before it goes on without. In a run in which nobody waits
-            for ever (`Assembly.patient`): seconds for which no further one has come.
+        wait_seconds: for which a restarted node waits for them, before it goes on without. In a run in which nobody
+            waits for ever (`Assembly.patient`): for which no further one has come.
         rto: seconds until the first repetition of a message.
         outbox_bytes: bytes of bodies in the outbox above which the oldest notices are given up. Questions and answers
             never are: of these there is at most one for each peer.
@@ -23,7 +23,7 @@ class Habits:
 
     worker: bool = True
     wait_for: int = 0
-    settle: float = 10.0
+    wait_seconds: float = 10.0
     rto: float = 2.0
     outbox_bytes: float = inf
     addresses_each: bool = False

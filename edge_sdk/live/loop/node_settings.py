@@ -37,7 +37,7 @@ class Transport:
         upstream: URL of the parent's broker, if it is another one.
         wire: certificates, MQTT version, durability.
         upstream_wire: certificates (and leave for plain text) for the parent's broker; None: those of `wire`.
-        settle, rto: see `edge_sdk.delivery.roles.habits.Habits`.
+        wait_seconds, rto: see `edge_sdk.delivery.roles.habits.Habits`.
         backoff: see `edge_sdk.wire.link.Backoff`.
 
     Raises:
@@ -48,7 +48,7 @@ class Transport:
     upstream: str | None = None
     wire: Wire = DEFAULTS
     upstream_wire: Wire | None = None
-    settle: float = 10.0
+    wait_seconds: float = 10.0
     rto: float = 2.0
     backoff: Backoff = field(default_factory=Backoff)
 

@@ -80,7 +80,7 @@ class Runtime:
         self.habits = Habits(
             worker=worker,
             wait_for=len(children) if place.wait_for is None else place.wait_for,
-            settle=transport.settle,
+            wait_seconds=transport.wait_seconds,
             rto=transport.rto,
             outbox_bytes=OUTBOX if wire.outbox_bytes is None else wire.outbox_bytes,
             addresses_each=bool(lanes.client),

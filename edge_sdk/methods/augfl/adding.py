@@ -22,7 +22,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send, Step, ask_nobody, unchanged
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.augfl import device as opened
@@ -204,7 +204,7 @@ def ask(env: Env, s: AggregatorState) -> list[Send]:
         quotas = {h: place.sizes[h] for h in env.here if place.sizes.get(h)}
     shown = show(env, s)
     found = [Send(h, replace(shown, pick=k, counted=s.ledger.told(h))) for h, k in quotas.items()]
-    return found or [Send((), shown)]
+    return found or [ask_nobody(shown)]
 
 
 def show(env: Env, s: AggregatorState) -> AugflRound:

@@ -12,7 +12,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import DOWN, OUT, Send, Step
+from edge_sdk.contract.method import DOWN, OUT, Send, Step, ask_nobody
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Sums, check_devices
 from edge_sdk.methods.augfl.settings import SAMPLES, Env, Pull
@@ -63,7 +63,7 @@ def ask_hospitals(env: Env, s: AggregatorState) -> list[Send]:
     quotas = draw.quotas(place, s.round, env.settings.participation, env.settings.selection)
     asked = show(env, s)
     known = {h: {h: s.held[h].round} if h in s.held else {} for h in quotas}
-    return [Send(h, replace(asked, pick=k, counted=known[h])) for h, k in quotas.items()] or [Send((), asked)]
+    return [Send(h, replace(asked, pick=k, counted=known[h])) for h, k in quotas.items()] or [ask_nobody(asked)]
 
 
 def show(env: Env, s: AggregatorState) -> AugflModel:

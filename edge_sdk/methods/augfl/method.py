@@ -53,9 +53,12 @@ from edge_sdk.methods.augfl.theory import warnings
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.aggregation.plain import always_plain
 from edge_sdk.methods.shared.membership.changing import fixed_while_unseen
+from edge_sdk.methods.shared.training.meta import ADAPTED
 
 AUGFL = Method(
     name="augfl",
+    summary="a private model of the aggregator helps",
+    personal=ADAPTED,
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),

@@ -11,7 +11,7 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import DOWN, OUT, UP, Method, Role, Send, Step
+from edge_sdk.contract.method import DOWN, OUT, UP, Method, Role, Send, Step, ask_nobody
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.companions.device import Pair, declare_types
 from edge_sdk.methods.companions.envs import make_aggregator_envs
@@ -77,7 +77,7 @@ def ask_both(env: Env, s: Pair, asks: Sequence[Send], more: Sequence[Send]) -> S
     sends = [send for send in sends if send.message != Both()]
     asked = {h: name_exchange(s) for send in sends for h in send.to if h in theirs}
     rest = {h: e for h, e in s.exchanges.items() if h not in {n for send in sends for n in send.to}}
-    return replace(s, exchanges={**rest, **asked}), [*told, *(sends or [Send((), Both())])]
+    return replace(s, exchanges={**rest, **asked}), [*told, *(sends or [ask_nobody(Both())])]
 
 
 def list_by_hospital(env: Env, sends: Sequence[Send]) -> dict[str, Any]:

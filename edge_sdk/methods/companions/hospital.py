@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from edge_sdk.contract.method import DOWN, UP, Method, NodeEnv, Role, Send, Step
+from edge_sdk.contract.method import DOWN, UP, Method, NodeEnv, Role, Send, Step, ask_nobody
 from edge_sdk.methods.companions.device import Pair, declare_types
 from edge_sdk.methods.companions.envs import make_hospital_envs
 from edge_sdk.methods.companions.messages import Both
@@ -38,7 +38,7 @@ def hospital_role(base: Method) -> Role:
         if m.outputs is not None:
             state, asks = FEDAL.hospital.receive(theirs, s.outputs, UP, m.outputs)
             s, sends = replace(s, outputs=state), sends + name_receivers(theirs, asks)
-        return replace(s, asked=(m.shared is not None, m.outputs is not None)), sends or [Send((), m)]
+        return replace(s, asked=(m.shared is not None, m.outputs is not None)), sends or [ask_nobody(m)]
 
     def close(env: Env, s: Pair) -> Step:
         ours, theirs = make_hospital_envs(base, env)

@@ -63,6 +63,7 @@ def with_companions(base: Method, name: str, settings: type[Settings], env: type
     outputs = tuple(m for m in FEDAL.messages if m is not Shown)
     return Method(
         name=name,
+        summary=f"{base.name}, beside devices of other architectures that learn from each other's outputs",
         device=device_role(base),
         hospital=hospital_role(base),
         aggregator=aggregator_role(base),

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edge_sdk.contract.method import DOWN, UP, Send, Step
+from edge_sdk.contract.method import DOWN, UP, Send, Step, ask_nobody
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedal.distillation import Logits
 from edge_sdk.methods.fedal.messages import (
@@ -66,7 +66,7 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     if isinstance(m, Local):
         return HospitalState(m.then), [Send(DOWN, m)]
     asks = make_feedback(env, m) if isinstance(m, Consensus) else make_averages(s, m)
-    return HospitalState(m.then), asks or [Send((), m)]
+    return HospitalState(m.then), asks or [ask_nobody(m)]
 
 
 def make_feedback(env: Env, m: Consensus) -> list[Send]:

@@ -66,6 +66,7 @@ from edge_sdk.methods.shared.membership.changing import always_fixed
 
 FEDAL = Method(
     name="fedal",
+    summary="devices of any architecture learn from each other's outputs",
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),

@@ -17,7 +17,7 @@ from typing import Any
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, ask_nobody, unchanged
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.methods.fedbcd import device as opened
 from edge_sdk.methods.fedbcd.aggregator import check_cloud, check_sums, step_on_total
@@ -101,7 +101,7 @@ def ask(env: Env, s: AggregatorState) -> list[Send]:
     drawn = env.settings.selection == "drawn" and not (s.ledger.era and s.running is None)
     shown = show(env, s)
     counts = {h: env.settings.taking_part(env.sizes[h]) if drawn else env.sizes[h] for h in env.here if h in env.sizes}
-    return [Send(h, replace(shown, pick=k, counted=s.ledger.told(h))) for h, k in counts.items()] or [Send((), shown)]
+    return [Send(h, replace(shown, pick=k, counted=s.ledger.told(h))) for h, k in counts.items()] or [ask_nobody(shown)]
 
 
 def show(env: Env, s: AggregatorState) -> FedbcdRound:

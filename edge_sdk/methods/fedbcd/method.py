@@ -135,6 +135,7 @@ def near_model(env: Any, who: str, upload: Any, path: str, z: Vector) -> Vector:
 
 FEDBCD = Method(
     name="fedbcd",
+    summary="block coordinate descent between hospitals",
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=HOSPITAL,
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, Coordinator),
@@ -158,6 +159,7 @@ FEDBCD = replace(FEDBCD, adding=adding(FEDBCD))
 FEDBCD_I = replace(
     FEDBCD,
     name="fedbcd-i",
+    summary="fedbcd with inexact steps",
     device=Role(device_start, offline_device_receive, offline_device_close, DeviceState),
     settings=OfflineSettings,
     env=OfflineEnv,

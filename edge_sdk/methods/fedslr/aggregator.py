@@ -11,7 +11,7 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.lowrank import Packed
-from edge_sdk.contract.method import Send, Step
+from edge_sdk.contract.method import Send, Step, ask_nobody
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedslr.equations import aggregate, update_auxiliary
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
@@ -67,7 +67,7 @@ def aggregator_start(env: Env) -> Step:
 
 def ask_hospitals(env: Env, s: SharedState) -> list[Send]:
     quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
-    return [Send(h, make_question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+    return [Send(h, make_question(s, h, k)) for h, k in quotas.items()] or [ask_nobody(show(env, s))]
 
 
 def make_question(s: SharedState, hospital: str, devices: int) -> FedslrModel:

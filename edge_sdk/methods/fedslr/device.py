@@ -14,10 +14,11 @@ from edge_sdk.contract.method import OUT, UP, Send, Step
 from edge_sdk.methods.fedslr.equations import local_fusion, local_phase, update_auxiliary
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
-from edge_sdk.methods.fedslr.uploads import Past, recall
+from edge_sdk.methods.fedslr.uploads import Past
 from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, has_diverged
 from edge_sdk.methods.shared.evaluation.reports import Diverged, training_scores
+from edge_sdk.methods.shared.membership.mirror import own_vector, recalled
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class DeviceState:
         gamma: as the aggregator's mean has it, if the last upload was not counted.
         p: the personal component.
         tried: gamma, if that upload was counted.
-        past: the global round in which this device last took part, and what became of it.
+        account: the global round in which this device last took part, and what became of it.
     """
 
     written_as: ClassVar[str] = "FedslrDevice"
@@ -36,7 +37,7 @@ class DeviceState:
     gamma: Theta
     p: Theta
     tried: Theta
-    past: Past = field(default_factory=Past)
+    account: Past = field(default_factory=Past)
 
 
 def device_start(env: Env) -> Step:
@@ -65,18 +66,18 @@ def zero_norms(env: Env) -> Vector:
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
     m: FedslrModel = gather.expected(sender, message, FedslrModel)
-    past = recall(s.past, env.me, m)
-    if past is None:
+    account = recalled(s.account, env.me, m)
+    if account is None:
         return s, [Send(UP, Forgotten())]
-    gamma, w = choose_gamma(s, past), lowrank.unpack_shared(env.layout, m.model)
+    gamma, w = own_vector(s.account, account, s.gamma, s.tried), lowrank.unpack_shared(env.layout, m.model)
     w_local, loss = local_phase(env, m.round, w, gamma)
     p, told = healed(m.round, local_fusion(env, m.round, w, s.p))
     if has_diverged(w_local):
         said = Send(OUT, Diverged(m.round, "phase I diverged; its round is dropped"))
-        return DeviceState(gamma, p, gamma, past), [*told, said, Send(UP, Nobody())]
+        return DeviceState(gamma, p, gamma, account), [*told, said, Send(UP, Nobody())]
     tried = update_auxiliary(gamma, w, w_local, env.settings.eta_g)
     upload = Sum(w_local, 1.0, 1, training_scores(env, loss, {"global": w, "personal": w + s.p}))
-    return DeviceState(gamma, p, tried, replace(past, round=m.round)), [*told, Send(UP, upload)]
+    return DeviceState(gamma, p, tried, replace(account, round=m.round)), [*told, Send(UP, upload)]
 
 
 def healed(round: int, p: Vector) -> tuple[Vector, list[Send]]:
@@ -91,19 +92,12 @@ def healed(round: int, p: Vector) -> tuple[Vector, list[Send]]:
 
 def shortened(env: Env, before: DeviceState, after: DeviceState, m: FedslrModel, share: float) -> DeviceState:
     """The state where only a share of w_i - w_t has left: gamma_i moves as the aggregator's mean does (eq. 5)."""
-    past = recall(before.past, env.me, m)
-    if past is None:
+    account = recalled(before.account, env.me, m)
+    if account is None:
         return after
-    gamma = choose_gamma(before, past)
+    gamma = own_vector(before.account, account, before.gamma, before.tried)
     tried = gamma + share * (after.tried - gamma) if share else gamma
-    return replace(after, gamma=gamma, tried=tried, past=replace(past, round=m.round))
-
-
-def choose_gamma(s: DeviceState, past: Past) -> Vector:
-    """gamma_i as the aggregator's mean has it."""
-    if past.era != s.past.era:
-        return np.zeros_like(s.gamma)
-    return s.tried if past.counted == s.past.round else s.gamma
+    return replace(after, gamma=gamma, tried=tried, account=replace(account, round=m.round))
 
 
 def models(env: Env, s: DeviceState | None, m: FedslrModel) -> dict[str, Vector]:

@@ -37,6 +37,7 @@ class FedslrModel:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """Up, in place of an upload: this node has lost its memory, so the aggregator counts another gamma_i for it."""
+    """Up, in place of an upload: this node has lost its memory, so the aggregator counts another gamma_i for it. It is
+    what mirror.py calls `Unremembered`."""
 
     voids_round: ClassVar[bool] = True

@@ -51,6 +51,7 @@ from edge_sdk.methods.shared.aggregation.traffics import summed
 
 FEDSLR = Method(
     name="fedslr",
+    summary="sparse personal parts beside a low-rank shared model",
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),

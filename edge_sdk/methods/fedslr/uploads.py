@@ -1,35 +1,25 @@
-"""What a FedSLR node remembers of its uploads, and the check that its parent remembers the same."""
+"""What a FedSLR node remembers of its uploads, and by what an upload moves gamma.
+
+gamma_i is a vector of which device and aggregator hold two ends: the head of shared/membership/mirror.py says how these
+stay together. FedSLR has roles of its own for that, as it sends whole models and adds them up as `Sum`s, and its states
+and messages are written under names that were there before mirror.py: `Past` and `Forgotten`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.fedslr.messages import FedslrModel
 from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.membership.mirror import Account
 
 
 @dataclass(frozen=True)
-class Past:
-    """What a node remembers of its uploads in an era.
-
-    Attributes:
-        era: which.
-        round: of its last upload, or -1.
-        counted: the round of the last one of which it knows that it entered w, or -1.
-    """
-
-    era: int = 0
-    round: int = -1
-    counted: int = -1
-
-
-def recall(past: Past, me: str, m: FedslrModel) -> Past | None:
-    """What this node remembers now that it has been told what was counted; None: something else than it is told."""
-    past, told = past if past.era == m.era else Past(m.era), m.counted.get(me, -1)
-    return replace(past, counted=told) if told in (past.round, past.counted) else None
+class Past(Account):
+    """The account of a FedSLR node: an upload is counted if it entered w."""
 
 
 def movement(env: NodeEnv, m: FedslrModel, upload: Sum) -> tuple[Vector, Vector]:

@@ -78,6 +78,8 @@ def forward(env: Env, m: HsgdModel, device: str, final: bool) -> HsgdModel:
 
 HSGD = Method(
     name="hsgd",
+    summary="a network split between patient, hospital and aggregator",
+    personal="",
     device=Role(device_start, device_receive, unchanged, DeviceState),
     hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),

@@ -9,8 +9,8 @@ from typing import Any
 from edge_sdk.algebra.secure_aggregation.rounding import FEWEST, MOST
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.kernels import WHOLE, Rows, Split
-from edge_sdk.contract.method import NodeEnv, barriers
-from edge_sdk.contract.round import Policy
+from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.round import Policy, barriers
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd import compression

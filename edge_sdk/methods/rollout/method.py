@@ -29,7 +29,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.method import DOWN, OUT, UP, Method, NodeEnv, Role, Send, Step, ask_nobody, unchanged
 from edge_sdk.contract.run import ROLLOUT as NAME
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.rollout.messages import (
@@ -217,7 +217,7 @@ def ask_stage(env: Env, s: AggregatorState) -> list[Send]:
     if env.settings.devices:  # nobody but a hospital knows whose they are
         quotas = dict.fromkeys(env.sizes, upto)
     return [Send((h,), VersionOrder(s.stage, quotas[h], env.bundle, env.theta)) for h in env.here if quotas.get(h)] or [
-        Send((), RolloutOver(False))
+        ask_nobody(RolloutOver(False))
     ]
 
 

@@ -1,4 +1,7 @@
-"""`auscult device` and `auscult hospital`: services from their settings files, side by side until their runs end."""
+"""`auscult device` and `auscult hospital`: services from their settings files, side by side until their runs end.
+
+`auscult aggregator` (aggregator/run_command.py) has its service run by `serve` here, too.
+"""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class Device:
     def note_windows(self, count: int) -> None:
         """Look at a run again that was refused, when there are some more windows than then."""
         self.came += count
-        if self.refusal and self.came >= max(1, self.live.how.least // LOOKS_AGAIN):
+        if self.refusal and self.came >= max(1, self.live.recording.least // LOOKS_AGAIN):
             self.came = 0
             self.runtime.reconsider()
 

@@ -26,7 +26,7 @@ from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.around import only_judges
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
-from edge_sdk.nodes.device.live import LiveDevice
+from edge_sdk.nodes.device.sample_streams import LiveDevice
 from edge_sdk.nodes.kernels.rollout import open_version
 from edge_sdk.nodes.models.versions import Versions, check_whole, choose_judges
 from edge_sdk.nodes.models.working_model import WorkingModel

@@ -55,15 +55,15 @@ class LiveSamples:
         name: str,
         signal: SignalSpec,
         directory: Path,
-        how: Recording,
+        recording: Recording,
         show: Callable[[LiveWindows], None],
         saved: Callable[[int], None],
         log: logging.Logger,
     ) -> None:
         self.name, self.signal, self.directory, self.log = name, signal, directory, log
         self.show, self.saved = show, saved
-        self.store = SampleStore(directory, signal.shape, how.limits, read_key(how.key))
-        self.source = how.sensor_hz or signal.rate_hz
+        self.store = SampleStore(directory, signal.shape, recording.limits, read_key(recording.key))
+        self.source = recording.sensor_hz or signal.rate_hz
         channels, rate = len(signal.channels), signal.rate_hz
         same = is_same_rate(self.source, rate)
         self.resampler = None if same else Resampler(self.source, rate, channels)
@@ -74,7 +74,8 @@ class LiveSamples:
         self.unlabelled: FrozenSamples | None = None  # in a run that wants them
         self.queue: deque[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]] = deque()
         self.most = int(WAITING * self.source) + 1
-        self.waiting, self.lost, self.wanted = 0, 0, 1
+        self.waiting, self.lost = 0, 0
+        self.wake_at = 1  # samples that wait: with so many the thread is woken
         self.say_at = self.say_rate_at = 0.0
         self.wake = threading.Condition()
         self.busy, self.stopping = False, False
@@ -100,7 +101,7 @@ class LiveSamples:
                 self.waiting, self.lost = self.waiting - gone, self.lost + gone
             if self.thread is None:
                 self.begin()
-            if self.waiting >= self.wanted:
+            if self.waiting >= self.wake_at:
                 self.wake.notify()
 
     def check_block(self, samples: Any, channel: str | None) -> tuple[int, npt.NDArray[np.float32]]:
@@ -174,7 +175,7 @@ class LiveSamples:
         self.check_process()
         with self.wake:
             while self.thread is not None and (self.queue or self.busy):
-                self.wanted = 1  # again each time: the thread sets it anew after each piece of work
+                self.wake_at = 1  # again each time: the thread sets it anew after each piece of work
                 self.wake.notify_all()
                 self.wake.wait(0.1)
 
@@ -230,7 +231,7 @@ class LiveSamples:
             with self.wake:
                 self.busy = False
                 self.wake.notify_all()
-                while self.waiting < self.wanted and not self.stopping:
+                while self.waiting < self.wake_at and not self.stopping:
                     self.wake.wait()
                 if self.stopping and not self.queue:
                     return
@@ -243,7 +244,7 @@ class LiveSamples:
                     self.take(*item)
                 except Exception:  # a full disk, as a rule: what comes later must not be lost for it, too
                     self.log.exception("%s: %d samples could not be saved", self.name, len(item[1]))
-            self.wanted = self.count_wanted()
+            self.wake_at = self.count_to_wake()
 
     def take(self, place: int, time: npt.NDArray[np.float64], block: npt.NDArray[np.float32]) -> None:
         """Make windows of samples, and let them be seen and saved."""
@@ -265,7 +266,7 @@ class LiveSamples:
             self.store.add(windows, clocks.time())
             self.saved(len(windows))
 
-    def count_wanted(self) -> int:
+    def count_to_wake(self) -> int:
         """Samples with which the next window may be whole: until then the thread need not be woken."""
         missing = self.windower.window + self.windower.skip - len(self.windower.time)
         return max(1, int(missing * self.source / self.signal.rate_hz))

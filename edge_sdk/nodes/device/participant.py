@@ -32,9 +32,9 @@ from edge_sdk.nodes.configuration.assembly import (
 )
 from edge_sdk.nodes.device.descriptions import RunRefused, describe_scores, describe_want
 from edge_sdk.nodes.device.lanes import DeviceLane, assemble_version, hears_of_rollout
-from edge_sdk.nodes.device.live import LiveDevice
 from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.progress_log import ProgressLog
+from edge_sdk.nodes.device.sample_streams import LiveDevice
 from edge_sdk.nodes.device.unlabelled_windows import Source, read_unlabelled
 from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
@@ -231,10 +231,10 @@ class Participant:
         """What the method's family of kernels makes this device's env of."""
         given, held_out, chosen = self.choose_samples(run)
         train = self.select_listed(given, run, "training")
-        if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.how.least):
+        if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.recording.least):
             self.live.end_run()  # the run is to have what is labelled when it can begin, not what is now
             counts = len(train), len(given), len(held_out or ())
-            why = describe_want(*counts, self.live.how.least, self.model.task.needs_labels)
+            why = describe_want(*counts, self.live.recording.least, self.model.task.needs_labels)
             raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
         y = self.codes(train, run)
         live = self.live if self.train is None else None

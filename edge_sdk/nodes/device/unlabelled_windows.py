@@ -7,7 +7,7 @@ from collections.abc import Callable
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Unlabelled
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.device.live import LiveDevice
+from edge_sdk.nodes.device.sample_streams import LiveDevice
 from edge_sdk.nodes.kernels.family import Array
 from edge_sdk.nodes.kernels.labels import wants_unlabelled
 from edge_sdk.nodes.kernels.model_inputs import fit_unlabelled

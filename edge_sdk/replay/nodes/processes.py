@@ -1,4 +1,7 @@
-"""The processes of a replay: real services with real settings files, started, watched and stopped together."""
+"""The processes of nodes: real services with real settings files, started, watched and stopped together.
+
+A replay starts all its nodes with them, `auscult serve` the aggregator of each run that goes on.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ def environment() -> dict[str, str]:
 
 
 class ProcessError(AuscultError):
-    """A process of the replay ended before its time."""
+    """A process ended before its time."""
 
 
 @dataclass
 class NodeProcesses:
-    """The running nodes of a replay, as a context manager: whatever is left at its end is stopped.
+    """Running nodes, as a context manager: whatever is left at its end is stopped.
 
     Attributes:
         logs: folder; what a process says goes to NAME.log in it.

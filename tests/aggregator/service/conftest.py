@@ -129,6 +129,42 @@ def served(make_service: Callable[..., Any]) -> Iterator[tuple[Any, Any]]:
     line.close()
 
 
+WITH_ID = {"/runs/{id}": "/runs/ditto-1", "/compare": "/compare?run=ditto-1"}
+"""Route of a page that shows something of `fill` -> its address then."""
+ELSEWHERE = {
+    *("/sign-in", "/sign-in/provider", "/sign-in/provider/back"),  # for nobody yet: test_door.py
+    *("/events", "/metrics", "/api/openapi.json"),  # no pages
+    *("/enrolment/token", "/enrolment/{name}/{action}"),  # they show /enrolment
+    "/rollouts/{id}",  # needs a model that was trained: models/test_rollouts.py
+}
+"""Routes that `list_pages` leaves out."""
+
+
+def list_readable() -> list[str]:
+    """The path of each route that can be read, of pages, files and the API, as the application has it."""
+    from starlette.routing import Mount, Route
+
+    from aggregator.service.server.app import ROUTES
+
+    mounted = [(m.path, m.routes) for m in ROUTES if isinstance(m, Mount)]
+    routes = [(prefix, r) for prefix, rs in [("", ROUTES), *mounted] for r in rs or () if isinstance(r, Route)]
+    return [prefix + r.path for prefix, r in routes if "GET" in (r.methods or ())]
+
+
+def list_pages(filled: bool = True) -> list[str]:
+    """Every page of the console that somebody can look at, from the routes of the application.
+
+    Args:
+        filled: with what `fill` makes, which pages with an id need; such a page has its address in WITH_ID.
+    """
+    paths = [p for p in list_readable() if p not in ELSEWHERE and not p.startswith("/api/") and not p.endswith(".csv")]
+    if not filled:
+        return [path for path in paths if "{" not in path]
+    pages = [WITH_ID.get(path, path) for path in paths]
+    assert not [path for path in pages if "{" in path], "WITH_ID or ELSEWHERE has to say what becomes of a page"
+    return pages
+
+
 def secret_in(page: str) -> str:
     """The secret that the forms of a page bring."""
     found = re.search(r'name="csrf" value="([^"]+)"', page)

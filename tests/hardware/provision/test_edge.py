@@ -25,7 +25,7 @@ COMMANDS = {
     "replay traces --rounds 3": "replay is not in auscult-edge",
     "--log info simulate --help": "simulate is not in auscult-edge",
     "bundle compile signal --help": "edge_sdk.models.cli is not in auscult-edge",
-    "aggregator cloud.toml": "aggregator.serve is not in auscult-edge",
+    "aggregator cloud.toml": "aggregator.run_command is not in auscult-edge",
     "serve --demo": "aggregator.service.server.command is not in auscult-edge",
 }
 CALL_ALL = """

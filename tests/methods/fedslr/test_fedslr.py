@@ -89,7 +89,7 @@ def test_without_the_acknowledgement_the_fixed_point_is_lost():
     """Why gamma is mirrored: a device that believes that all its uploads count spoils the mean of gamma for ever."""
 
     def believing(env, s, sender, m):
-        return fedslr_device.device_receive(env, s, sender, replace(m, counted={env.me: s.past.round}))
+        return fedslr_device.device_receive(env, s, sender, replace(m, counted={env.me: s.account.round}))
 
     method = replace(FEDSLR, device=replace(FEDSLR.device, receive=believing))
     net, transcript = play(method, FULL_BATCH, 60, faults=NetworkFaults(drop=0.15), policies=HASTY)

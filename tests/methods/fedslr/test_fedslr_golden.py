@@ -18,6 +18,7 @@ from edge_sdk.methods.fedslr import method as fedslr
 from edge_sdk.methods.fedslr import uploads as fedslr_uploads
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr.settings import Settings
+from edge_sdk.methods.shared.membership.mirror import recalled
 from tests.methods.lost_disks import putting_back
 from tests.methods.problems import SEED, LeastSquares, play, state
 
@@ -154,8 +155,8 @@ def test_a_replaced_aggregator_begins_an_era():
     """It counts from round 0 again, and its hospitals and devices do not believe it."""
     past = fedslr_uploads.Past(era=0, round=12, counted=11)
     asked = fedslr_messages.FedslrModel(lowrank.dense(TOY, np.zeros(4)), 0, 2, {})
-    assert fedslr_uploads.recall(past, "h", asked) is None
-    assert fedslr_uploads.recall(past, "h", replace(asked, era=1)) == fedslr_uploads.Past(era=1)
+    assert recalled(past, "h", asked) is None
+    assert recalled(past, "h", replace(asked, era=1)) == fedslr_uploads.Past(era=1)
 
 
 def test_golden_first_answers():

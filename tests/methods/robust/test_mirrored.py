@@ -16,12 +16,11 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.augfl.method import AUGFL
 from edge_sdk.methods.augfl.settings import Settings as AugflSettings
 from edge_sdk.methods.feddyn import FEDDYN, CountedModel
-from edge_sdk.methods.fedslr.device import choose_gamma
 from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.fedslr.uploads import recall
 from edge_sdk.methods.robust.method import robust
 from edge_sdk.methods.robust.settings import Robust, check_method
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
+from edge_sdk.methods.shared.membership.mirror import own_vector, recalled
 from tests.methods import literal
 from tests.methods.augfl import augfl_problems as augfl
 from tests.methods.fedslr.fedslr_runs import PAPER_LIKE, model
@@ -96,12 +95,12 @@ def own_as_counted(net: Any, device: str) -> Any:
     """gamma_i as the device will take it to be at its next question."""
     hospital = next(h for h, devices in TREE.items() if device in devices)
     s, top, at = state_of(net, device), inner(net, "aggregator"), inner(net, hospital)
-    was_counted = at.past.round == top.counted.get(hospital) and at.tally is not None and device in at.tally.heard
-    counted = {device: at.past.round} if was_counted else {d: r for d, r in at.counted.items() if d == device}
+    was_counted = at.account.round == top.counted.get(hospital) and at.tally is not None and device in at.tally.heard
+    counted = {device: at.account.round} if was_counted else {d: r for d, r in at.counted.items() if d == device}
     question = replace(FEDSLR.show(net.nodes["aggregator"].env, top), counted=counted, era=top.era)
-    past = recall(s.past, device, question)
-    assert past is not None, "the device remembers something else than it would be told"
-    return choose_gamma(s, past)
+    account = recalled(s.account, device, question)
+    assert account is not None, "the device remembers something else than it would be told"
+    return own_vector(s.account, account, s.gamma, s.tried)
 
 
 @pytest.mark.parametrize("faults, policies", [(USUAL, None), (LOSSY, HASTY)], ids=["usual", "lossy"])

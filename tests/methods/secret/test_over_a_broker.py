@@ -46,7 +46,7 @@ def play(run, base, broker):
             assemble=lambda offered: make_assembly(offered, TIERS.get(name, "device"), envs[name]),
             backoff=Backoff(0.02, 0.3),
             rto=0.5,
-            settle=30.0,
+            wait_seconds=30.0,
         )
 
     nodes = {name: node(name) for name in ("aggregator", *PARENTS)}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.secure_aggregation import rounding
-from edge_sdk.contract.method import ME, UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.method import ME, UP, NodeEnv, Role, Send, Step, ask_nobody
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.tiers.asking import addressed, model_in, read_question
 from edge_sdk.methods.integers.tiers.device import answered
@@ -67,7 +67,7 @@ class IntegersHospital:
             return self.hand_on(env, replace(s, scale=None), UP, m)
         reference = read(env, self.plan.settings, s.reference, m)
         if reference is None:
-            return replace(s, behind=True), [Send((), m)]
+            return replace(s, behind=True), [ask_nobody(m)]
         question = read_question(env, self.plan.traffic, reference.model, m)
         return self.hand_on(env, replace(s, reference=reference, scale=Scale(m.bits, m.half)), UP, question)
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra.secure_aggregation import rounding
-from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step, ask_nobody
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.messages.masking import cut, ring_type
 from edge_sdk.methods.secret.messages.messages import MaskedSum
@@ -47,7 +47,7 @@ def around(inner: Role, plan: SecretPlan) -> Role:
     def receive(env: NodeEnv, s: PoolState, sender: str, m: Any) -> Step:
         if isinstance(m, PoolQuestion) and sender == UP:
             answer = pooled(env, plan, s.held, m)
-            return replace(s, held=None, answer=answer, pooling=True), [Send((), m)]
+            return replace(s, held=None, answer=answer, pooling=True), [ask_nobody(m)]
         if sender == UP:
             s = replace(s, held=None, answer=None, pooling=False)
         state, sends = inner.receive(env, s.inner, sender, m)

@@ -12,7 +12,7 @@ sum may. So
 A hospital asks all that it has drawn with one message, so these read each other's names and rounds.
 A node whose disk was lost remembers another round than it is told, and says `Unremembered`. Nobody knows its c_i any
 more, so the mean cannot be mended: the aggregator drops this round and begins a new era, in which every c_i is zero
-again, as in the first round, while the model stays. FedSLR does the same for its gamma.
+again, as in the first round, while the model stays. FedSLR does the same for its gamma, with roles of its own.
 A hospital that is put back from a backup of the round's middle has heard fewer devices than its sum had. It would tell
 the others that they were not counted, so it says `Unremembered` too: its questions have other numbers since.
 A device that comes during a run has c_i = 0: the mean is over one more, so it shrinks. One that leaves for good takes
@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step, ask_nobody, unchanged
 from edge_sdk.contract.round import life_of
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.aggregation import draw, gather, uploads
@@ -92,9 +92,21 @@ class Account:
     counted: int = -1
 
 
-def recalled(account: Account, me: str, question: CountedQuestion) -> Account | None:
+class Counting(Protocol):
+    """What every question says of uploads; see `CountedQuestion`."""
+
+    @property
+    def counted(self) -> Mapping[str, int]: ...
+    @property
+    def era(self) -> int: ...
+
+
+Kept = TypeVar("Kept", bound=Account)
+
+
+def recalled(account: Kept, me: str, question: Counting) -> Kept | None:
     """What this node knows now that it was told what was counted; None: it remembers something else than it is told."""
-    account = account if account.era == question.era else Account(question.era)
+    account = account if account.era == question.era else type(account)(question.era)
     told = question.counted.get(me, -1)
     return replace(account, counted=told) if told in (account.round, account.counted) else None
 
@@ -212,10 +224,10 @@ def asked(env: NodeEnv, s: MirrorHospital, m: CountedQuestion) -> Step:
     """Passes a question on; to nobody, where this hospital cannot say what was counted."""
     account = recalled(s.account, env.me, m)
     if account is None or was_put_back(env, s.life, in_same_era=account.era == s.account.era):
-        return MirrorHospital(s.account, None, s.counted, True, s.life), [Send((), m)]
+        return MirrorHospital(s.account, None, s.counted, True, s.life), [ask_nobody(m)]
     counted = confirmed(s, account)
     if departed(env, counted):
-        return MirrorHospital(s.account, None, counted, True, s.life), [Send((), m)]
+        return MirrorHospital(s.account, None, counted, True, s.life), [ask_nobody(m)]
     chosen = draw.chosen(env, m.round, m.pick)
     question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
     return MirrorHospital(replace(account, round=m.round), None, counted, life=life_of(env.asked)), [
@@ -302,7 +314,7 @@ def aggregator(
 
     def questions(env: Any, s: Any) -> list[Send]:
         quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
-        return [Send(h, question(s, h, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+        return [Send(h, question(s, h, k)) for h, k in quotas.items()] or [ask_nobody(show(env, s))]
 
     def receive(env: Any, s: Any, sender: str, message: object) -> Step:
         return replace(s, ledger=noted(env, s.ledger, sender, message, size(env))), []

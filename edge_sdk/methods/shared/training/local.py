@@ -24,6 +24,11 @@ InPlace = Callable[[Vector], None]
 Gradient = Callable[[Vector, Any], tuple[float, Vector]]
 """(theta, indices or None for all) -> (mean loss, its gradient)."""
 AUGMENTING = 43  # last purpose of the random stream that changes samples: apart from that which draws mini-batches
+FINE_TUNED = (
+    "each device's copy of the global model after some epochs on its own samples (the setting fine_tune_epochs), made "
+    "for the evaluation only"
+)
+"""`Method.personal` of methods that keep no personal model, and have that setting."""
 
 
 # Settings -------------------------------------------------------------------------------------------------------

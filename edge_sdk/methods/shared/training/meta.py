@@ -157,6 +157,13 @@ def training_devices(env: NodeEnv, share: float) -> tuple[str, ...]:
     return tuple(d for d in sorted(env.sizes) if d not in out)
 
 
+ADAPTED = (
+    "each device's copy of the global model after some steps on its own samples (the setting adapt_steps), made for "
+    "the evaluation only"
+)
+"""`Method.personal` of methods whose models are `evaluated_models`."""
+
+
 def evaluated_models(env: NodeEnv, s: Meta, theta: Vector, seen: bool) -> dict[str, Vector]:
     """The models that a device judges: theta, and adapted to its support set. Of those that never trained, once more
     by a name of its own, so that a report tells how well theta suits strangers."""

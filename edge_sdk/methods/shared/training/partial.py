@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, unchanged
+from edge_sdk.contract.method import UP, Method, NodeEnv, Role, Send, Step, ask_nobody, unchanged
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.aggregation import draw, gather, uploads
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Tally
@@ -205,7 +205,7 @@ def aggregator_start(env: PartEnv) -> Step:
 
 def questions(env: PartEnv, s: PartAggregator) -> list[Send]:
     quotas = draw.quotas(env, s.round, env.settings.participation, env.settings.selection)
-    return [Send(h, SharedPart(s.values, s.round, k)) for h, k in quotas.items()] or [Send((), show(env, s))]
+    return [Send(h, SharedPart(s.values, s.round, k)) for h, k in quotas.items()] or [ask_nobody(show(env, s))]
 
 
 def aggregator_receive(env: PartEnv, s: PartAggregator, sender: str, message: object) -> Step:

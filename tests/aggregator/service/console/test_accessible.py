@@ -11,7 +11,7 @@ import pytest
 
 from aggregator.service.runs.runs import Wanted
 from aggregator.service.runs.schedules import DailyWindow, add_schedule
-from tests.aggregator.service.conftest import CLASSES
+from tests.aggregator.service.conftest import CLASSES, list_pages
 from tests.aggregator.service.console.test_browser import CHROMIUM, SIZES, chromium, console
 from tests.aggregator.service.console.test_pages import fill
 
@@ -22,21 +22,6 @@ pytestmark = [
     pytest.mark.skipif(AXE is None, reason="axe-playwright-python, which carries axe-core, is not installed"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-PAGES = (
-    "/",
-    "/fleet",
-    "/runs",
-    "/runs/new",
-    "/runs/ditto-1",
-    "/models",
-    "/rollouts",
-    "/rollouts/new",
-    "/enrolment",
-    "/audit",
-    "/settings",
-    "/compare?run=ditto-1",
-    "/runs/nothing",
-)
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 CHECK = """async (rules) => {
   const found = await axe.run(document, {runOnly: rules});
@@ -74,7 +59,7 @@ def filled(console: tuple[Any, str]) -> Iterator[str]:
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 @pytest.mark.parametrize("size", SIZES)
 def test_axe_finds_nothing(filled: str, chromium: Any, axe: str, scheme: str, size: str) -> None:
-    assert check_pages(filled, chromium, axe, scheme, size, PAGES) == {}
+    assert check_pages(filled, chromium, axe, scheme, size, [*list_pages(), "/runs/nothing"]) == {}
 
 
 @pytest.mark.long

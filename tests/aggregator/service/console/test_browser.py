@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.aggregator.service.conftest import list_pages
 from tests.aggregator.service.console.test_pages import fill
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -20,18 +21,6 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (apt install chromium)"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of playwright's own loop
 ]
-PAGES = (
-    "/",
-    "/fleet",
-    "/enrolment",
-    "/runs",
-    "/runs/new",
-    "/runs/ditto-1",
-    "/models",
-    "/audit",
-    "/settings",
-    "/compare?run=ditto-1",
-)
 SIZES = {"screen": (1400, 900), "phone": (400, 850)}
 FAULTS = """() => {
   const found = [], shown = (e) => e.checkVisibility();
@@ -108,7 +97,7 @@ def test_pages_have_names_for_everything_and_fit(console: tuple[Any, str], chrom
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     faults = {}
-    for path in PAGES:
+    for path in list_pages():
         page.goto(url + path)
         faults[path] = page.evaluate(FAULTS)
     assert {path: found for path, found in faults.items() if found} == {} and said == []

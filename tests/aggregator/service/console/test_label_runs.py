@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.server import describe_figures
+from aggregator.aggregator import describe_figures
 from aggregator.service.api.prometheus import list_of_runs
 from aggregator.service.client.client import print_runs
 from aggregator.service.client.run_export import list_points

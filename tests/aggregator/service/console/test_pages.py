@@ -15,7 +15,7 @@ from aggregator.service.console.csv_pages import quote_formula
 from aggregator.service.database import audit
 from aggregator.service.fleet.monitor import to_hospital
 from aggregator.service.runs.runs import Wanted, add_run
-from tests.aggregator.service.conftest import CLASSES, secret_in
+from tests.aggregator.service.conftest import CLASSES, list_pages, secret_in
 
 CSV_HEADS = {"runs": "id,", "enrolment": "name,", "models": "run,", "bundles": "name,"}
 CSV_HEADS |= {"rollouts": "id,", "audit": "seq,"}
@@ -46,7 +46,7 @@ def fill(service: Any, devices: int = 4, rounds: int = 5) -> str:
     return id
 
 
-@pytest.mark.parametrize("page", ["/", "/fleet", "/runs", "/runs/new", "/models", "/audit", "/settings", "/compare"])
+@pytest.mark.parametrize("page", list_pages(filled=False))
 def test_every_page_is_there_when_nothing_else_is(browse: Any, page: str) -> None:
     assert browse("admin").get(page).status_code == 200
 

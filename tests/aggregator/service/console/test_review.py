@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from aggregator.service.application.formats import name_zone, when
-from aggregator.service.application.forms import explain_personal, list_methods
+from aggregator.service.application.forms import explain_personal
 from aggregator.service.runs.runs import Wanted, add_run
-from tests.aggregator.service.conftest import CLASSES
+from tests.aggregator.service.conftest import CLASSES, list_pages
 from tests.aggregator.service.console.test_pages import fill
 
 
@@ -22,7 +22,7 @@ def database_url() -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", ["/", "/fleet", "/runs", "/models", "/rollouts", "/enrolment", "/audit", "/settings"])
+@pytest.mark.parametrize("path", list_pages())
 def test_landmarks_of_one_role_have_names_of_their_own(browse: Any, service: Any, path: str) -> None:
     fill(service)
     text = browse("admin").get(path).text
@@ -54,8 +54,16 @@ def test_times_have_a_zone(browse: Any, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_run_says_what_its_personalised_accuracy_is_of(browse: Any, service: Any) -> None:
     add_run(service.database, Wanted(method="fedavg"), CLASSES, "test", "mean")
-    assert "fedavg keeps no personal model" in browse("viewer").get("/runs/mean").text
-    assert {explain_personal(name) for name, _ in list_methods()} > {explain_personal("ditto")}
+    assert (
+        "own samples (the setting fine_tune_epochs), made for the evaluation only."
+        in browse("viewer").get("/runs/mean").text
+    )
+    assert "the setting adapt_steps" in explain_personal("perfedavg") and "the setting adapt_steps" in explain_personal(
+        "augfl"
+    )
+    assert "scaffold has no personal models" in explain_personal("scaffold")
+    assert "Personalised is the model that each device keeps" in explain_personal("ditto")
+    assert "ersonal" not in explain_personal("of-a-plug-in-that-is-gone")
 
 
 def test_what_a_service_keeps_is_its_users_alone(make_service: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
 
-from aggregator.serve import aggregator_of
+from aggregator.run_command import aggregator_of
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.serve import Ending
 from edge_sdk.nodes.daemon.settings_files import AggregatorFile

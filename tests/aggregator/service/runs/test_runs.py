@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.application.forms import SAID, from_table, list_methods, read_form, to_fields
+from aggregator.service.application.forms import from_table, list_methods, read_form, to_fields
 from aggregator.service.database.database import runs as table
 from aggregator.service.runs import runs
 from aggregator.service.runs.runs import Wanted, add_run, change_run, find_run, list_actions, list_queue
@@ -96,4 +96,4 @@ def test_a_form_that_cannot_be_read_is_refused(form: dict[str, str]) -> None:
 
 
 def test_each_method_of_the_form_has_a_line_about_it() -> None:
-    assert {name for name, _ in list_methods()} <= SAID.keys()
+    assert all(line for _, line in list_methods())

@@ -83,7 +83,7 @@ def test_over_tls_there_are_as_many_runs_as_certificates(service: Any, broker: s
     wires = {f"cloud-run-{i}": Wire(keepalive=5 + i) for i in range(lanes)}
     file = FleetFile(**{**vars(service.file), "broker": broker, "lanes": wires})
     assert file.most_runs == most
-    names = [file.find_lane(number)[0] for number in range(most)]
+    names = [file.find_connection(number)[0] for number in range(most)]
     assert len({*names}) == most and names[0] == "cloud"
     with pytest.raises(UsageError, match="at_once = 0"):
         FleetFile(**{**vars(service.file), "at_once": 0})

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from aggregator.aggregator import Aggregator
 from aggregator.kernels import kernels_on
 from aggregator.options import HospitalList, PreparedRun, Process
 from aggregator.run_files import RESULT_FILE, RUN_FILE
-from aggregator.server import Aggregator
 from aggregator.shared import assist, dismiss
 from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
@@ -37,7 +37,7 @@ from edge_sdk.nodes.policy.trust import signed_by
 from edge_sdk.simulation.processes.ranks import Ranks, find_ranks
 
 
-def serve_aggregator(path: Path, once: bool) -> None:
+def serve_aggregator(path: Path) -> None:
     """Serve one run; ends with it.
 
     Raises:

@@ -29,8 +29,8 @@ class LiveDevice:
         saved: called with the number of windows when some more are on the disk; None: nobody wants to hear it.
     """
 
-    def __init__(self, name: str, bundle: Bundle, directory: Path, how: Recording, log: logging.Logger) -> None:
-        self.name, self.bundle, self.directory, self.how, self.log = name, bundle, directory, how, log
+    def __init__(self, name: str, bundle: Bundle, directory: Path, recording: Recording, log: logging.Logger) -> None:
+        self.name, self.bundle, self.directory, self.recording, self.log = name, bundle, directory, recording, log
         self.samples: LiveSamples | None = None
         self.saved: Callable[[int], None] | None = None
         self.streams: tuple[PredictionStream, ...] = ()
@@ -62,7 +62,7 @@ class LiveDevice:
         with self.opening:
             if self.samples is None:
                 self.samples = LiveSamples(
-                    self.name, signal, self.directory, self.how, self.show, self.note_saved, self.log
+                    self.name, signal, self.directory, self.recording, self.show, self.note_saved, self.log
                 )
             return self.samples
 
