@@ -48,7 +48,7 @@ def tsai(make: str, **given: Any) -> Foreign:
 
 
 def classify(name: str, **given: Any) -> Foreign:
-    named = {"name": name, "task_name": "classification", **given}
+    named = {"name": name, "task_name": "classification", "pred_len": 0, **given}
     return Foreign(f"{MADE}.time_series", LAST, named, BATCH, LIBRARY)
 
 
@@ -102,7 +102,7 @@ WEARABLES: dict[str, Foreign] = {
     "TS2Vec": Foreign(
         f"{MADE}.pooled", LAST,
         {"net": "models.encoder.TSEncoder", "input_dims": 6, "output_dims": 16, "hidden_dims": 8, "depth": 3},
-        KEPT, "ts2vec",
+        {}, "ts2vec",
     ),
     "PatchTST": forecast("PatchTST"),
     "PatchTST of classes": classify("PatchTST"),
@@ -115,7 +115,7 @@ WEARABLES: dict[str, Foreign] = {
     "Autoformer": classify("Autoformer"),
     "Mamba": forecast("MambaSimple"),
     "PatchTST of transformers": hugging("PatchTSTForClassification", **PATCHES, head_dropout=0.1),
-    "PatchTSMixer of transformers": hugging("PatchTSMixerForTimeSeriesClassification", **PATCHES),
+    "PatchTSMixer of transformers": hugging("PatchTSMixerForTimeSeriesClassification", spec={"output": "prediction_outputs"}, **PATCHES),
     "Mamba of transformers": hugging(
         "MambaForCausalLM", (16,), {"below": 50, "output": "logits", "loss": "soft_cross_entropy"},
         **TOKENS, state_size=4,

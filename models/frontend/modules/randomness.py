@@ -211,7 +211,7 @@ def draws_in_evaluation(net: nn.Module, examples: Sequence[torch.Tensor], argume
     net = copy.deepcopy(net).eval()
     with warnings.catch_warnings(), torch.no_grad(), Still() as mode:
         warnings.simplefilter("ignore")
-        run_module(net, [e[: PROBES[0]].clone() for e in examples], arguments)
+        run_module(net, [e[: PROBES[0]] for e in examples], arguments)
     return bool(mode.drew)
 
 
