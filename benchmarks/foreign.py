@@ -1,13 +1,15 @@
-"""Compiles networks that nobody here wrote: torchvision, timm, braindecode, transformers and MONAI, random weights.
+"""Compiles networks that nobody here wrote: of packages and of published sources, with random weights.
 
-    python benchmarks/foreign.py [NAME ...] [--json FILE --bundles FOLDER] [--untimed | --times] [--limit SECONDS]
+    python benchmarks/foreign.py [NAME ...] [--json FILE --bundles FOLDER] [--untimed | --times] [--sources FOLDER]
 
 Each runs in a process of its own. What is told of it: parameters, processor seconds to compile, kB of the bundle, the
 worst float64 error against autograd; the bundle's float32 error in multiples of torch's own (the median of --draws
 draws, or of 60 where torch itself once keeps fewer than three digits, of the worst of the gate's kinds of inputs, and
-the worst of all draws); seconds to load, processor ms of a training step at batch 8 on one thread beside torch's, and
-the peak memory of a device process. Or, in one sentence, why it does not compile. Nothing is downloaded. The libraries
-are none of auscult's own: `make bench-compile` puts them into an environment of their own.
+the worst of all draws); the gradient's relative error in ten training steps, beside torch's own in float32
+(benchmarks/foreign_steps.py), with WRONG where it is too large; seconds to load, processor ms of a training step at
+batch 8 on one thread beside torch's, and the peak memory of a device process. Or, in one sentence, why it does not
+compile. Nothing is downloaded. The libraries are none of auscult's own: `make bench-compile` puts them into an
+environment of their own; published sources (foreign_wearables.py) are checked out by whoever runs this.
 
 With --json, what passed there with the same code and options is not run again, and the cheapest come first. Errors can
 be measured on a busy machine, times cannot. So both can be had one after the other, with the bundles kept between:
@@ -200,7 +202,8 @@ def write_markdown(name: str, r: dict[str, Any]) -> str:
     """One line of the table of `--table`; "-" for what was not measured."""
     kinds: list[tuple[str, str]] = [
         ("parameters", ","), ("compile_s", ".0f"), ("kB", ".0f"), ("float64", ".0e"), ("rounding", ".1f"),
-        ("one_draw", ".0f"), ("steps_device", ".0e"), ("steps_torch", ".0e"), ("load_s", ".2f"), ("ms", ".1f"), ("torch_ms", ".1f"), ("ratio", ".2f"), ("MB", ".0f"),
+        ("one_draw", ".0f"), ("steps_device", ".0e"), ("steps_torch", ".0e"),
+        ("load_s", ".2f"), ("ms", ".1f"), ("torch_ms", ".1f"), ("ratio", ".2f"), ("MB", ".0f"),
     ]  # fmt: skip
     return " | ".join([f"| {name}", *(format(r[k], how) if k in r else "-" for k, how in kinds)]) + " |"
 

@@ -1,4 +1,4 @@
-"""Builders of networks of other libraries that are not made by one call, or that take or return more than one tensor."""
+"""Builders of networks of other libraries that one call does not make, or that take or return several tensors."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def s4d() -> nn.Module:
     return Pooled(find("models.s4.s4d.S4D")(16, d_state=8, dropout=0.1), 16, order=True)
 
 
-def xlstm() -> nn.Module:
-    """A block of each kind of xLSTM, behind a linear layer."""
+def xlstm(slstm_at: list[int]) -> nn.Module:
+    """Two blocks of xLSTM behind a linear layer: matrix memories, but for those at some places."""
     library = importlib.import_module("xlstm")
     matrix = library.mLSTMBlockConfig(mlstm=library.mLSTMLayerConfig(num_heads=2, conv1d_kernel_size=4))
     scalar = library.sLSTMBlockConfig(
@@ -108,7 +108,12 @@ def xlstm() -> nn.Module:
         feedforward=library.FeedForwardConfig(proj_factor=1.3, act_fn="gelu"),
     )
     config = library.xLSTMBlockStackConfig(
-        mlstm_block=matrix, slstm_block=scalar, context_length=64, num_blocks=2, embedding_dim=16, slstm_at=[1]
+        mlstm_block=matrix,
+        slstm_block=scalar if slstm_at else None,
+        context_length=64,
+        num_blocks=2,
+        embedding_dim=16,
+        slstm_at=slstm_at,
     )
     return Pooled(nn.Sequential(nn.Linear(6, 16), library.xLSTMBlockStack(config)), 16)
 
@@ -118,9 +123,3 @@ def pykan() -> nn.Module:
     made: nn.Module = find("kan.KAN")(width=[4, 5, 3], grid=5, k=3, seed=0, auto_save=False, symbolic_enabled=False)
     made.speed()
     return made
-
-
-def ecg_unet() -> nn.Module:
-    """The U-Net of torch_ecg for three classes of each sample, from its own configuration, made small."""
-    config = find("torch_ecg.model_configs.ECG_UNET_VANILLA_CONFIG")
-    return find("torch_ecg.models.ECG_UNET")(["p", "qrs", "t"], n_leads=2, config=config)  # type: ignore[no-any-return]

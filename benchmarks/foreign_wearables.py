@@ -115,25 +115,26 @@ WEARABLES: dict[str, Foreign] = {
     "Autoformer": classify("Autoformer"),
     "Mamba": forecast("MambaSimple"),
     "PatchTST of transformers": hugging("PatchTSTForClassification", **PATCHES, head_dropout=0.1),
-    "PatchTSMixer of transformers": hugging("PatchTSMixerForTimeSeriesClassification", spec={"output": "prediction_outputs"}, **PATCHES),
+    "PatchTSMixer of transformers": hugging(
+        "PatchTSMixerForTimeSeriesClassification", spec={"output": "prediction_outputs"}, **PATCHES
+    ),
     "Mamba of transformers": hugging(
         "MambaForCausalLM", (16,), {"below": 50, "output": "logits", "loss": "soft_cross_entropy"},
         **TOKENS, state_size=4,
     ),
-    "xLSTM of transformers": hugging(
-        "xLSTMForCausalLM", (16,), {"below": 50, "output": "logits", "loss": "soft_cross_entropy"},
-        **TOKENS, num_heads=2,
+    "xLSTM, matrix memories": Foreign(f"{MADE}.xlstm", LAST, {"slstm_at": []}, KEPT),
+    "xLSTM, scalar memories": Foreign(f"{MADE}.xlstm", LAST, {"slstm_at": [1]}, KEPT),
+    "S4D": Foreign(f"{MADE}.s4d", (16, LENGTH), {}, {}, "s4"),
+    "S4D --dropout keep": Foreign(f"{MADE}.s4d", (16, LENGTH), {}, KEPT, "s4"),
+    "KAN of efficient-kan": Foreign(
+        "efficient_kan.KAN", (12,), {"layers_hidden": [12, 8, CLASSES]}, KEPT, "efficient-kan/src"
     ),
-    "xLSTM": Foreign(f"{MADE}.xlstm", LAST, {}, KEPT),
-    "S4D": Foreign(f"{MADE}.s4d", (16, LENGTH), {}, KEPT, "s4"),
-    "KAN of efficient-kan": Foreign("efficient_kan.KAN", (12,), {"layers_hidden": [12, 8, CLASSES]}, KEPT, "efficient-kan/src"),
     "KAN of pykan": Foreign(f"{MADE}.pykan", (4,), {}, KEPT),
     "U-Net of windows": Foreign(
         "monai.networks.nets.BasicUNet", (2, LENGTH),
         {"spatial_dims": 1, "in_channels": 2, "out_channels": 3, "features": (8, 8, 16, 16, 32, 8), "dropout": 0.1},
         BATCH | {"loss": "soft_cross_entropy"},
     ),
-    "U-Net of torch_ecg": Foreign(f"{MADE}.ecg_unet", (2, 256), {}, BATCH | {"loss": "soft_cross_entropy"}),
     "U-Net of images": Foreign(
         "segmentation_models_pytorch.Unet", (1, 64, 64),
         {"encoder_name": "timm-mobilenetv3_small_minimal_100", "encoder_weights": None, "in_channels": 1, "classes": 3,
