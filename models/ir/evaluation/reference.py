@@ -40,7 +40,8 @@ def restore_attributes(node: OpRun) -> None:
     values are normalised even 3e-13 grows to more than the gate allows. SELU's are no short decimals.
     """
     if node.op_type != "Selu":
-        vars(node).update({k: restore_number(float(v)) for k, v in vars(node).items() if isinstance(v, (float, np.floating))})
+        numbers = {k: float(v) for k, v in vars(node).items() if isinstance(v, (float, np.floating))}
+        vars(node).update({k: restore_number(v) for k, v in numbers.items()})
 
 
 class Evaluator:
