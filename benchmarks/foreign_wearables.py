@@ -48,7 +48,7 @@ def tsai(make: str, **given: Any) -> Foreign:
 
 
 def classify(name: str, **given: Any) -> Foreign:
-    named = {"name": name, "task_name": "classification", "pred_len": 0, **given}
+    named = {"name": name, "task_name": "classification", **given}
     return Foreign(f"{MADE}.time_series", LAST, named, BATCH, LIBRARY)
 
 
@@ -110,7 +110,7 @@ WEARABLES: dict[str, Foreign] = {
     "iTransformer of classes": classify("iTransformer"),
     "TSMixer": forecast("TSMixer"),
     "TimeXer": forecast("TimeXer"),
-    "TimesNet": classify("TimesNet"),
+    "TimesNet": classify("TimesNet", pred_len=0),
     "Crossformer": classify("Crossformer"),
     "Autoformer": classify("Autoformer"),
     "Mamba": forecast("MambaSimple"),
