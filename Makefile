@@ -8,6 +8,7 @@ FLOWER_RAY := .flower-ray
 PFL := .pfl
 FOREIGN := .foreign
 FUZZ := .fuzz
+OUTSIDER := .outsider
 TARGET ?= frames
 MINUTES ?= 2
 SUPPLY := .supply
@@ -28,7 +29,7 @@ NATIVE := $(VENV)/.native
 NATIVE_SOURCES := $(shell find models/native -type f)
 INSTALL_NATIVE = $(BIN)/pip install --quiet --disable-pip-version-check ./models/native && touch $(NATIVE)
 
-.PHONY: demo demo-wrists demo-generated native test test-fast test-changed test-long test-aarch64 lint health fuzz bench bench-compile bench-wire bench-simulate bench-trust bench-trend docs lock ranges licences sbom dist audit clean
+.PHONY: demo demo-wrists demo-generated native test test-fast test-changed test-long test-aarch64 lint health fuzz outsider bench bench-compile bench-wire bench-simulate bench-trust bench-trend docs lock ranges licences sbom dist audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -96,6 +97,15 @@ fuzz: $(FUZZ)/.ready
 $(FUZZ)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(FUZZ)
 	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check --editable '.[service]' atheris hypothesis pytest pytest-timeout
+	touch $@
+
+# The API's document, tried by schemathesis as a stranger and as each role on a service of its own; minutes.
+outsider: $(READY) $(OUTSIDER)/.ready
+	$(BIN)/python -m tests.aggregator.service.outsider --schemathesis $(OUTSIDER)/bin/schemathesis
+
+$(OUTSIDER)/.ready:
+	$(PYTHON) -m venv $(OUTSIDER)
+	$(OUTSIDER)/bin/pip install --quiet --disable-pip-version-check 'schemathesis>=4,<5'
 	touch $@
 
 bench: $(READY)
@@ -219,4 +229,4 @@ $(SUPPLY)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(UNCHANGED) $(VENV) $(FLOWER) $(FLOWER_RAY) $(PFL) $(FOREIGN) $(FUZZ) $(AARCH64) $(SUPPLY) $(PYRIGHT) $(SITE) build dist *.egg-info
+	rm -rf $(UNCHANGED) $(VENV) $(FLOWER) $(FLOWER_RAY) $(PFL) $(FOREIGN) $(FUZZ) $(OUTSIDER) $(AARCH64) $(SUPPLY) $(PYRIGHT) $(SITE) build dist *.egg-info

@@ -6,7 +6,8 @@
 
 Oldest is exactly what stands behind >=, newest what the package index has. For each end an environment is made and the
 checkout installed there; the tests of tests/fast.txt are run, of a device those of the rooms that it loads, without
-torch, and of a workstation also all tests of the compiler. It ends with 1 if one fails, and where an end has no wheels for this Python.
+torch, and of a workstation also all tests of the compiler. It ends with 1 if one fails, and where an end has no wheels
+for this Python.
 """
 
 from __future__ import annotations

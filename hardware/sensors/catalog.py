@@ -1,6 +1,6 @@
 """Sensors by a line of text, as a command line and a settings file have them: KIND:TARGET[,KEY=VALUE ...].
 
-iio:lis3dh_accel,rate=32                          iio-polled:lis3dh_accel,rate=10
+iio:lis3dh_accel,rate=50                          iio-polled:lis3dh_accel,rate=10
 serial:/dev/ttyUSB0,channels=x y z,baud=9600      mpu6050:1,rate=50
 mqtt:127.0.0.1,temperature=kitchen/t#value        heart-rate:C8:1E:00:00:00:01
 gatt:C8:1E:00:00:00:01,characteristic=UUID,form=<3h,channels=x y z

@@ -36,7 +36,7 @@ pytest.importorskip("amqtt", reason="the embedded broker needs amqtt")
 SHORTER = {
     r"--rounds \d+": "--rounds 2",
     r"^auscult replay (?!.*--rounds)": "auscult replay --rounds 2 ",
-    r"^auscult traces synth (?!.*--minutes)": "auscult traces synth --minutes 2 ",
+    r"^auscult traces synth (?!.*--(?:minutes|kind sleep))": "auscult traces synth --minutes 2 ",
     r"--budget \d+": "--rounds 2 --budget 2",
     # make demo; networks are tried by the README's code and, where it stands as it is, by the demo of docs/replay.md;
     # devices have trees in the replay of docs/data.md

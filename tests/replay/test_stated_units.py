@@ -50,6 +50,13 @@ def test_without_a_bundle_the_shipped_one_is_taken_only_where_its_unit_is_right(
     assert choose_bundle(str(tmp_path / "m"), None, in_metres, 0, print) == compiled
 
 
+def test_a_bundle_of_another_rate_is_refused_with_what_helps(tmp_path: Path) -> None:
+    write_traces(tmp_path, devices=1, minutes=3)
+    options = {"rate": 50.0}
+    with pytest.raises(UsageError, match=r"wrist\.bundle: it takes 32 Hz, and these traces have 50; --rate 32"):
+        check_fit(WRIST, form_cohort(str(tmp_path), 1, 0, options))
+
+
 def test_devices_in_different_units_are_refused_and_spellings_are_not(tmp_path: Path) -> None:
     assert cohort(tmp_path / "same", "m/s^2", "m/s2").units == ("m/s^2",) * 3
     with pytest.raises(UsageError, match=r"ax is in m/s\^2 in synth-01 and in g in synth-02"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -126,3 +128,14 @@ def test_a_sample_that_is_not_finite_is_named_with_its_device(wrong):
     x[7, 1] = wrong
     with pytest.raises(auscult.UsageError, match=r"device bob: x\[7\] has a value that is not finite"):
         auscult.Fleet.from_arrays({"ann": (np.zeros((20, 3)), y), "bob": (x, y)})
+
+
+def test_windows_whose_axes_look_changed_are_warned_of():
+    """(N, time, channels) is what many loaders give; read as 64 channels of 3 samples it trains without a word."""
+    y = np.tile([0, 1], 20)
+    with pytest.warns(UserWarning, match=r"\(N, 64, 3\) is taken for windows of 64 channels, 3 samples of time"):
+        auscult.Fleet.from_arrays({"ann": (np.zeros((40, 64, 3)), y)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for shape in ((40, 3, 64), (40, 22, 100), (40, 8), (40, 1, 28, 28), (40, 2, 8)):
+            auscult.Fleet.from_arrays({"ann": (np.ones(shape), y)})

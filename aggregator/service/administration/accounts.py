@@ -159,7 +159,11 @@ class People:
         self.wrong.forget(name, address, proof)
         role = found[0]["role"]
         browser = browser if proof else self.make_key(BROWSER, name, role, BROWSER_SECONDS, name)
-        return self.make_key(SESSION, name, role, SESSION_SECONDS, name), browser
+        session = self.make_key(SESSION, name, role, SESSION_SECONDS, name)
+        if self.database.read(sql.select(people).where(people.c.name == name)) != found:  # changed meanwhile
+            self.end_key(session)
+            raise SignInError("this name and this password do not go together")
+        return session, browser
 
     def make_key(self, kind: str, name: str, role: str, seconds: float, who: str, scopes: Sequence[str] = ()) -> str:
         """Makes a session or a token, and returns it: it is kept nowhere.
@@ -212,9 +216,18 @@ class People:
             audit.note(t, who, "token.revoke", token["name"], id=id)
 
     def end_key(self, key: str) -> None:
-        """Ends a session."""
+        """Ends a session. Nothing, where there is none."""
         with self.database.transaction() as t:
-            t.execute(keys.delete().where(keys.c.hash == hash_key(key)))
+            its = keys.c.hash == hash_key(key), keys.c.kind == SESSION
+            name = t.execute(sql.select(keys.c.name).where(*its)).scalar()
+            if name is not None:
+                t.execute(keys.delete().where(*its))
+                audit.note(t, name, "session.end", name)
+
+    def has(self, name: str) -> bool:
+        """True if somebody of that name signs in with a password here."""
+        known = sql.select(people.c.name).where(people.c.name == name)
+        return bool(ID.fullmatch(name) and self.database.read(known))
 
 
 def draw_key(count: int = 32) -> str:

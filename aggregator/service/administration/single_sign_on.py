@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import http.client
 import importlib.util
 import json
 import secrets
@@ -22,6 +23,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from aggregator.service.administration.accounts import ROLES, SignInError
+from aggregator.service.database.webhooks import NoRedirects
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.daemon.device_file import existing
 from edge_sdk.wire.addresses import is_this_machine
@@ -34,6 +36,8 @@ BEGUN_FOR, MOST_BEGUN = 600.0, 1000  # seconds for which a sign-in may take; sig
 TIMEOUT, LARGEST = 10.0, 2**20  # seconds and bytes of an answer of the provider
 LEEWAY = 60  # seconds by which its clock may be another
 LONGEST_NAME = 64
+OPENER = urllib.request.build_opener(NoRedirects)
+"""What the provider does not answer itself is not asked elsewhere: the client's secret would go along."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +67,7 @@ class SingleSignOn:
     def __post_init__(self) -> None:
         existing(self.secret, "sign_on.secret")
         for key in ("issuer", "console"):
-            parts = urlsplit(value := getattr(self, key))
-            if not parts.hostname or not (parts.scheme == "https" or is_this_machine(parts.hostname)):
+            if not is_safe(value := getattr(self, key)):
                 raise UsageError(f"sign_on.{key} = {value!r}: expected https://..., or http:// on this machine")
         for group, role in self.roles.items():
             if role not in ROLES:
@@ -120,7 +123,7 @@ class ProviderDesk:
         challenge = base64.urlsafe_b64encode(hashlib.sha256(begun.verifier.encode()).digest()).rstrip(b"=").decode()
         asked = {"response_type": "code", "client_id": s.client, "redirect_uri": s.back, "scope": " ".join(s.scopes)}
         asked |= {"state": state, "nonce": begun.nonce, "code_challenge": challenge, "code_challenge_method": "S256"}
-        address = self.discover()["authorization_endpoint"]
+        address = find_endpoint(self.discover(), "authorization_endpoint")
         return state, f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}"
 
     def finish(self, state: str, kept: str, code: str) -> tuple[str, str]:
@@ -156,7 +159,7 @@ class ProviderDesk:
         asked = {"grant_type": "authorization_code", "code": code, "redirect_uri": s.back, "code_verifier": verifier}
         pair = f"{quote(s.client, safe='')}:{quote(s.secret.read_text().strip(), safe='')}"
         heads = {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-        found = fetch(self.discover()["token_endpoint"], urlencode(asked).encode(), heads)
+        found = fetch(find_endpoint(self.discover(), "token_endpoint"), urlencode(asked).encode(), heads)
         return str(found.get("id_token", ""))
 
     def read_token(self, token: str, nonce: str) -> Mapping[str, Any]:
@@ -170,7 +173,7 @@ class ProviderDesk:
         rules: Any = {key: {"essential": True, "value": value} for key, value in wanted.items()}
         rules |= {"exp": {"essential": True}, "iat": {"essential": True}}
         try:
-            known: Any = fetch(told["jwks_uri"])
+            known: Any = fetch(find_endpoint(told, "jwks_uri"))
             claims: dict[str, Any] = jwt.decode(token, KeySet.import_key_set(known), algorithms=ALGORITHMS).claims
             jwt.JWTClaimsRegistry(leeway=LEEWAY, **rules).validate(claims)
         except (JoseError, ValueError, KeyError, TypeError) as error:
@@ -204,16 +207,35 @@ def new_state() -> str:
     return secrets.token_urlsafe(24)
 
 
+def is_safe(address: str) -> bool:
+    """True for an address with TLS, or one of this machine: secrets and keys travel by no other."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    return bool(parts.hostname) and (
+        parts.scheme == "https" or (parts.scheme == "http" and is_this_machine(parts.hostname or ""))
+    )
+
+
+def find_endpoint(told: Mapping[str, Any], key: str) -> str:
+    """An address of the provider, as it says it itself. Raises SignInError for one that nothing is sent to."""
+    found = told.get(key)
+    if not isinstance(found, str) or not is_safe(found):
+        raise SignInError(f"the provider's {key} is {str(found)[:80]!r}: expected https://...")
+    return found
+
+
 def fetch(address: str, body: bytes | None = None, heads: Mapping[str, str] | None = None) -> dict[str, Any]:
     """An object from the provider. Raises SignInError if there is none."""
     request = urllib.request.Request(address, body, {"accept": "application/json", **(heads or {})})
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+        with OPENER.open(request, timeout=TIMEOUT) as answer:
             found = json.loads(answer.read(LARGEST))
     except urllib.error.HTTPError as error:
         error.close()
         raise SignInError(f"the provider refuses: {error.code}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
         raise SignInError(f"the provider does not answer: {type(error).__name__}") from None
     if not isinstance(found, dict):
         raise SignInError("the provider answers with something else than was asked for")

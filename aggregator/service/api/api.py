@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -30,7 +31,16 @@ from aggregator.service.database import audit
 from aggregator.service.database.database import Row
 from aggregator.service.models.registry import Registry
 from aggregator.service.runs import schedules
-from aggregator.service.runs.runs import NoSuchRunError, Wanted, add_run, change_run, find_run, list_runs, wanted_of
+from aggregator.service.runs.runs import (
+    NoSuchRunError,
+    Wanted,
+    add_run,
+    change_run,
+    find_run,
+    list_runs,
+    take_id,
+    wanted_of,
+)
 from edge_sdk.live.loop.fleet_report import STATES
 from edge_sdk.nodes.configuration.settings import from_mapping
 
@@ -48,7 +58,7 @@ async def list_all(request: Request) -> Response:
 @needs(OPERATOR)
 async def queue(request: Request) -> Response:
     service, table = service_of(request), read_json(await request.body())
-    id = str(table.pop("id", ""))
+    id = take_id(table)
     wanted, who = service.registry.pin(service.registry.complete(from_table(table))), request.state.who.name
     made = add_run(service.database, wanted, service.file.classes, who, id, "", awaits_of(service))
     return JSONResponse(view.describe_run(service, find_run(service.database, made)), 201)
@@ -75,7 +85,7 @@ async def act(request: Request) -> Response:
 async def clone(request: Request) -> Response:
     """The settings of another run, with those of the body over them."""
     service, table = service_of(request), read_json(await request.body())
-    source, id = request.path_params["id"], str(table.pop("id", ""))
+    source, id = request.path_params["id"], take_id(table)
     before = without_recommended(service.registry, wanted_of(find_run(service.database, source)), table)
     wanted = from_table(before | {key: merge(before.get(key), value) for key, value in table.items()})
     wanted, who = service.registry.pin(service.registry.complete(wanted)), request.state.who.name
@@ -141,7 +151,7 @@ async def status(request: Request) -> Response:
     """Is everything all right, and what needs somebody?"""
     service = service_of(request)
     needed = [vars(need) for need in view.list_needs(service)]
-    broken, count, _ = audit.find_break(service.database)
+    broken, count, _ = await run_in_threadpool(audit.find_break, service.database)
     about = {"broker": service.monitor.is_connected, "waits": service.supervisor.waits}
     return JSONResponse({"needs": needed, "audit": {"entries": count, "broken": broken}, **about})
 

@@ -32,7 +32,7 @@ def make_document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
     for route in routes:
         if isinstance(route, Route):
             for method in sorted((route.methods or set()) - {"HEAD"}):
-                paths.setdefault(PREFIX + route.path, {})[method.lower()] = make_operation(route)
+                paths.setdefault(PREFIX + plain_path(route), {})[method.lower()] = make_operation(route)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Auscult", "version": find_version(), "summary": "Runs, fleet and models of a service."},
@@ -46,11 +46,16 @@ def make_document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
     }
 
 
+def plain_path(route: Route) -> str:
+    """The path of a route as the document has it: a name of a provider may have a slash, and stands there quoted."""
+    return re.sub(r":\w+}", "}", route.path)
+
+
 def make_operation(route: Route) -> dict[str, Any]:
     """One method of one path."""
     endpoint = route.endpoint
     declared: Declared = getattr(endpoint, DECLARED, Declared(dict))
-    names = re.findall(r"{(\w+)}", route.path)
+    names = re.findall(r"{(\w+)}", plain_path(route))
     text = (endpoint.__doc__ or "").strip().splitlines()
     problems = {401, 403, *declared.problems, *([404] if names else [])}
     problems |= {422} if declared.body is not None or declared.query else set()
@@ -73,8 +78,9 @@ def make_operation(route: Route) -> dict[str, Any]:
 
 def describe_parameter(name: str, words: str) -> dict[str, Any]:
     """A parameter that may stand in the address, as `declare` has it."""
-    schema = {"type": "integer", "minimum": 0} if name.endswith("#") else {"type": "string"}
-    return {"name": name.rstrip("#"), "in": "query", "required": False, "description": words, "schema": schema}
+    name, is_number, most = name.partition("#")
+    schema = {"type": "integer", "minimum": 0, "maximum": int(most)} if is_number else {"type": "string"}
+    return {"name": name, "in": "query", "required": False, "description": words, "schema": schema}
 
 
 def describe_body(body: Any) -> Mapping[str, Any]:

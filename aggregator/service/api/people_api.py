@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from aggregator.service.administration.accounts import ADMIN
 from aggregator.service.application.guard import needs
-from aggregator.service.application.paging import MOST, NUMBERS, QUERY, USUAL, read_count
+from aggregator.service.application.paging import LAST, MOST, NUMBERS, QUERY, USUAL, read_count
 from aggregator.service.application.schemas import Keys, ListOf, declare
 from aggregator.service.console.pages import service_of
 from aggregator.service.database import audit
@@ -60,19 +61,23 @@ async def revoke_token(request: Request) -> Response:
 
 @declare(
     Keys({"entries": ListOf(ENTRY), "broken": int | None, **NUMBERS}),
-    query={**QUERY, "q": "part of who, what, of what, or the details", "after#": "only entries with a higher number"},
+    query={
+        **QUERY,
+        "q": "part of who, what, of what, or the details",
+        f"after#{LAST}": "only entries with a higher number",
+    },
 )
 @needs()
 async def list_entries(request: Request) -> Response:
     """Entries of the audit log, the newest first; with `after`, the oldest first, for who reads on where it stopped."""
     service, query = service_of(request), request.query_params
-    limit, offset = read_count(query, "limit", USUAL, MOST), read_count(query, "offset", 0, 2**53)
-    after = read_count(query, "after", 0, 2**53) if "after" in query else None
+    limit, offset = read_count(query, "limit", USUAL, MOST), read_count(query, "offset", 0, LAST)
+    after = read_count(query, "after", 0, LAST) if "after" in query else None
     text, sort = query.get("q", ""), "seq" if after is None else "-seq"
     rows = audit.list_latest(service.database, limit, text, sort, offset, after or 0)
     total = audit.count_entries(service.database, text, after or 0)
     entries: list[dict[str, Any]] = [{**row, "detail": json.loads(row["detail"])} for row in rows]
-    broken, _, _ = audit.find_break(service.database)
+    broken, _, _ = await run_in_threadpool(audit.find_break, service.database)
     return JSONResponse({"entries": entries, "broken": broken, "total": total, "offset": offset, "limit": limit})
 
 
@@ -92,12 +97,12 @@ async def revoke_on_page(request: Request) -> Response:
 
 ROUTES = [
     Route("/people", list_people),
-    Route("/people/{name}/remove", remove_person, methods=["POST"]),
+    Route("/people/{name:path}/remove", remove_person, methods=["POST"]),
     Route("/tokens", list_tokens),
     Route("/tokens/{id}/revoke", revoke_token, methods=["POST"]),
     Route("/audit", list_entries),
 ]
 PAGE_ROUTES = [
-    Route("/people/{name}/remove", remove_on_page, methods=["POST"]),
+    Route("/people/{name:path}/remove", remove_on_page, methods=["POST"]),
     Route("/tokens/{id}/revoke", revoke_on_page, methods=["POST"]),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from urllib.parse import quote
 
 DAY = 86400.0  # seconds
 NONE = "\N{EN DASH}"
@@ -60,6 +61,11 @@ def name_zone() -> str:
     return f"{now.tm_zone}, UTC{'-' if now.tm_gmtoff < 0 else '+'}{hours:02}:{minutes:02}"
 
 
+def part(text: str) -> str:
+    """A name as a part of an address, whatever it has in it."""
+    return quote(text, safe="")
+
+
 FILTERS = {
     "percent": percent,
     "number": number,
@@ -68,4 +74,5 @@ FILTERS = {
     "duration": duration,
     "ago": ago,
     "when": when,
+    "part": part,
 }

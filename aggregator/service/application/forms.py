@@ -20,6 +20,8 @@ from edge_sdk.replay.planning.toml_files import as_toml
 log = logging.getLogger("auscult.service")
 WHOLE = re.compile("-?[0-9]{1,18}")
 COUNTS = ("rounds", "seed", "evaluate_every")
+LEVELS = 32
+"""Tables and lists within each other that a body may have: what copies or shows them goes down into each."""
 
 
 def read_form(form: Mapping[str, Any], hospitals: list[str]) -> Wanted:
@@ -48,6 +50,7 @@ def from_table(table: Mapping[str, Any]) -> Wanted:
     Raises:
         UsageError: a key that there is not, or a value of another type.
     """
+    check_values(table)
     return from_mapping(Wanted, table, "run")
 
 
@@ -63,21 +66,23 @@ def read_json(body: bytes) -> dict[str, Any]:
         raise UsageError(f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise UsageError("the body is no JSON object")
-    check_texts(found)
+    check_values(found)
     return found
 
 
-def check_texts(found: Any) -> None:
-    """Raises UsageError for half a character or a NUL, which JSON can name, and no file or database can keep."""
-    rest = [found]
+def check_values(found: Any) -> None:
+    """Raises UsageError for half a character or a NUL, which JSON can name, and no file or database can keep; and for
+    more than LEVELS tables and lists within each other."""
+    rest = [(found, 0)]
     while rest:
-        part = rest.pop()
+        part, level = rest.pop()
+        if level > LEVELS:
+            raise UsageError(f"the body has more than {LEVELS} tables or lists within each other")
         if isinstance(part, str) and ("\0" in part or any("\ud800" <= c <= "\udfff" for c in part)):
             raise UsageError(f"the body holds what is no text: {part[:40]!a}")
-        if isinstance(part, Mapping):
-            rest += [*part.keys(), *part.values()]
-        elif isinstance(part, list):
-            rest += part
+        inner = [*part.keys(), *part.values()] if isinstance(part, Mapping) else part
+        if isinstance(inner, list | tuple):
+            rest += [(one, level + 1) for one in inner]
 
 
 def to_fields(wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,10 @@ METRICS = "/metrics"
 LARGEST_FORM = 256 * 1024  # bytes
 LARGEST_BUNDLE = 64 * 1024 * 1024
 SIZE = re.compile("[0-9]{1,18}")
+HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+"""A host as a request names it; anything else could be taken for a path by what makes an address of both."""
+OWN_SITE = ("same-origin", "none")
+"""What a browser says of a form of this console, or of an address that somebody has typed (Sec-Fetch-Site)."""
 UPLOADS = ("/models", "/api/v1/models")
 """Paths that take a compiled model."""
 DEMO = "demo"
@@ -72,6 +76,8 @@ class WebGuard:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         heads = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if sum(name.lower() == b"host" for name, _ in scope["headers"]) > 1:
+            del heads["host"]  # which one counts, nobody knows
 
         async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -81,23 +87,37 @@ class WebGuard:
             await send(message)
 
         largest = LARGEST_BUNDLE if scope["path"] in UPLOADS else LARGEST_FORM
-        answer = self.refuse(heads, largest)
+        answer = self.refuse(heads, largest, scope["method"] not in ("GET", "HEAD"))
         if not scope["query_string"].isascii():
             answer = PlainTextResponse("That address is none.\n", 400)
         await (answer or self.app)(scope, receive, send_with_headers)
 
-    def refuse(self, heads: dict[str, str], largest: int) -> Response | None:
-        """The answer to a request that may not pass, with a body of `largest` bytes at most; None: it may."""
-        host = heads.get("host", "").rpartition(":")[0] or heads.get("host", "")
-        if host.strip("[]") not in self.hosts:
+    def refuse(self, heads: dict[str, str], largest: int, is_change: bool = False) -> Response | None:
+        """The answer to a request that may not pass, with a body of `largest` bytes at most; None: it may.
+
+        Args:
+            is_change: it may change something. Pages of other sites have nothing to send here then, and not to the
+                door either: whoever is signed in under a stranger's name works for the stranger.
+        """
+        host = HOST.fullmatch(heads.get("host", ""))
+        if host is None or host[1].strip("[]").lower() not in self.hosts:
             return PlainTextResponse("This console does not go by that name.\n", 421)
         origin = heads.get("origin", "null")
-        if origin != "null" and (urlsplit(origin).hostname or "") not in self.hosts:
+        is_foreign = is_change and heads.get("sec-fetch-site", "none") not in OWN_SITE
+        if is_foreign or (origin != "null" and find_hostname(origin) not in self.hosts):
             return PlainTextResponse("That form is of another site.\n", 403)
         size = heads.get("content-length", "0")
         if "transfer-encoding" in heads or not SIZE.fullmatch(size) or int(size) > largest:
             return PlainTextResponse(f"That is larger than {largest:,} bytes, or does not say how large.\n", 413)
         return None
+
+
+def find_hostname(address: str) -> str:
+    """The host of an address; "": it has none."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
 
 
 def find_somebody(request: Request) -> Somebody | None:
@@ -122,7 +142,7 @@ def needs(role: str = VIEWER) -> Callable[[Endpoint], Endpoint]:
                 return ask_to_sign_in(request)
             if not who.may(role):
                 return refuse(request, 403, f"{who.name} is a {who.role}; this needs the role {role}.")
-            if who.scopes and find_scope(request.url.path) not in who.scopes:
+            if who.scopes and find_scope(request.scope["path"]) not in who.scopes:
                 return refuse(request, 403, f"This token is for {', '.join(who.scopes)} only.")
             if request.method not in ("GET", "HEAD") and not await brings_secret(request, who):
                 return refuse(
@@ -161,7 +181,12 @@ def note_refusal(request: Request, code: int, why: str) -> None:
     if code in CODES:
         who = getattr(request.state, "who", None) or find_somebody(request)
         name = NOBODY if who is None else who.name
-        request.app.state.refusals.note(name, f"{request.method} {request.url.path}", code, why)
+        request.app.state.refusals.note(name, f"{request.method} {request.scope['path']}", code, why)
+
+
+def note_no_entry(request: Request, why: str) -> None:
+    """Note in the audit log that somebody was not let in."""
+    request.app.state.refusals.note(NOBODY, f"{request.method} {request.scope['path']}", 401, why)
 
 
 def give_cookies(answer: Response, session: str, browser: str, secure: bool) -> Response:
@@ -178,7 +203,7 @@ def give_cookies(answer: Response, session: str, browser: str, secure: bool) -> 
 
 
 def wants_json(request: Request) -> bool:
-    return request.url.path.startswith("/api/")
+    return str(request.scope["path"]).startswith("/api/")
 
 
 def ask_to_sign_in(request: Request) -> Response:

@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from aggregator.service.application.guard import needs
+from aggregator.service.application.guard import find_somebody, needs
 from aggregator.service.application.service import FleetService
 
 EVERY = 0.5  # seconds between two looks
 BEAT = 15.0  # seconds between two signs of life, so that a proxy does not close the line
-MOST = 200  # browsers at the same time
+MOST, MOST_EACH = 200, 50  # browsers at the same time; of one person
 
 
 class News:
@@ -29,11 +30,12 @@ class News:
 
     Attributes:
         version: increases with every change.
-        listeners: browsers that are listening now.
+        listeners: person -> browsers that are listening now.
     """
 
     def __init__(self, service: FleetService):
-        self.service, self.version, self.listeners = service, 0, 0
+        self.service, self.version = service, 0
+        self.listeners: Counter[str] = Counter()
         self.ended = False
 
     def look(self) -> int:
@@ -43,9 +45,14 @@ class News:
             self.version += 1
         return self.version
 
-    async def listen(self) -> AsyncIterator[str]:
-        """Events for one browser, until it goes or the service ends."""
-        self.listeners += 1
+    def is_full(self, name: str) -> bool:
+        """Says whether there is no room for one more browser of somebody."""
+        return self.listeners.total() >= MOST or self.listeners[name] >= MOST_EACH
+
+    async def listen(self, name: str, may: Callable[[], bool]) -> AsyncIterator[str]:
+        """Events for a browser of somebody, until it goes, or the service ends, or `may` says that it may not any
+        more."""
+        self.listeners[name] += 1
         try:
             seen, quiet = self.look(), 0.0
             yield f"retry: 2000\nevent: hello\ndata: {seen}\n\n"
@@ -54,12 +61,18 @@ class News:
                 quiet += EVERY
                 if (now := self.look()) != seen:
                     seen, quiet = now, 0.0
+                    if not may():
+                        return
                     yield f"event: change\ndata: {now}\n\n"
                 elif quiet >= BEAT:
                     quiet = 0.0
+                    if not may():
+                        return
                     yield ": still here\n\n"
         finally:
-            self.listeners -= 1
+            self.listeners[name] -= 1
+            if not self.listeners[name]:
+                del self.listeners[name]
 
 
 class ConsoleServer(uvicorn.Server):
@@ -86,6 +99,8 @@ class ConsoleServer(uvicorn.Server):
 async def stream(request: Request) -> Response:
     """GET /events."""
     news: News = request.app.state.news
-    if news.listeners >= MOST:
+    name = request.state.who.name
+    if news.is_full(name):
         return PlainTextResponse("too many browsers are listening\n", 503)
-    return StreamingResponse(news.listen(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+    events = news.listen(name, lambda: find_somebody(request) is not None)
+    return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})

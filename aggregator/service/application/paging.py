@@ -9,11 +9,13 @@ from edge_sdk.errors import UsageError
 
 USUAL, MOST = 500, 5000
 """Rows of an answer, where nothing else is asked for and at most."""
+LAST = 2**53
+"""The highest number of a row."""
 NUMBERS: Mapping[str, Any] = dict.fromkeys(("total", "offset", "limit"), int)
 """Fields of an answer beside its rows."""
 QUERY = {
-    "limit#": f"rows at most in the answer, up to {MOST}; {USUAL} where it is not said",
-    "offset#": "rows before the first one of the answer",
+    f"limit#{MOST}": f"rows at most in the answer, up to {MOST}; {USUAL} where it is not said",
+    f"offset#{LAST}": "rows before the first one of the answer",
 }
 R = TypeVar("R")
 
@@ -24,7 +26,7 @@ def cut_page(query: Mapping[str, str], rows: Sequence[R]) -> tuple[Sequence[R], 
     Raises:
         UsageError: `limit` or `offset` is no whole number, or too large.
     """
-    limit, offset = read_count(query, "limit", USUAL, MOST), read_count(query, "offset", 0, 2**53)
+    limit, offset = read_count(query, "limit", USUAL, MOST), read_count(query, "offset", 0, LAST)
     return rows[offset : offset + limit], {"total": len(rows), "offset": offset, "limit": limit}
 
 

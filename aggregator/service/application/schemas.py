@@ -24,7 +24,7 @@ class Declared:
         answer, body: what `to_schema` takes; body None: there is none.
         code: of the answer where all went well.
         problems: codes of the answers where it did not.
-        query: parameter that may stand in the address -> what it is for; those that end in "#" are whole numbers.
+        query: parameter that may stand in the address -> what it is for; "NAME#MOST" is a whole number.
     """
 
     answer: Any

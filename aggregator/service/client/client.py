@@ -7,6 +7,7 @@ the demonstration in the working directory. AUSCULT_URL and AUSCULT_TOKEN name o
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import sys
@@ -157,7 +158,7 @@ class ServiceClient:
         except urllib.error.HTTPError as error:
             with error:
                 raise RefusedError(read_refusal(error)) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
             raise RefusedError(f"{self.url}: cannot be reached: {say_reason(error)}; does the service run?") from None
 
 

@@ -29,8 +29,8 @@ CURVES = ("run", "round", "global", "personal", "loss", "score", "global_macro_f
 STAGES = ("stage", "upto", "asked", "having", "samples", "before", "after", "time", "fault")
 ENTRIES = ("seq", "at", "who", "action", "subject", "detail", "hash")
 MOST_RUNS = 6
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings of a text by which a spreadsheet takes it for a formula and carries it out."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Beginnings of a text by which a spreadsheet takes it for a formula and carries it out; some are wide ones."""
 
 
 def answer_csv(name: str, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Response:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -21,6 +23,7 @@ from aggregator.service.console.tables import SortedTable
 from aggregator.service.fleet.enrolment import HOURS, WAITING, TokenRefusedError
 from aggregator.service.fleet.enrolment_workflow import choices_for, describe_node
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.configuration.settings import from_mapping
 
 LONGEST = 32_000  # bytes of a node's request
 
@@ -107,9 +110,8 @@ def list_members(service: FleetService) -> list[dict[str, Any]]:
 async def make_token(request: Request) -> Response:
     """POST /enrolment/token."""
     form = await request.form()
-    table = {key: str(form.get(key, "")).strip() for key in ("hospital", "name", "hours")}
     try:
-        token = await issue(request, {**table, "approved": bool(form.get("approved"))})
+        token = await issue(request, read_invitation(form))
     except UsageError as error:
         return show_page(request, note=str(error), code=422)
     return show_page(request, token=token)
@@ -124,14 +126,30 @@ async def decide(request: Request) -> Response:
     return show_page(request, token=found.get("token", ""), note=" ".join(found["waits"]))
 
 
-async def issue(request: Request, table: dict[str, Any]) -> str:
-    """A token, as the table asks for it. Raises UsageError for what cannot be used."""
+@dataclass(frozen=True, kw_only=True)
+class Invitation:
+    """What a one-time token is to be for; see `Enrolment.make_token`."""
+
+    hospital: str = ""
+    name: str = ""
+    hours: float = HOURS
+    approved: bool = False
+
+
+def read_invitation(form: Mapping[str, Any]) -> Invitation:
+    """What the form of the page asks for. Raises UsageError for hours that are no number."""
+    hospital, name, hours = (str(form.get(key, "")).strip() for key in ("hospital", "name", "hours"))
     try:
-        hours = float(table.get("hours") or HOURS)
-    except (TypeError, ValueError):
-        raise UsageError(f"hours = {table.get('hours')!r:.40}: expected a number") from None
+        told = float(hours or HOURS)
+    except ValueError:
+        raise UsageError(f"hours = {hours!r:.40}: expected a number") from None
+    return Invitation(hospital=hospital, name=name, hours=told, approved=bool(form.get("approved")))
+
+
+async def issue(request: Request, asked: Invitation) -> str:
+    """A token, as it is asked for. Raises UsageError for what cannot be used."""
     who, desk = request.state.who.name, service_of(request).desk
-    about = (str(table.get("hospital") or ""), str(table.get("name") or ""), hours, table.get("approved") is True)
+    about = (asked.hospital, asked.name, asked.hours, asked.approved)
     return str(await run_in_threadpool(desk.make_token, who, *about))
 
 
@@ -160,7 +178,6 @@ NODE = Keys(
     | {"ends": Either((float, None)), "decided": Either((float, None)), "token?": str}
     | {"waits?": ListOf(str)}
 )
-INVITATION = Keys({"hospital?": str, "name?": str, "hours?": float, "approved?": bool})
 
 
 @declare(Keys({"nodes": ListOf(NODE), **NUMBERS}), query=QUERY)
@@ -171,14 +188,12 @@ async def list_nodes(request: Request) -> Response:
     return JSONResponse({"nodes": [describe_node(row) for row in rows], **numbers})
 
 
-@declare(Keys({"token": str}), body=INVITATION, code=201)
+@declare(Keys({"token": str}), body=Invitation, code=201)
 @needs(OPERATOR)
 async def api_token(request: Request) -> Response:
     """Makes a one-time token, for a device of `hospital` or, without one, for a hospital."""
-    table = read_json(await request.body())
-    if unknown := sorted({*table} - {"hospital", "name", "hours", "approved"}):
-        raise UsageError(f"{unknown[0]}: is not known; there are hospital, name, hours, approved")
-    return JSONResponse({"token": await issue(request, table)}, 201)
+    asked = from_mapping(Invitation, read_json(await request.body()), "token")
+    return JSONResponse({"token": await issue(request, asked)}, 201)
 
 
 @declare(NODE, problems=(409,))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -13,7 +14,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from aggregator.service.administration.accounts import APPROVER, OPERATOR, VIEWER, SignInError
 from aggregator.service.application import rollout_view, view
 from aggregator.service.application.forms import explain_personal, list_methods, read_form, to_asked, to_fields
-from aggregator.service.application.guard import COOKIE, KNOWN_COOKIE, give_cookies, needs
+from aggregator.service.application.guard import COOKIE, KNOWN_COOKIE, give_cookies, needs, note_no_entry
 from aggregator.service.application.service import FleetService
 from aggregator.service.application.setting_boxes import TABLES, list_boxes
 from aggregator.service.console import columns, run_charts
@@ -289,7 +290,7 @@ async def audit_page(request: Request) -> Response:
     database, table = service_of(request).database, SortedTable((), columns.AUDIT, request.query_params)
     page, size = read_page(request.query_params.get("page", "1")), AUDIT_PAGE
     entries = audit.list_latest(database, size + 1, table.q, table.sort or "seq", (page - 1) * size)
-    broken, count, latest = audit.find_break(database)
+    broken, count, latest = await run_in_threadpool(audit.find_break, database)
     about: dict[str, Any] = {"broken": broken, "count": count, "latest": latest, "page": page, "table": table}
     return show(request, "audit.html", title="Audit", entries=entries[:size], more=len(entries) > size, **about)
 
@@ -307,16 +308,27 @@ def show_sign_in(request: Request, wrong: str = "", code: int = 200) -> Response
     return show(request, "sign_in.html", code, title="Sign in", wrong=wrong, empty=empty, provider=provider)
 
 
+def find_address(request: Request) -> str:
+    """From where a request comes; "": nobody knows."""
+    return "" if request.client is None else request.client.host
+
+
+def ask_to_come_again() -> Response:
+    return PlainTextResponse("Too many are signing in at this moment. Try again.\n", 503, {"retry-after": "5"})
+
+
 async def sign_in(request: Request) -> Response:
     """POST /sign-in."""
     service, form, door = service_of(request), await request.form(), request.app.state.door
-    if door.is_full:
-        return PlainTextResponse("Too many are signing in at this moment. Try again.\n", 503, {"retry-after": "5"})
+    if door.is_full(address := find_address(request)):
+        return ask_to_come_again()
     try:
-        address = "" if request.client is None else request.client.host
-        given = str(form.get("name", "")), str(form.get("password", "")), address, request.cookies.get(KNOWN_COOKIE, "")
-        session, browser = await door.check(service.people.sign_in, *given)
+        name, password = str(form.get("name", "")), str(form.get("password", ""))
+        known = request.cookies.get(KNOWN_COOKIE, "")
+        session, browser = await door.check(address, service.people.sign_in, name, password, address, known)
     except SignInError as error:
+        # A name that nobody has is not kept: people type passwords there.
+        note_no_entry(request, f"{error}, {name if service.people.has(name) else 'an unknown name'} from {address}")
         return show_sign_in(request, str(error), 401)
     return give_cookies(RedirectResponse("/", 303), session, browser, service.file.proxied)
 

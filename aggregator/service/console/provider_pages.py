@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -10,8 +9,8 @@ from starlette.routing import Route
 
 from aggregator.service.administration.accounts import SESSION, SESSION_SECONDS, SignInError
 from aggregator.service.administration.single_sign_on import BACK, BEGUN_FOR, ProviderDesk
-from aggregator.service.application.guard import give_cookies
-from aggregator.service.console.pages import service_of, show, show_sign_in
+from aggregator.service.application.guard import give_cookies, note_no_entry
+from aggregator.service.console.pages import ask_to_come_again, find_address, service_of, show, show_sign_in
 
 STATE_COOKIE = "auscult-provider"
 """Of a browser in which a sign-in is under way. It has to come back from another site, so it is not strict."""
@@ -27,8 +26,11 @@ def desk_of(request: Request) -> ProviderDesk:
 
 async def go_out(request: Request) -> Response:
     """GET /sign-in/provider."""
+    desk, door = desk_of(request), request.app.state.provider_door
+    if door.is_full(asker := find_address(request)):
+        return ask_to_come_again()
     try:
-        state, address = await run_in_threadpool(desk_of(request).begin)
+        state, address = await door.check(asker, desk.begin)
     except SignInError as error:
         return show_sign_in(request, str(error), 502)
     answer = RedirectResponse(address, 303)
@@ -40,12 +42,16 @@ async def go_out(request: Request) -> Response:
 async def come_back(request: Request) -> Response:
     """GET /sign-in/provider/back."""
     service, query, desk = service_of(request), request.query_params, desk_of(request)
+    door = request.app.state.provider_door
+    if door.is_full(asker := find_address(request)):
+        return ask_to_come_again()
     state, kept = query.get("state", ""), request.cookies.get(STATE_COOKIE, "")
     try:
         if "error" in query:
             raise SignInError("the provider has not signed you in")
-        name, role = await run_in_threadpool(desk.finish, state, kept, query.get("code", ""))
+        name, role = await door.check(asker, desk.finish, state, kept, query.get("code", ""))
     except SignInError as error:
+        note_no_entry(request, str(error))
         return show_sign_in(request, str(error), 401)
     session = service.people.make_key(SESSION, name, role, SESSION_SECONDS, name)
     # A page and no redirect: the cookies are for requests that begin at this site, and this one began at the provider.

@@ -15,7 +15,10 @@ import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
 from aggregator.service.database.database import Database, Row, audit
+from edge_sdk.errors import UsageError
 
+LONGEST = 200  # characters of a search
+AT_ONCE = 500  # entries in memory while the chain is checked
 FIRST = "0" * 64
 """What stands for the hash before the first entry."""
 
@@ -36,16 +39,18 @@ def note(t: Connection, who: str, action: str, subject: str, **detail: Any) -> N
 
 
 def find_break(database: Database) -> tuple[int | None, int, str]:
-    """Checks the chain.
+    """Checks the chain. It reads every entry: a page that asks for it does so beside the others.
 
     Returns:
         (number of the first entry that does not fit, or None; number of entries; latest hash).
     """
     before, expected = FIRST, 1
-    for entry in database.read(sql.select(audit).order_by(audit.c.seq)):
-        if entry["seq"] != expected or hash_entry(before, entry) != entry["hash"]:
-            return expected, expected - 1, before
-        before, expected = entry["hash"], expected + 1
+    with database.engine.connect() as t:
+        for row in t.execution_options(yield_per=AT_ONCE).execute(sql.select(audit).order_by(audit.c.seq)).mappings():
+            entry = dict(row)
+            if entry["seq"] != expected or hash_entry(before, entry) != entry["hash"]:
+                return expected, expected - 1, before
+            before, expected = entry["hash"], expected + 1
     return None, expected - 1, before
 
 
@@ -76,7 +81,10 @@ def count_entries(database: Database, text: str = "", after: int = 0) -> int:
 
 
 def choose(text: str, after: int) -> list[sql.ColumnElement[bool]]:
-    """Conditions for entries with a part of a text, and a number above another one."""
+    """Conditions for entries with a part of a text, and a number above another one. Raises UsageError for a text that
+    is longer than anything in the log is worth searching for: SQLite takes none of 50,000."""
+    if len(text) > LONGEST:
+        raise UsageError(f"q: {len(text):,} characters, at most {LONGEST}")
     found = [sql.or_(*(part.icontains(text, autoescape=True) for part in SEARCHED))] if text else []
     return found + ([audit.c.seq > after] if after else [])
 

@@ -1,4 +1,4 @@
-"""What was refused, in the audit log: who tried what, and why it was not done (answers 403 and 409).
+"""What was refused, in the audit log: who tried what, and why it was not done (answers 403 and 409, and at the door).
 
 Whoever is refused can ask again and again, and the log keeps every entry for good. So each name has room for some
 entries, which comes back with time, and so have all names together; what found no room is counted in the next entry.

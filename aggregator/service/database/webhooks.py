@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import http.client
 import json
 import logging
 import threading
@@ -162,16 +163,16 @@ class WebhookSender:
             "at": row["at"], "detail": detail, "service": self.fleet,
         }).encode()  # fmt: skip
         at = f"{time.time():.0f}"
-        heads = {"content-type": "application/json", "x-auscult-time": at}
-        heads |= {"x-auscult-signature": f"sha256={sign(webhook.key, at, body)}", "user-agent": "auscult"}
+        heads = {"content-type": "application/json", "x-auscult-time": at, "user-agent": "auscult"}
         try:
+            heads["x-auscult-signature"] = f"sha256={sign(webhook.key, at, body)}"
             with OPENER.open(urllib.request.Request(webhook.url, body, heads, method="POST"), timeout=TIMEOUT):
                 return
         except urllib.error.HTTPError as error:
             error.close()
             raise NotTakenError(f"answers {error.code}") from None
-        except (OSError, ValueError) as error:
-            raise NotTakenError(f"cannot be told: {error}") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:  # what answers may speak no HTTP
+            raise NotTakenError(f"cannot be told: {type(error).__name__}: {str(error)[:200]!r}") from None
 
 
 def sign(key: bytes, at: str, body: bytes) -> str:

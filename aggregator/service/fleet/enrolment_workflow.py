@@ -132,23 +132,40 @@ class EnrolmentDesk:
     def renew(self, table: dict[str, Any]) -> dict[str, Any]:
         """A new certificate for a node that signs its request with the key of the present one.
 
+        Anybody may ask this, so how it stands with a name is told to its holder only.
+
         Raises:
             UsageError: it does not, or is no member any more, or its certificate has ended.
         """
         name, request = text_in(table, "name"), text_in(table, "request")
-        row = self.enrolment.find(name)
-        if row is None or row["state"] != APPROVED or not row["certificate"]:
-            state = "not enrolled" if row is None else row["state"]
-            raise TokenRefusedError(f"{name} is {state}, so its certificate is not renewed")
-        key = check_request(request, name)
-        if key != row["key"]:  # the same key once more: our answer was lost
-            check_signature(row["certificate"], request.encode(), text_in(table, "signature"))
+        key, row = check_request(request, name), self.enrolment.find(name)
+        is_same = row is not None and bool(row["certificate"]) and key == row["key"]  # our answer was lost
+        if not is_same:
+            check_holder(row, request, text_in(table, "signature"))
+        assert row is not None
+        if row["state"] != APPROVED:
+            raise TokenRefusedError(f"{name} is {row['state']}, so its certificate is not renewed")
+        if not is_same:
             if row["ends"] < time.time():
                 raise TokenRefusedError(f"the certificate of {name} has ended; it enrols anew, with a token")
             certificate, ends = self.office.sign(name, request)
             self.enrolment.note_certificate(name, certificate, ends, key)
             row |= {"certificate": certificate}
         return {"certificate": row["certificate"], "ca": self.office.ca}
+
+
+def check_holder(row: Row | None, request: str, signature: str) -> None:
+    """Checks that a request is signed with the key of a node's certificate. Raises TokenRefusedError, in the same words
+    for a name that there is not: whoever asks under one learns nothing of it."""
+    try:
+        if row is None or not row["certificate"]:
+            raise UsageError("there is no certificate")
+        check_signature(row["certificate"], request.encode(), signature)
+    except UsageError:
+        raise TokenRefusedError(
+            "the request for renewal is not signed with the key of the present certificate (ECDSA with SHA-256); who "
+            "has none any more enrols anew, with a token"
+        ) from None
 
 
 def text_in(table: dict[str, Any], key: str) -> str:

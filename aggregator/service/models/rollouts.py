@@ -17,9 +17,12 @@ from aggregator.service.models.registry import GLOBAL, Registry
 from aggregator.service.runs.rollout_settings import METHOD, is_rollout
 from aggregator.service.runs.runs import (
     ACTIVE,
+    PAUSED,
     PROPOSED,
     QUEUED,
     STOP,
+    STOPPED,
+    NoSuchRunError,
     NotPossibleError,
     Wanted,
     change_run,
@@ -28,6 +31,7 @@ from aggregator.service.runs.runs import (
     list_runs,
     make_id,
     queue_in,
+    take_id,
 )
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.rollout.method import ROLLOUT
@@ -78,7 +82,7 @@ def add_evaluation(
         UsageError: there is no such model, or something that is asked for cannot be used.
     """
     table = dict(table)
-    id, wanted = str(table.pop("id", "")), from_mapping(WantedEvaluation, table, "evaluation")
+    id, wanted = take_id(table), from_mapping(WantedEvaluation, table, "evaluation")
     bundle, settings = describe_version(registry, model)
     settings |= {"share": wanted.to, "devices": wanted.devices, "only_judge": True}
     id = id or make_id("evaluation", {one["id"] for one in list_runs(database)})
@@ -106,7 +110,7 @@ def add_rollout(
         UsageError: there is no such model, or something that is asked for cannot be used.
     """
     table = dict(table)
-    id, wanted = str(table.pop("id", "")), from_mapping(WantedRollout, table, "rollout")
+    id, wanted = take_id(table), from_mapping(WantedRollout, table, "rollout")
     bundle, settings = describe_version(registry, model)
     settings |= {"share": wanted.to, "devices": wanted.devices}
     settings |= {key: getattr(wanted, key) for key in ("canary", "growth", "margin", "failures", "judged")}
@@ -117,7 +121,12 @@ def find_theta(registry: Registry, row: Row, bundle: Row) -> Any:
     """A version's model, float32 (n,). Raises UsageError if its file is not that of its bundle."""
     file = read_bundle(registry.file.directory / str(bundle["file"]))
     path = registry.file.directory / str(row["file"])
-    return file.theta0 if row["kind"] != GLOBAL else read_model(path, file.layout)
+    if row["kind"] != GLOBAL:
+        return file.theta0
+    try:
+        return read_model(path, file.layout)
+    except UsageError as error:  # without where this machine keeps it
+        raise UsageError(str(error).replace(str(path), row["sha256"][:12])) from None
 
 
 def add_rollback(database: Database, id: str, who: str) -> str:
@@ -125,7 +134,8 @@ def add_rollback(database: Database, id: str, who: str) -> str:
     stopping a run, one person is enough for that.
 
     Raises:
-        NotPossibleError: there is no such rollout, or it is one that takes back itself.
+        NoSuchRunError: there is no such rollout.
+        NotPossibleError: it is one that takes back itself.
     """
     row = find_rollout(database, id)
     if row["wanted"]["settings"].get("undo"):
@@ -134,6 +144,11 @@ def add_rollback(database: Database, id: str, who: str) -> str:
         raise NotPossibleError(f"{id} is an evaluation: no device has taken anything; stop it")
     if row["state"] in (QUEUED, PROPOSED):
         raise NotPossibleError(f"rollout {id} has not begun; stop it")
+    if not row["started"] and row["state"] in (
+        PAUSED,
+        STOPPED,
+    ):  # one person would put a run before all others for nothing
+        raise NotPossibleError(f"rollout {id} never began: no device has taken anything")
     if find_changes(row, STOP) is not None:
         change_run(database, id, STOP, who)
     hospitals = tuple(row["hospitals"] or row["wanted"]["hospitals"])
@@ -162,10 +177,10 @@ def insert(
 
 
 def find_rollout(database: Database, id: str) -> Row:
-    """The row of a rollout. Raises NotPossibleError if there is none."""
+    """The row of a rollout. Raises NoSuchRunError if there is none."""
     row = find_run(database, id)
     if not is_rollout(row):
-        raise NotPossibleError(f"{id} is a run that trains, and no rollout")
+        raise NoSuchRunError(f"{id} is a run that trains, and no rollout")
     return row
 
 

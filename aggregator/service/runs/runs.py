@@ -136,6 +136,14 @@ def queue_in(t: Connection, wanted: Wanted, who: str, id: str = "", cloned: str 
     return id
 
 
+def take_id(table: dict[str, Any]) -> str:
+    """The `id` of a body, which is taken out of it; "": none is said. Raises UsageError if it is no text."""
+    found = table.pop("id", "")
+    if not isinstance(found, str):
+        raise UsageError(f"id = {found!r:.40}: expected a text")
+    return found
+
+
 def make_id(method: str, taken: set[str]) -> str:
     """The first of METHOD-1, METHOD-2 ... that is not taken."""
     stem = re.sub(r"[^A-Za-z0-9]+", "-", method).strip("-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from aggregator.service.administration.settings_file import LOCAL
 from aggregator.service.administration.single_sign_on import ProviderDesk
@@ -100,12 +102,18 @@ def make_app(service: FleetService) -> Starlette:
     app = Starlette(
         routes=ROUTES,
         middleware=[Middleware(WebGuard, hosts=hosts)],
-        exception_handlers={UsageError: show_misuse, HTTPException: show_http_error, **OF_THE_DATABASE},
+        exception_handlers={
+            UsageError: show_misuse,
+            HTTPException: show_http_error,
+            ClientDisconnect: show_nothing,
+            **OF_THE_DATABASE,
+        },
     )
     app.state.service, app.state.news = service, live_updates.News(service)
     app.state.show = Templates(service).show
     app.state.provider = None if service.file.sign_on is None else ProviderDesk(service.file.sign_on)
-    app.state.door, app.state.refusals = Door(), RefusalLog(service.database)
+    app.state.door, app.state.provider_door = Door(), Door()
+    app.state.refusals = RefusalLog(service.database)
     return app
 
 
@@ -157,9 +165,29 @@ async def show_outage(request: Request, error: Exception) -> Response:
 OF_THE_DATABASE = {sql.exc.DataError: show_unfit, sql.exc.OperationalError: show_outage}
 
 
+async def show_nothing(request: Request, error: Exception) -> Response:
+    """Who asked has gone before all of the request had come; there is nobody to answer, and nothing to say of it."""
+    return Response(status_code=400)
+
+
 async def show_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = {404: "There is no such page.", 405: "That page does not take this."}
     answer = refuse(request, error.status_code, said.get(error.status_code, error.detail))
-    answer.headers.update(error.headers or {})  # such as which methods a page does take
+    answer.headers.update(error.headers or {})
+    if error.status_code == 405:  # the router names the methods of one route, and a path may have two
+        whole = {**request.scope, "root_path": request.scope.get("app_root_path", request.scope.get("root_path", ""))}
+        answer.headers["allow"] = ", ".join(sorted(list_methods(request.app.routes, whole)))
     return answer
+
+
+def list_methods(routes: Iterable[BaseRoute], scope: Scope) -> set[str]:
+    """Methods that the path of a request takes."""
+    found: set[str] = set()
+    for route in routes:
+        match, inner = route.matches(scope)
+        if match is not Match.NONE and isinstance(route, Mount):
+            found |= list_methods(route.routes, {**scope, **inner})
+        elif match is not Match.NONE and isinstance(route, Route):
+            found |= route.methods or set()
+    return found

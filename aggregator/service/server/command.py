@@ -31,6 +31,7 @@ from aggregator.service.server.watchdog import ServiceWatchdog
 from edge_sdk.arguments import Parser
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.errors import UsageError
+from edge_sdk.live.loop.log_guard import guard_log
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.serve import is_orphaned
 from edge_sdk.nodes.daemon.watchdog import notify
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs one of the commands, and returns its exit code."""
     options = make_parser().parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    guard_log(log)  # hospitals, devices and strangers have a part in what stands there
     logging.getLogger().setLevel((options.log or ("info" if options.do is serve else "warning")).upper())
     return int(options.do(options) or 0)
 

@@ -132,7 +132,7 @@ def convert(hint: Any, value: Any, address: str, base: Path, faults: list[str]) 
         return value
     if hint is Path and isinstance(value, (str, Path)) and is_path(value):
         return base / value
-    if hint is float and type(value) in (int, float):
+    if hint is float and type(value) in (int, float) and (type(value) is float or abs(value) < 2**1000):
         return float(value)
     if hint in (str, int, bool) and type(value) is hint:
         return value

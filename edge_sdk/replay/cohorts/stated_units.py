@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from edge_sdk.data.live.resample import is_same_rate
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.sensors.units import conversion
 from edge_sdk.model.tasks.signal_spec import SignalSpec
@@ -34,15 +35,21 @@ def stated_units(folder: Path, names: Sequence[str], channels: Sequence[str]) ->
     return tuple(found)
 
 
-def check_units(path: Path, signal: SignalSpec | None, units: Sequence[str]) -> None:
-    """Raises UsageError if a bundle takes a channel in another unit than that of the traces.
+def check_signal(path: Path, signal: SignalSpec | None, units: Sequence[str], rate_hz: float) -> None:
+    """Raises UsageError if a bundle takes another rate than that of the traces, or a channel in another unit.
 
     Args:
         path: of the bundle. signal: what it takes; None: it does not say.
         units: of the traces' channels, in their order; empty: there are none.
+        rate_hz: of the traces; 0: there are none.
     """
     if signal is None or len(units) != len(signal.channels):
         return
+    if rate_hz and not is_same_rate(rate_hz, signal.rate_hz):
+        raise UsageError(
+            f"{path}: it takes {signal.rate_hz:g} Hz, and these traces have {rate_hz:g}; --rate {signal.rate_hz:g} "
+            "resamples them, or leave --bundle out: a model is compiled for the traces as they are"
+        )
     for name, wanted, unit in zip(signal.channels, signal.units, units, strict=True):
         if not same(unit, wanted):
             raise UsageError(

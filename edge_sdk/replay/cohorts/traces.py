@@ -143,6 +143,7 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
         unit=how.unit,
         signal=signal_of_traces(traces, how) if how.reconstructs or how.tells_steps else None,
         step=how.stride / first.rate_hz,
+        rate_hz=first.rate_hz,
         units=stated_units(folder, [t.name for t in traces], [c for c in first.channels if c not in target]),
     )
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +97,7 @@ def read_tables(path: Path, damaged: bool, repairs: Repairs) -> dict[str, Any]:
     except ModuleNotFoundError as error:
         raise UsageError(f"{path}: {KINDS[path.suffix.lower()]} needs actfast: pip install 'auscult[files]'") from error
     try:
-        found: dict[str, Any] = actfast.read(str(path), lenient=damaged)
+        found = cast(dict[str, Any], actfast.read(str(path), lenient=damaged))
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in it is no Exception

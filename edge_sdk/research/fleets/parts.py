@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.intp]
 BEFORE_ZERO = "a class is a whole number, 0 or more, or a text"
 OTHERS = "values are named, predict=[...]; of sets of labels y has a column of booleans for each, labels=[...]"
+WINDOWS, SHORT = 3, 16
+"""Axes of windows (N, channels, time), and fewer samples of time than anybody's windows have."""
 RARE = 5
 """Samples of a set of labels below which it is divided together with other rare ones: parts of it would be empty."""
 
@@ -78,10 +81,18 @@ def inputs_of(name: str, values: Any) -> Array:
                 f"device {name}: x[{int(finite.argmin())}] has a value that is not finite as float32; "
                 "leave such samples out, or fill them"
             )
+        warn_of_axes(found.shape)
         return found
     if found.dtype.kind in "iu" and found.ndim >= 2:
         return found
     raise UsageError(f"device {name}: x is {found.dtype} {found.shape}, expected numbers (N, ...), one row per sample")
+
+
+def warn_of_axes(shape: Sequence[int]) -> None:
+    """Warns where the axes of windows look changed: more channels than samples of time, and few of these."""
+    if len(shape) == WINDOWS and shape[2] < min(SHORT, shape[1]):
+        said = f"x (N, {shape[1]}, {shape[2]}) is taken for windows of {shape[1]} channels, {shape[2]} samples of time"
+        warnings.warn(f"{said}; if time is the middle axis, hand over x.transpose(0, 2, 1)", stacklevel=2)
 
 
 def labels_of(name: str, values: Any) -> list[Label]:

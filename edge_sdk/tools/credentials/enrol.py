@@ -7,6 +7,7 @@ the command can be interrupted at any moment and typed again: the same request h
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import secrets
 import ssl
@@ -77,14 +78,14 @@ class Desk:
         except urllib.error.HTTPError as error:
             with error:
                 raise NotEnrolledError(read_error(error)) from None
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise NotEnrolledError(f"{self.url}: cannot be reached: {say_reason(error)}") from None
 
     def ask(self, what: str, table: dict[str, Any]) -> dict[str, Any]:
         with self.open(what, table) as answer:
             try:
                 found = json.load(answer)
-            except ValueError as error:
+            except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
                 raise NotEnrolledError(f"{self.url}: what it answers is not JSON: {error}") from None
         if not isinstance(found, dict):
             raise NotEnrolledError(f"{self.url}: what it answers is no JSON object")

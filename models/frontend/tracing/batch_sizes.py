@@ -14,8 +14,8 @@ from unittest import mock
 
 import numpy as np
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch import nn
+from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.experimental import symbolic_shapes
 from torch.utils._sympy.printers import PythonPrinter
 

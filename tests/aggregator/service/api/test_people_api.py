@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -85,3 +86,20 @@ def test_the_audit_log_is_read_in_pages_and_from_where_somebody_stopped(browse: 
     assert browser.get(f"{API}/audit?limit=x", headers=heads).status_code == 422
     assert browser.get(f"{API}/runs", headers=heads).status_code == 403
     assert browser.get(f"{API}/audit").status_code == 401
+
+
+def test_the_chain_is_checked_beside_other_requests(browse: Any, service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log grows for years, and nobody else was answered while all of it was read."""
+    beside = []
+
+    def find_break(database: Any) -> tuple[int | None, int, str]:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        beside.append(database)
+        return None, 0, ""
+
+    monkeypatch.setattr("aggregator.service.database.audit.find_break", find_break)
+    browser = browse("viewer")
+    for path in ("/audit", f"{API}/audit", f"{API}/status"):
+        assert browser.get(path).status_code == 200
+    assert len(beside) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 import urllib.error
@@ -18,7 +19,7 @@ from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.wrong_passwords import TRIES, TRIES_OF_ALL
 from aggregator.service.application import forms
 from aggregator.service.application.guard import HEADERS, LARGEST_FORM
-from aggregator.service.application.password_checks import AT_ONCE, WAITING
+from aggregator.service.application.password_checks import AT_ONCE, EACH, WAITING, Door
 from aggregator.service.database.database import keys
 from aggregator.service.fleet.monitor import to_hospital
 from aggregator.service.runs.runs import Wanted, add_run, find_run
@@ -123,8 +124,8 @@ def test_guessed_passwords_do_not_keep_the_console_from_others(
 
     monkeypatch.setattr(type(service.people.hasher), "verify", lambda self, kept, password: verify(kept, password))
     try:
-        with ThreadPoolExecutor(AT_ONCE + WAITING + 5) as pool:
-            answers = [pool.submit(post, desk.url, f"name{i}") for i in range(AT_ONCE + WAITING + 5)]
+        with ThreadPoolExecutor(EACH + 5) as pool:
+            answers = [pool.submit(post, desk.url, f"name{i}") for i in range(EACH + 5)]
             try:
                 eventually(lambda: sum(answer.done() for answer in answers) == 5)
                 with urllib.request.urlopen(f"{desk.url}/sign-in", timeout=30) as answer:
@@ -132,9 +133,38 @@ def test_guessed_passwords_do_not_keep_the_console_from_others(
                 assert len(begun) == AT_ONCE
             finally:
                 goes_on.set()
-            assert sorted(answer.result() for answer in answers) == [401] * (AT_ONCE + WAITING) + [503] * 5
+            assert sorted(answer.result() for answer in answers) == [401] * EACH + [503] * 5
     finally:
         goes_on.set()
+
+
+def test_no_machine_alone_stands_in_the_door_for_all_others() -> None:
+    """Whoever sent guesses without an end, under ever new names, kept everybody from signing in."""
+
+    async def crowd(addresses: list[str]) -> list[bool]:
+        door, goes_on = Door(), threading.Event()
+        checks = [asyncio.create_task(door.check(a, lambda: goes_on.wait(60) and ("", ""))) for a in addresses]
+        await asyncio.sleep(0)
+        full = [door.is_full(address) for address in ("192.0.2.1", "2001:db8::2", "192.0.2.9")]
+        goes_on.set()
+        await asyncio.gather(*checks)
+        assert not door.inside
+        return full
+
+    one, network = ["192.0.2.1"] * EACH, [f"2001:db8::{i:x}" for i in range(EACH)]
+    assert asyncio.run(crowd(one)) == [True, False, False]
+    assert asyncio.run(crowd(network)) == [False, True, False]
+    assert asyncio.run(crowd(one + network)) == [True] * 3 and len(one + network) == AT_ONCE + WAITING
+
+
+def test_who_is_removed_while_the_password_is_checked_gets_no_session(
+    service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.people.add("eve", "viewer", PASSWORD, "test")
+    monkeypatch.setattr(type(service.people.hasher), "verify", lambda *_: service.people.remove("eve", "test"))
+    with pytest.raises(SignInError):
+        service.people.sign_in("eve", PASSWORD)
+    assert service.people.list_with_sessions() == []
 
 
 def test_guesses_under_ever_new_names_fill_no_memory(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:

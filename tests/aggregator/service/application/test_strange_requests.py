@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,35 @@ def test_an_address_that_is_no_text_is_refused(browse: Any) -> None:
         await app({**scope, "query_string": b"q=\xff"} if scope["type"] == "http" else scope, receive, send)
 
     assert TestClient(odd, base_url="http://127.0.0.1").get("/fleet?q=a").status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/sign-in", "/enrol/v1/request", "/enrol/v1/bundle"])
+def test_who_goes_before_the_whole_form_has_come_leaves_no_traceback(browse: Any, path: str) -> None:
+    """Anybody may begin one, and each left sixty lines in the log."""
+    app, sent = browse().app, []
+    heads = [
+        (b"host", b"127.0.0.1"),
+        (b"content-length", b"9"),
+        (b"content-type", b"application/x-www-form-urlencoded"),
+    ]
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": heads, "scheme": "http"}
+
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, gone, send))
+    assert [message.get("status") for message in sent] == [400, None]
+
+
+def test_a_search_that_is_longer_than_any_entry_is_refused(browse: Any) -> None:
+    """The database refused it, and was said not to answer any more."""
+    viewer = browse("viewer")
+    for path in ("/api/v1/audit", "/audit.csv"):
+        assert viewer.get(f"{path}?q={'a' * 201}").status_code == 422
+        assert viewer.get(f"{path}?q={'a' * 200}").status_code == 200
 
 
 @pytest.mark.parametrize("port", ["\u00b2", "99999", "9" * 5000, ""])

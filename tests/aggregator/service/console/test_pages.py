@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
+from aggregator.service.console.csv_pages import quote_formula
 from aggregator.service.database import audit
 from aggregator.service.fleet.monitor import to_hospital
 from aggregator.service.runs.runs import Wanted, add_run
@@ -91,6 +92,12 @@ def test_tables_and_figures_are_there_as_csv_in_which_no_text_is_a_formula(brows
     assert lines[2] == f"{id},2,0.5,0.75,0.5,accuracy,,"
     page = browser.get(f"/compare?run={id}").text
     assert f'href="/compare.csv?run={id}"' in page and browser.get(f"/runs/{id}").text.count(">CSV</a>") == 6
+
+
+@pytest.mark.parametrize("start", ["=", "\t", "\n", "\uff1d", "\uff20"])
+def test_no_cell_begins_as_a_formula(start: str) -> None:
+    assert quote_formula(f"{start}1") == f"'{start}1"
+    assert quote_formula(-1.5) == -1.5
 
 
 def test_every_table_is_there_as_csv_with_the_search_of_its_page(browse: Any, service: Any) -> None:

@@ -39,6 +39,22 @@ def test_who_was_refused_what_is_in_the_audit_log(browse: Any, service: Any) -> 
     assert "was refused" in operator.get("/").text
 
 
+def test_who_was_not_let_in_is_in_the_audit_log(browse: Any, service: Any) -> None:
+    """Guessed passwords once left no trace."""
+    browser = browse("viewer")
+    assert browser.post("/sign-out", data={"csrf": secret_in(browser.get("/").text)}).status_code == 303
+    for name, password in (("viewer", "guessed it"), ("my password", "viewer"), ("no\0body", "guessed it")):
+        assert browser.post("/sign-in", data={"name": name, "password": password}).status_code == 401
+    entries = audit.list_latest(service.database, 4)
+    assert (entries[3]["who"], entries[3]["action"]) == ("viewer", "session.end")
+    assert list_refused(service) == [("nobody", "POST /sign-in")] * 3
+    assert (
+        "do not go together, viewer from testclient" in entries[2]["detail"] and '"code": 401' in entries[2]["detail"]
+    )
+    assert all("an unknown name" in entry["detail"] for entry in entries[:2])
+    assert not any("guessed it" in entry["detail"] or "my password" in entry["detail"] for entry in entries)
+
+
 def test_many_refusals_take_little_room_and_are_counted(service: Any) -> None:
     now = [0.0]
     log = RefusalLog(service.database, lambda: now[0])

@@ -26,6 +26,7 @@ class Receiver(HTTPServer):
     def __init__(self) -> None:
         self.got: list[tuple[dict[str, Any], dict[str, str]]] = []
         self.codes: list[int] = []
+        self.raw = b""  # what is sent in place of an answer
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}/in"
 
@@ -35,6 +36,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
+        if self.server.raw:
+            self.wfile.write(self.server.raw)
+            return
         code = self.server.codes.pop(0) if self.server.codes else 204
         if code == 204:
             assert (
@@ -138,6 +142,29 @@ def test_nobody_who_listens_costs_a_try_and_no_more(service: Any, receiver: Rece
     add_run(service.database, Wanted(), CLASSES, "ada")
     receiver.server_close()
     receiver.socket.close()
+    with pytest.raises(NotTakenError, match="cannot be told"):
+        sender.tell_due("ops")
+
+
+@pytest.mark.parametrize("says", [b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n"])
+def test_who_speaks_no_http_is_told_again_later(service: Any, receiver: Receiver, tmp_path: Path, says: bytes) -> None:
+    """The error of such an answer is none of a connection: it ended the thread, and nothing was told any more."""
+    receiver.raw = says
+    sender = make_sender(service, receiver, tmp_path)
+    sender.tell_due("ops")
+    add_run(service.database, Wanted(), CLASSES, "ada", "mine")
+    with pytest.raises(NotTakenError, match="cannot be told"):
+        sender.tell_due("ops")
+    receiver.raw = b""
+    sender.tell_due("ops")
+    assert events(receiver) == [("run.queue", "mine")]
+
+
+def test_a_secret_that_is_gone_for_a_while_costs_a_try(service: Any, receiver: Receiver, tmp_path: Path) -> None:
+    sender = make_sender(service, receiver, tmp_path)
+    sender.tell_due("ops")
+    add_run(service.database, Wanted(), CLASSES, "ada", "mine")
+    (tmp_path / "key").unlink()
     with pytest.raises(NotTakenError, match="cannot be told"):
         sender.tell_due("ops")
 

@@ -10,7 +10,7 @@ import pytest
 
 from aggregator.service.client.rollout_client import read_share
 from aggregator.service.models.rollouts import add_rollback, add_rollout
-from aggregator.service.runs.runs import FINISHED, PROPOSED, NotPossibleError, Wanted, add_run, find_run
+from aggregator.service.runs.runs import FINISHED, PROPOSED, NotPossibleError, Wanted, add_run, change_run, find_run
 from aggregator.service.runs.supervisor import write_settings
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import read_toml
@@ -86,6 +86,15 @@ def test_only_what_was_begun_is_taken_back_and_once(service: Any) -> None:
     add_run(service.database, Wanted(), CLASSES, "test")
     with pytest.raises(NotPossibleError, match="is a run that trains"):
         add_rollback(service.database, "fedslr-1", "test")
+
+
+def test_one_that_was_stopped_before_it_began_is_not_taken_back(service: Any) -> None:
+    """Its way back needs no second person: it went before all others in the queue, for nothing."""
+    for action in ("pause", "stop"):
+        id = queue(service)
+        change_run(service.database, id, action, "test")
+        with pytest.raises(NotPossibleError, match="never began"):
+            add_rollback(service.database, id, "test")
 
 
 def test_pages_show_how_far_it_is_and_why_it_was_halted(service: Any, browse: Any) -> None:

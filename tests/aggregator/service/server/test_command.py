@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,3 +57,40 @@ def test_who_cannot_be_reached_is_said_in_the_systems_words() -> None:
         for call in (ServiceClient(url, "t").ask, lambda path: Desk(url).ask(path, {})):
             with pytest.raises(AuscultError, match=f"^{url}: cannot be reached: Connection refused(; does|$)"):
                 call("/runs")
+
+
+@pytest.mark.parametrize(
+    "says", [b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000], ids=["no HTTP", "brackets"]
+)
+def test_who_answers_with_nonsense_costs_no_traceback(says: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as line:
+
+        def answer() -> None:
+            for _ in range(2):
+                asker, _ = line.accept()
+                with asker:
+                    asker.recv(65536)
+                    asker.sendall(says)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{line.getsockname()[1]}"
+        for call in (ServiceClient(url, "t").ask, lambda path: Desk(url).ask(path, {})):
+            with pytest.raises(AuscultError, match=f"^{url}: "):
+                call("/runs")
+        thread.join()
+
+
+def test_a_hospital_writes_no_line_of_the_services_log(
+    settings: Path, service: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sender's name could end a line and begin the next one."""
+    with pytest.raises(UsageError):
+        main(["people", "ls", "--service", str(settings)])
+    caplog.set_level(logging.WARNING)
+    try:
+        service.monitor.take("auscult/v1/cloud/north\nERROR all is lost/up/f", b"{}")
+    finally:
+        logging.getLogger("auscult.service").filters.clear()
+    [said] = caplog.messages
+    assert said.isprintable() and "all is lost" in said

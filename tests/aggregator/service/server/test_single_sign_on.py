@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +23,11 @@ from starlette.testclient import TestClient
 from aggregator.service.administration import single_sign_on
 from aggregator.service.administration.accounts import SignInError
 from aggregator.service.administration.single_sign_on import BACK, ProviderDesk, SingleSignOn
+from aggregator.service.application.password_checks import AT_ONCE, EACH
 from aggregator.service.server.app import make_app
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.nodes.broker import find_free_port, wait_until_listening
+from tests.delivery.fleet import eventually
 
 pytest.importorskip("joserfc", reason="the extra `oidc` is not installed")
 CONSOLE = "http://127.0.0.1"
@@ -208,3 +213,77 @@ def test_a_name_that_is_none_is_refused(desk: tuple[ProviderDesk, Any], claims: 
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, changes: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         settings_of(tmp_path, **{"issuer": "https://id.example", **changes})
+
+
+def answer_with(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
+    """A provider that says this of itself."""
+    monkeypatch.setattr(single_sign_on, "fetch", lambda *_: {"issuer": "https://id.example", **found})
+
+
+@pytest.mark.parametrize(
+    "address",
+    [None, 5, "", "javascript:alert(1)", "http://id.example/", "file:///etc/passwd", "//id.example", "http://["],
+)
+def test_no_address_without_tls_is_taken_from_a_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: Any
+) -> None:
+    """The client's secret goes to one of them; a file was read as if it were the provider's answer, and a document
+    without one of them ended in a traceback."""
+    desk = ProviderDesk(settings_of(tmp_path, "https://id.example"))
+    for key, do in (
+        ("authorization_endpoint", desk.begin),
+        ("token_endpoint", lambda: desk.fetch_token("code", "verifier")),
+        ("jwks_uri", lambda: desk.read_token("token", "nonce")),
+    ):
+        answer_with(monkeypatch, **({} if address is None else {key: address}))
+        with pytest.raises(SignInError, match=f"the provider's {key} is"):
+            do()
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        b"hello\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000,
+        b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\n\r\n",
+    ],
+    ids=["no HTTP", "headers", "brackets", "redirect"],
+)
+def test_a_provider_that_answers_with_nonsense_lets_nobody_in(says: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as line:
+
+        def answer() -> None:
+            browser, _ = line.accept()
+            with browser:
+                browser.recv(65536)
+                browser.sendall(says)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(SignInError, match="refuses: 302" if b"302" in says else "does not answer"):
+            single_sign_on.fetch(f"http://127.0.0.1:{line.getsockname()[1]}/")
+        thread.join()
+
+
+def test_a_provider_is_asked_by_a_few_at_a_time(
+    make_service: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may have it asked: while it was slow, they took all threads of the service."""
+    app = make_app(make_service(sign_on=settings_of(tmp_path, "https://id.example")))
+    goes_on, begun = threading.Event(), []
+
+    def ask(*_: Any) -> dict[str, Any]:
+        begun.append(0)
+        assert goes_on.wait(60)
+        return {"issuer": "https://id.example", "authorization_endpoint": "https://id.example/in"}
+
+    monkeypatch.setattr(single_sign_on, "fetch", ask)
+    with TestClient(app, base_url=CONSOLE, follow_redirects=False) as browser, ThreadPoolExecutor(EACH + 5) as pool:
+        answers = [pool.submit(browser.get, "/sign-in/provider") for _ in range(EACH + 5)]
+        try:
+            eventually(lambda: sum(answer.done() for answer in answers) == 5)
+            assert len(begun) == AT_ONCE and browser.get("/sign-in/provider/back?state=a").status_code == 503
+        finally:
+            goes_on.set()
+        assert sorted(answer.result().status_code for answer in answers) == [303] * EACH + [503] * 5
