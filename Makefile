@@ -144,7 +144,8 @@ $(FOREIGN)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(FOREIGN)
 	$(FOREIGN)/bin/pip install --quiet --disable-pip-version-check --upgrade pip
 	$(FOREIGN)/bin/pip install --quiet --disable-pip-version-check --editable '.[aggregator]' \
-		torchvision torchaudio timm braindecode transformers monai
+		torchvision torchaudio timm braindecode transformers monai \
+		tsai xlstm pykan scikit-learn pandas matplotlib segmentation-models-pytorch einops
 	if command -v c++ >/dev/null; then $(FOREIGN)/bin/pip install --quiet --disable-pip-version-check ./models/native; fi
 	touch $@
 

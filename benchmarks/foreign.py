@@ -1,13 +1,15 @@
-"""Compiles networks that nobody here wrote: torchvision, timm, braindecode, transformers and MONAI, random weights.
+"""Compiles networks that nobody here wrote: of packages and of published sources, with random weights.
 
-    python benchmarks/foreign.py [NAME ...] [--json FILE --bundles FOLDER] [--untimed | --times] [--limit SECONDS]
+    python benchmarks/foreign.py [NAME ...] [--json FILE --bundles FOLDER] [--untimed | --times] [--sources FOLDER]
 
 Each runs in a process of its own. What is told of it: parameters, processor seconds to compile, kB of the bundle, the
 worst float64 error against autograd; the bundle's float32 error in multiples of torch's own (the median of --draws
 draws, or of 60 where torch itself once keeps fewer than three digits, of the worst of the gate's kinds of inputs, and
-the worst of all draws); seconds to load, processor ms of a training step at batch 8 on one thread beside torch's, and
-the peak memory of a device process. Or, in one sentence, why it does not compile. Nothing is downloaded. The libraries
-are none of auscult's own: `make bench-compile` puts them into an environment of their own.
+the worst of all draws); the gradient's relative error in ten training steps, beside torch's own in float32
+(benchmarks/foreign_steps.py), with WRONG where it is too large; seconds to load, processor ms of a training step at
+batch 8 on one thread beside torch's, and the peak memory of a device process. Or, in one sentence, why it does not
+compile. Nothing is downloaded. The libraries are none of auscult's own: `make bench-compile` puts them into an
+environment of their own; published sources (foreign_wearables.py) are checked out by whoever runs this.
 
 With --json, what passed there with the same code and options is not run again, and the cheapest come first. Errors can
 be measured on a busy machine, times cannot. So both can be had one after the other, with the bundles kept between:
@@ -19,6 +21,7 @@ be measured on a busy machine, times cannot. So both can be had one after the ot
 from __future__ import annotations
 
 import argparse
+import copy
 import hashlib
 import importlib
 import importlib.util
@@ -40,24 +43,14 @@ from pathlib import Path
 from typing import Any
 
 import foreign_times
-from foreign_networks import IMAGE, NETWORKS, Foreign
+from foreign_networks import IMAGE, LIBRARY_NETWORKS, Foreign
+from foreign_wearables import WEARABLES
 
+NETWORKS = LIBRARY_NETWORKS | WEARABLES
 HEAD = f"{'network':<30}{'parameters':>12} {'cpu s':>7} {'kB':>8} {'float64':>8} {'float32':>7} {'worst':>6} "
-HEAD += f"{'largest for':<29} {'load':>6} {'ms':>8} {'torch':>8} {'ratio':>6} {'MB':>6}"
-COLUMNS = (
-    "network",
-    "parameters",
-    "cpu s",
-    "kB",
-    "float64",
-    "float32",
-    "worst",
-    "load s",
-    "ms",
-    "torch ms",
-    "ratio",
-    "MB",
-)
+HEAD += f"{'largest for':<29} {'steps':>7} {'torch':>7} {'load':>6} {'ms':>8} {'torch':>8} {'ratio':>6} {'MB':>6}"
+COLUMNS = ("network", "parameters", "cpu s", "kB", "float64", "float32", "worst", "ten steps", "torch's")
+COLUMNS += ("load s", "ms", "torch ms", "ratio", "MB")
 TABLE_HEAD = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}"
 CODE = Path(__file__).resolve().parents[1]
 STAND_INS = ("torchvision._meta_registrations", "torchaudio", "torchaudio.functional", "torchaudio.transforms")
@@ -106,9 +99,17 @@ def load_libraries() -> None:
 
 
 def build(entry: Foreign) -> Any:
-    """The network, with random weights."""
+    """The network, with random weights.
+
+    Raises:
+        FileNotFoundError: the source that it is in is not there.
+    """
     import torch
 
+    if entry.source:
+        if not Path(entry.source).is_dir():
+            raise FileNotFoundError(f"{entry.source} is missing: foreign_wearables.py says what --sources needs")
+        sys.path.insert(0, entry.source)
     path, _, function = entry.make.rpartition(".")
     torch.manual_seed(7)
     return getattr(importlib.import_module(path), function)(**entry.given).eval()
@@ -117,12 +118,14 @@ def build(entry: Foreign) -> Any:
 def compile_network(entry: Foreign, path: Path, draws: int = 3) -> dict[str, Any]:
     """Compile one network to a file, and what was measured of its errors."""
     from foreign_rounding import measure_rounding
+    from foreign_steps import compare_steps
 
     from edge_sdk.model.model import Model
     from edge_sdk.models.bundle.compile import compile_module
     from edge_sdk.models.ir.specification.spec import Spec
 
     net, started = build(entry), time.process_time()
+    plain = copy.deepcopy(net)
     made = compile_module(net, Spec("net", entry.input, **{"dropout": "off", **entry.spec}))
     found = {"parameters": made.parameters, "compile_s": time.process_time() - started, "kB": len(made.data) / 1000}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +135,7 @@ def compile_network(entry: Foreign, path: Path, draws: int = 3) -> dict[str, Any
     largest = max(kinds, key=lambda r: r.ratio)
     rounding = {"rounding": largest.ratio, "case": largest.case, "one_draw": max(r.worst for r in kinds)}
     rounding |= {"kinds": {r.case: [r.device, r.torch] for r in kinds}}
-    return {**found, "float64": made.errors["float64"], **rounding}
+    return {**found, "float64": made.errors["float64"], **rounding, **compare_steps(Model(path), made.truth, plain)}
 
 
 def time_network(entry: Foreign, path: Path) -> dict[str, Any]:
@@ -176,7 +179,7 @@ def send_measured(to: Connection, work: Work, entry: Foreign, path: Path, limit:
         to.send(work(entry, path))
     except Exception as error:
         first = (str(error).strip().splitlines() or ["no word"])[0]
-        to.send({"error": f"{type(error).__name__}: {first}"})
+        to.send({"error": f"{type(error).__name__}: {first}", "whole": str(error)})
 
 
 def write_row(name: str, r: dict[str, Any]) -> str:
@@ -187,6 +190,8 @@ def write_row(name: str, r: dict[str, Any]) -> str:
     if "kB" in r:
         made += f"{r['parameters']:>12,} {r['compile_s']:>7.1f} {r['kB']:>8.0f} {r['float64']:>8.0e}"
         made += f" {r['rounding']:>7.2f} {r['one_draw']:>6.1f} {r['case']:<29}"
+    if "steps_device" in r:
+        made += f" {r['steps_device']:>7.0e} {r['steps_torch']:>7.0e}" + "".join(f" WRONG {k}" for k in r["wrong"])
     if "ms" not in r:
         return made
     timed = f"{r['load_s']:>6.2f} {r['ms']:>8.1f} {r['torch_ms']:>8.1f} {r['ratio']:>6.2f}"
@@ -197,7 +202,8 @@ def write_markdown(name: str, r: dict[str, Any]) -> str:
     """One line of the table of `--table`; "-" for what was not measured."""
     kinds: list[tuple[str, str]] = [
         ("parameters", ","), ("compile_s", ".0f"), ("kB", ".0f"), ("float64", ".0e"), ("rounding", ".1f"),
-        ("one_draw", ".0f"), ("load_s", ".2f"), ("ms", ".1f"), ("torch_ms", ".1f"), ("ratio", ".2f"), ("MB", ".0f"),
+        ("one_draw", ".0f"), ("steps_device", ".0e"), ("steps_torch", ".0e"),
+        ("load_s", ".2f"), ("ms", ".1f"), ("torch_ms", ".1f"), ("ratio", ".2f"), ("MB", ".0f"),
     ]  # fmt: skip
     return " | ".join([f"| {name}", *(format(r[k], how) if k in r else "-" for k, how in kinds)]) + " |"
 
@@ -226,6 +232,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--draws", type=int, default=3, help="inputs of each kind for float32 errors, at least (default: 3)"
     )
+    parser.add_argument("--sources", type=Path, default=Path("."), help="folder of published sources (default: here)")
     parser.add_argument("--bundles", type=Path, help="folder in which bundles are kept (default: they are not)")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--untimed", action="store_true", help="compile and compare only")
@@ -240,10 +247,12 @@ def parse_options() -> argparse.Namespace:
     return args
 
 
-def resize(entry: Foreign, side: int) -> Foreign:
-    """The entry with images of another size, for torchvision, whose networks take any."""
+def settle(entry: Foreign, args: argparse.Namespace) -> Foreign:
+    """The entry with images of another size, for torchvision, whose networks take any; and where its source is."""
+    if entry.source:
+        return replace(entry, source=str((args.sources / entry.source).resolve()))
     image = entry.input == IMAGE and entry.make.startswith("torchvision")
-    return replace(entry, input=(3, side, side)) if image else entry
+    return replace(entry, input=(3, args.image, args.image)) if image else entry
 
 
 def choose_parts(args: argparse.Namespace) -> list[str]:
@@ -258,7 +267,7 @@ def measure_missing(name: str, path: Path, args: argparse.Namespace, done: dict[
         if (name, part) in done and (part == parts[-1] or path.exists()):
             continue
         work = partial(compile_network, draws=args.draws) if part == "errors" else PARTS[part]
-        made = try_network(work, resize(NETWORKS[name], args.image), path, args.limit)
+        made = try_network(work, settle(NETWORKS[name], args), path, args.limit)
         done[name, part] = {"name": name, "part": part, **run, **made}
         if args.json:
             with args.json.open("a") as file:

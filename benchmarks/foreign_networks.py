@@ -19,12 +19,14 @@ class Foreign:
         make: module.function that builds it. given: its arguments.
         input: shape of one sample; of several inputs, argument -> shape.
         spec: settings of the compilation beside dropout = "off".
+        source: folder of a published source, in that of --sources; "": a package has it.
     """
 
     make: str
     input: tuple[int, ...] | dict[str, tuple[int, ...]] = IMAGE
     given: dict[str, Any] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
 
 
 def vision(name: str, **given: Any) -> Foreign:
@@ -43,7 +45,7 @@ def sleep(name: str, **given: Any) -> Foreign:
     return Foreign(f"braindecode.models.{name}", (2, 3000), SLEEP | given)
 
 
-NETWORKS: dict[str, Foreign] = {
+LIBRARY_NETWORKS: dict[str, Foreign] = {
     "resnet18": vision("resnet18"),
     "resnet18 --norm batch": Foreign("torchvision.models.resnet18", IMAGE, {"num_classes": 10}, {"norm": "batch"}),
     "mobilenet_v2": vision("mobilenet_v2"),

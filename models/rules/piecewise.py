@@ -62,7 +62,7 @@ def keep_negative(g: OnnxGraph, x: str) -> str:
 @rule("Elu")
 def elu(g: OnnxGraph, n: OnnxNode, gy: str, want: Want) -> Adjoints:
     """y' = 1 above 0; below, y = alpha (e^x - 1) and y' = y + alpha."""
-    alpha = float(np.float32(n.attributes.get("alpha", 1.0)))  # the operator's own, or y + alpha would not end at 0
+    alpha = n.attributes.get("alpha", 1.0)
     return (g.mul(gy, write_unit_slope(g, n, keep_negative(g, n.outputs[0]), 1.0, alpha)),)
 
 

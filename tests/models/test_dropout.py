@@ -26,6 +26,16 @@ class DropPath(nn.Module):
         return x * kept.div_(0.75)
 
 
+class DrawnPath(nn.Module):
+    """Stochastic depth that draws from a tensor of one probability, as braindecode writes it."""
+
+    def forward(self, x):
+        if not self.training:
+            return x
+        kept = torch.bernoulli(torch.full((x.shape[0],) + (1,) * (x.ndim - 1), 0.9)).to(x.dtype)
+        return x * (kept / 0.9)
+
+
 class Called(nn.Module):
     """Dropout called as a function, in place."""
 
@@ -62,6 +72,7 @@ KINDS = {
     "function": (Called, (6,), 6, [6]),
     "channels": (lambda: nn.Dropout1d(0.3), (4, 6), 24, [4]),
     "stochastic depth": (DropPath, (6,), 6, [1]),
+    "stochastic depth of a tensor": (DrawnPath, (6,), 6, [1]),
     "gru": (lambda: Recurrent(nn.GRU), (4, 6), 24, [24]),
     "lstm": (lambda: Recurrent(nn.LSTM), (4, 6), 24, [24]),
     "transformer": (
@@ -115,6 +126,35 @@ def operators(data):
 def test_other_random_numbers_cannot_be_kept(inner):
     with pytest.raises(TrainModeExport, match=r"1: .*--dropout off"):
         compile_module(make_net(inner), Spec("m", (6,), dropout="keep"))
+
+
+class Gate(nn.Module):
+    """Zeros and ones of probabilities that are trained, or that are not all one."""
+
+    def __init__(self, one):
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(6) if one else torch.linspace(-1, 1, 6))
+
+    def forward(self, x):
+        return x * torch.bernoulli(self.logits.sigmoid().expand(x.shape[0], 6)) if self.training else x * 0.5
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_zeros_and_ones_of_probabilities_that_are_computed_cannot_be_kept(one):
+    with pytest.raises(TrainModeExport, match=r"^1: .*--dropout off"):
+        compile_module(make_net(Gate(one)), Spec("m", (6,), dropout="keep"))
+
+
+class Certain(nn.Module):
+    """Stochastic depth of probability 1, which draws ones alone."""
+
+    def forward(self, x):
+        return x * x.new_empty((x.shape[0], 1)).bernoulli_(1.0) if self.training else x
+
+
+def test_ones_that_are_drawn_for_certain_are_refused_in_words():
+    with pytest.raises(TrainModeExport, match="the module cannot be kept; compile with --dropout off"):
+        compile_module(make_net(nn.Sequential(nn.Dropout(0.3), Certain())), Spec("m", (6,), dropout="keep"))
 
 
 class ForAll(nn.Module):

@@ -47,11 +47,12 @@ def pick(made: Any, name: str) -> torch.Tensor:
 
 
 def run_module(net: nn.Module, values: Sequence[torch.Tensor], arguments: Sequence[str] = ()) -> Any:
-    """What a module returns.
+    """What a module returns; what it changes of its inputs in place, it changes of copies.
 
     Args:
         arguments: of the module, that the values are given as; "" or nothing: by their place.
     """
+    values = [v.clone() for v in values]
     named = dict(zip(arguments, values, strict=True)) if any(arguments) else {}
     with plain_attention():
         return net(**named) if named else net(*values)

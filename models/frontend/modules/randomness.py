@@ -21,8 +21,11 @@ from edge_sdk.models.frontend.modules.outputs import run_module
 from edge_sdk.models.ir.errors import CompileError, TrainModeExport
 
 aten = torch.ops.aten
-DRAWS = (aten.bernoulli_.float, aten.bernoulli.p)
-"""Functions that draw 0 or 1 with one probability for 1: what all kinds of dropout are made of."""
+DRAWS = (aten.bernoulli_.float, aten.bernoulli.p, aten.bernoulli.default)
+"""Functions that draw 0 or 1 with one probability for 1: what all kinds of dropout are made of.
+
+The last one is given a tensor of probabilities, which counts where these are equal.
+"""
 NOISES = (aten.randn_like.default, aten.randn.default, aten.normal_.default, aten.normal.float_float)
 """Functions that draw normal numbers of one mean and deviation: samples of a variational autoencoder."""
 NORMS = (nn.modules.batchnorm._NormBase,)
@@ -75,13 +78,26 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in DRAWS:
-            values = self.answer(args[0], float(args[1] if len(args) > 1 else 0.5))
+            values = self.answer(args[0], read_probability(func, args))
             return args[0].copy_(values) if func is aten.bernoulli_.float else values
         if func in NOISES:
             return draw_normal(func, args, kwargs or {}, lambda like: self.answer(like, None))
         if is_random(func, args, kwargs or {}):
             raise Unknown(str(func))
         return func(*args, **(kwargs or {}))
+
+
+def read_probability(func: Any, args: Sequence[Any]) -> float:
+    """The probability of a 1 for one of DRAWS, with as many digits as float32 has of the numbers in a tensor.
+
+    Raises:
+        Unknown: they are not one number.
+    """
+    if func is not aten.bernoulli.default:
+        return float(args[1] if len(args) > 1 else 0.5)
+    if not args[0].numel() or bool((args[0] != args[0].reshape(-1)[0]).any()):
+        raise Unknown(str(func))
+    return float(f"{float(args[0].reshape(-1)[0]):.7g}")
 
 
 def draw_normal(
@@ -183,7 +199,10 @@ class Still(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return draw_normal(func, args, kwargs or {}, torch.zeros_like)
         if func not in DRAWS:
             return func(*args, **(kwargs or {}))
-        self.drew, like, share = True, args[0], float(args[1] if len(args) > 1 else 0.5)
+        self.drew, like = True, args[0]
+        if func is aten.bernoulli.default:
+            return like.clone()
+        share = read_probability(func, args)
         return like.fill_(share) if func is aten.bernoulli_.float else torch.full_like(like, share)
 
 
@@ -192,7 +211,7 @@ def draws_in_evaluation(net: nn.Module, examples: Sequence[torch.Tensor], argume
     net = copy.deepcopy(net).eval()
     with warnings.catch_warnings(), torch.no_grad(), Still() as mode:
         warnings.simplefilter("ignore")
-        run_module(net, [e[: PROBES[0]].clone() for e in examples], arguments)
+        run_module(net, [e[: PROBES[0]] for e in examples], arguments)
     return bool(mode.drew)
 
 

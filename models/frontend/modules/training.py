@@ -172,7 +172,7 @@ def run_pass(
             for path, m in net.named_modules()
         ]
         with note_functions(found, stack):
-            found.made = run_module(net, [v.clone() for v in given], arguments)
+            found.made = run_module(net, given, arguments)
         for handle in handles:
             handle.remove()
         if output is not None:

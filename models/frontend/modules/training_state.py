@@ -125,7 +125,7 @@ def run_once(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[
         torch.manual_seed(0)
         random.seed(0)
         np.random.seed(0)
-        made = run_module(net, [v.clone() for v in given], arguments)
+        made = run_module(net, given, arguments)
         return Seen(pick(made, output).detach(), find_gradients(net, made, output) or {})
 
 

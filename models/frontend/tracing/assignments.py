@@ -47,6 +47,7 @@ def set_by_choice(program: torch.export.ExportedProgram) -> None:
             values = insert_call(graph, node, aten.add.Tensor, source, values)
         made = insert_call(graph, node, aten.where.self, mask, values, source)
         node.replace_all_uses_with(made)
+        program.graph_signature.replace_all_uses(node.name, made.name)  # where an input is what is set, it is a result
         graph.erase_node(node)
     program.graph_module.recompile()
 

@@ -33,6 +33,9 @@ DROPOUTS = {
 }
 """Function -> the product that takes its place."""
 EMPTY = (aten.empty.memory_format, aten.new_empty.default, aten.empty_like.default)
+FILLED = (aten.full.default, aten.full_like.default, aten.new_full.default)
+"""Functions whose last argument is what all numbers of a tensor are."""
+CASTS = (aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten._to_copy.default)
 RECURRENT = (aten.gru.input, aten.lstm.input)
 
 
@@ -101,7 +104,7 @@ class MaskWriter:
             share, train = args[1:3]
             made = self.call(DROPOUTS[target], args[0], self.take()) if train and share else args[0]
             self.swap(node, made)
-        elif target is aten.bernoulli_.float:
+        elif target in (aten.bernoulli_.float, aten.bernoulli.default):
             self.swap_draw(node)
         elif target is aten.scaled_dot_product_attention.default and is_random(target, args, node.kwargs):
             self.swap(node, self.write_attention(node))
@@ -110,8 +113,11 @@ class MaskWriter:
         elif target in NOISES:
             self.swap_noise(node)
         elif is_random(target, args, node.kwargs):
-            where = self.draws[self.at].describe() if self.at < len(self.draws) else "the module"
-            raise TrainModeExport(f"{where}: {target._opname} cannot be kept; compile with --dropout off")
+            raise TrainModeExport(f"{self.name_next()}: {target._opname} cannot be kept; compile with --dropout off")
+
+    def name_next(self) -> str:
+        """The next draw in words, for an error."""
+        return self.draws[self.at].describe() if self.at < len(self.draws) else "the module"
 
     def call(self, target: Any, *args: Any, value: Any = None) -> Node:
         """Insert a call before the one that is replaced; it knows its value's shape, and the module that it is for.
@@ -157,21 +163,24 @@ class MaskWriter:
         self.graph.erase_node(node)
 
     def swap_draw(self, node: Node) -> None:
-        """Put a mask in the place of zeros and ones that are drawn into an empty tensor, as stochastic depth does.
+        """Put a mask in the place of zeros and ones, as stochastic depth draws them.
 
-        Where these are divided by their probability, the value at rest is that probability.
+        They are drawn into an empty tensor, or from a tensor that was filled with their probability. Where they are
+        divided by that, the value at rest is the probability.
         """
         args: Values = node.args
-        source, probability = args[0], float(args[1] if len(args) > 1 else 0.5)
-        if source.target not in EMPTY or not 0 < probability < 1:
-            raise TrainModeExport(f"{self.draws[self.at].describe()} cannot be kept; compile with --dropout off")
-        divided = any(
-            u.target in (aten.div_.Tensor, aten.div.Tensor) and u.args[1] == probability
-            for u in (*node.users, *source.users)
-        )
-        mask = self.call(aten.clone.default, self.take(1.0, probability if divided else 1.0))
+        within, source = node.target is aten.bernoulli_.float, args[0]
+        given: Any = args[1] if within and len(args) > 1 else 0.5 if within else source.args[-1]
+        known = source.target in (EMPTY if within else FILLED) and isinstance(given, float)
+        if not known or not 0 < given < 1:
+            raise TrainModeExport(f"{self.name_next()} cannot be kept; compile with --dropout off")
+        casts = [u for u in node.users if u.target in CASTS]
+        uses = [u for n in (node, source, *casts) for u in n.users]
+        divided = any(u.target in (aten.div_.Tensor, aten.div.Tensor) and u.args[1] == given for u in uses)
+        mask = self.call(aten.clone.default, self.take(1.0, given if divided else 1.0))
         node.replace_all_uses_with(mask)
-        source.replace_all_uses_with(mask, lambda user: user is not node)
+        if within:
+            source.replace_all_uses_with(mask, lambda user: user is not node)
         self.graph.erase_node(node)
 
     def swap_noise(self, node: Node) -> None:

@@ -23,7 +23,7 @@ from edge_sdk.model.dropout import MASKS, DropSite
 from edge_sdk.models.frontend.decomposition.complex_pairs import ComplexMode
 from edge_sdk.models.frontend.decomposition.decompose import spell_out
 from edge_sdk.models.frontend.modules.outputs import masks_as_they_are, pick
-from edge_sdk.models.frontend.modules.randomness import find_draws, follow_path, refuse_draws, set_training
+from edge_sdk.models.frontend.modules.randomness import Draw, find_draws, follow_path, refuse_draws, set_training
 from edge_sdk.models.frontend.tracing.assignments import set_by_choice, without_assignments
 from edge_sdk.models.frontend.tracing.batch_sizes import (
     LARGEST_BATCH,
@@ -152,8 +152,7 @@ def export_forward(
     for t in tensors[: len(parameters)]:
         t.requires_grad_()
     whole = Functional(net, names, len(inputs) - bool(draws), result, arguments)
-    program = trace_module(whole, (tensors, *examples), len(parameters), bool(draws))
-    sites = use_masks(program, draws) if draws else leave_out_dropout(program)
+    program, sites = trace_module(whole, (tensors, *examples), len(parameters), draws)
     cut_batches_by_reshaping(program)
     set_by_choice(program)
     gather_places(program)
@@ -173,24 +172,25 @@ def refuse_train_mode(net: nn.Module) -> None:
 
 
 def trace_module(
-    net: Functional, arguments: tuple[Any, ...], parameters: int, training: bool
-) -> torch.export.ExportedProgram:
-    """The program of a module, with the first dimension of every data input symbolic.
+    net: Functional, arguments: tuple[Any, ...], parameters: int, draws: Sequence[Draw]
+) -> tuple[torch.export.ExportedProgram, tuple[DropSite, ...]]:
+    """The program of a module, with the first dimension of every data input symbolic, and the places that drop values.
 
     Args:
         parameters: how many of the first tensors are trained.
-        training: trace it in training mode, its norms in evaluation.
+        draws: what it drops at random; if anything, it is traced in training mode, its norms in evaluation.
     """
     batch = torch.export.Dim("B", min=2, max=LARGEST_BATCH)
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
     kept = {layer: dict(vars(layer)) for layer in net.modules()}
     try:
-        set_training(net) if training else net.eval()
+        set_training(net) if draws else net.eval()
         with silence_exporter(), shorten_recurrences(), settle_counts(), TablesAsMade(), note_guards(net.net) as layers:
             program = torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
             open_no_grad(program, parameters)
+            sites = use_masks(program, draws) if draws else leave_out_dropout(program)  # as the module calls them
             with leave_out_lost_guards():
-                return without_assignments(program)
+                return without_assignments(program), sites
     except CompileError:
         raise
     except Exception as error:
