@@ -72,6 +72,17 @@ class SampleIndex:
         self.run("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, first))
         return bytes(self.run("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()[0])
 
+    def find_fact(self, name: str) -> bytes | None:
+        """What is saved under a name; None: nothing."""
+        found = self.run("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def set_fact(self, name: str, value: bytes) -> None:
+        self.run("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def drop_fact(self, name: str) -> None:
+        self.run("DELETE FROM facts WHERE name = ?", (name,))
+
     def count_on(self, name: str, more: int) -> int:
         """Adds to a number that is saved under a name, and begins at 0; returns it."""
         total = int(self.fact(name, b"0")) + more
@@ -101,6 +112,10 @@ class SampleIndex:
     def count_labels(self) -> dict[str | None, int]:
         """Label -> its windows; None: those without one."""
         return dict(self.run("SELECT label, COUNT(*) FROM windows GROUP BY label").fetchall())
+
+    def list_recordings(self) -> list[tuple[int, bool]]:
+        """Recordings that windows are of, each with: is it held out?"""
+        return [(r, bool(held)) for r, held in self.run("SELECT DISTINCT recording, held FROM windows")]
 
     def overlapping(self, began: float, ended: float, longest: float) -> list[tuple[int, float, float, str | None]]:
         """Windows with a moment in this stretch of time: id, began, ended, label. None has more than `longest` s."""

@@ -6,15 +6,14 @@
   class is thereby a uniform sample of all that it has had since it last was the largest: bottom-k sampling (Cohen and
   Kaplan, "Summarizing data using bottom-k sketches", PODC 2007), with the balance between classes of CBRS
   (Chrysakis and Moens, "Online continual learning from imbalanced data", ICML 2020).
-* **Held out for ever.** A keyed hash of a recording says once whether its windows are trained on or judged by. The key
-  is drawn when the store is made.
+* **Held out for ever.** A keyed hash of a recording says once whether its windows are trained on or judged by (of the
+  first two, one is for each; see parts.py). The key is drawn when the store is made.
 * **Exact.** What `add`, `label` or `forget` have returned from is on the disk; a kill undoes at most what they were at.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import struct
 import threading
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,9 @@ import numpy.typing as npt
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.data.store.cipher import Cipher, DamagedWindow, PlainWindows
-from edge_sdk.data.store.index import VERSION, SampleIndex, StoreFault
+from edge_sdk.data.store.facts import settle_facts
+from edge_sdk.data.store.index import SampleIndex, StoreFault
+from edge_sdk.data.store.parts import HeldOut
 from edge_sdk.data.store.recording import StoreLimits
 from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_word
 from edge_sdk.errors import UsageError
@@ -80,13 +81,19 @@ class SampleStore:
         directory: of the store alone; it is made where there is none.
         shape: of one window, (channels, window).
         cipher: how windows are written; see cipher.py.
+        signal: of which windows are cut, in words: channels, units, rate, stride; "": nobody says.
 
     Raises:
         UsageError: the directory has a store of other windows, of another held-out share, or under another key.
     """
 
     def __init__(
-        self, directory: Path, shape: tuple[int, int], limits: StoreLimits | None = None, cipher: Cipher | None = None
+        self,
+        directory: Path,
+        shape: tuple[int, int],
+        limits: StoreLimits | None = None,
+        cipher: Cipher | None = None,
+        signal: str = "",
     ) -> None:
         make_private_directory(directory)
         self.path, self.shape = directory / "samples.db", shape
@@ -94,30 +101,17 @@ class SampleStore:
         self.lock = threading.Lock()
         self.index = open_index(self.path)
         with self.index:
-            self.salt = self.index.fact("salt", os.urandom(32))
-            self.check_facts()
+            self.salt = settle_facts(self.index, shape, signal, self.cipher, self.limits.held_out)
         self.load()
         room = FILLING * (self.limits.megabytes * 1e6 - FIXED_BYTES) / (4 * shape[0] * shape[1] + ROW_BYTES)
         self.most = max(1, int(room / 2))  # with a label, and as many without
-
-    def check_facts(self) -> None:
-        """Raises UsageError if this is a store of something else, and StoreFault if it is of a later version."""
-        mine = {"version": VERSION, "shape": str(self.shape), "cipher": self.cipher.name}
-        for name, value in (mine | {"held_out": repr(self.limits.held_out)}).items():
-            saved = self.index.fact(name, value.encode()).decode()
-            if saved != value:
-                raise UsageError(f"{self.path}: made with {name} = {saved}, not {value}; erase it, or keep to that")
-        token = self.index.fact("token", self.cipher.seal(b"auscult", self.salt))
-        try:
-            self.cipher.open(token, self.salt)
-        except DamagedWindow as error:
-            raise UsageError(f"{self.path}: {error}") from None
 
     def load(self) -> None:
         """Read from the disk what is kept in memory of it."""
         self.timeline = Timeline(LabelledSpan(*row) for row in self.index.load_spans())
         self.counts, self.next_id = self.index.count_labels(), self.index.next_id()
         self.longest = self.index.longest()
+        self.held_out = HeldOut(self.index, self.limits.held_out, lambda purpose, number: self.hash(purpose, number))
         self.labels_given = self.index.count_on(LABELS_GIVEN, 0)
 
     @contextmanager
@@ -164,7 +158,7 @@ class SampleStore:
         began, ended = float(windows.began[at]), float(windows.ended[at])
         recording = int(windows.recording[at])
         x = self.cipher.seal(windows.x[at].astype("<f4").tobytes(), ABOUT.pack(id, began))
-        held = self.hash(b"held", recording) < self.limits.held_out * 2**63
+        held = self.held_out.decide(recording)
         label = self.timeline.find(began, ended)
         return id, began, ended, recording, int(held), self.hash(b"rank", id), label, x
 

@@ -30,6 +30,11 @@ def describe_want(listed: int, given: int, held_out: int, least: int, needs_labe
         return f"{listed} windows to train on, and {held_out} held out{more}; {least} are needed: go on recording"
     if given and not listed:
         return "no training sample has a label of this run"
+    if held_out and not given:
+        return (
+            f"0 labelled windows to train on, and {held_out} held out; {least} are needed, of other recordings: record "
+            "for more than five minutes, or once more, and label that"
+        )
     if given or held_out:
         return f"{listed} labelled windows to train on, and {held_out} held out; {least} are needed: label more"
     return "nothing is labelled yet"

@@ -62,7 +62,9 @@ class LiveSamples:
     ) -> None:
         self.name, self.signal, self.directory, self.log = name, signal, directory, log
         self.show, self.saved = show, saved
-        self.store = SampleStore(directory, signal.shape, recording.limits, read_key(recording.key))
+        self.store = SampleStore(
+            directory, signal.shape, recording.limits, read_key(recording.key), name_signal(signal)
+        )
         self.source = recording.sensor_hz or signal.rate_hz
         channels, rate = len(signal.channels), signal.rate_hz
         same = is_same_rate(self.source, rate)
@@ -275,6 +277,12 @@ class LiveSamples:
         if lost and (now := clocks.monotonic()) >= self.say_at:
             self.say_at = now + SAY_EVERY
             self.log.warning("%s: %d samples are lost: they come faster than windows are made", self.name, lost)
+
+
+def name_signal(signal: SignalSpec) -> str:
+    """All that windows are cut by, as a store keeps it: the normalisation is left out, for stored windows are raw."""
+    channels = ", ".join(f"{name} ({unit})" for name, unit in zip(signal.channels, signal.units, strict=True))
+    return f"{channels} at {signal.rate_hz:.10g} Hz, windows of {signal.window} samples every {signal.stride}"
 
 
 def chooser(task: ModelTask, names: Sequence[str]) -> Choose:

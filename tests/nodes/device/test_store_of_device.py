@@ -1,0 +1,121 @@
+"""The store of a device: windows of one signal only, one owner, what is lost or cannot be erased, and said so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_sdk.data.store.recording import Recording, StoreLimits
+from edge_sdk.errors import UsageError
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.options import LocalTraining
+from tests.model.bundle_files import repacked
+from tests.nodes.device.test_live_device import BEGAN, RECORDING, WRIST, make_device, make_run, observe_in_pieces
+
+SIGNAL = read_bundle(WRIST).manifest["signal"]
+
+
+def bundle_with(folder: Path, **signal: Any) -> Path:
+    """The shipped bundle, but of another signal of the same shape."""
+    file = folder / f"{abs(hash(str(signal)))}.bundle"
+    file.write_bytes(repacked(read_bundle(WRIST), {"signal": SIGNAL | signal}))
+    return file
+
+
+def device_of(bundle: Path, directory: Path) -> Device:
+    training = LocalTraining(recording=RECORDING)
+    return Device(
+        "d1", hospital="h", broker="mqtt://127.0.0.1:1", bundle=bundle, directory=directory, training=training
+    )
+
+
+OTHERS = (
+    {"rate_hz": 64.0},
+    {"channels": list(reversed(SIGNAL["channels"]))},
+    {"units": ["m/s2"] * 3},
+    {"stride": SIGNAL["stride"] // 2},
+)
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=lambda other: next(iter(other)))
+def test_windows_of_another_signal_do_not_come_into_one_store(tmp_path: Path, other: dict[str, Any]) -> None:
+    with_bundle, state = bundle_with(tmp_path, **other), tmp_path / "state"
+    device = make_device(state)
+    observe_in_pieces(device, 10)
+    device.close()
+    later = device_of(with_bundle, state)
+    with pytest.raises(UsageError, match=r"windows are of ax .* at 32 Hz.*another directory, or erase .*forget\(\)"):
+        later.observe(np.zeros((4, 3)), time=BEGAN + 100)
+    later.close()
+    again = make_device(state)
+    assert again.count_windows() == {"": 9} and again.forget() == 9
+    again.close()
+    later = device_of(with_bundle, state)
+    assert later.count_windows() == {}  # it is open, for there is nothing in it
+    later.close()
+
+
+def test_windows_stay_with_a_bundle_that_normalises_otherwise(tmp_path: Path) -> None:
+    device = make_device(tmp_path / "state")
+    observe_in_pieces(device, 10)
+    device.close()
+    scale = {"normalise": {"mean": [0.5] * 3, "scale": [2.0] * 3}}
+    later = device_of(bundle_with(tmp_path, **scale), tmp_path / "state")
+    assert later.count_windows() == {"": 9}
+    later.close()
+
+
+def test_a_store_that_knows_no_signal_takes_the_present_one(tmp_path: Path) -> None:
+    device = make_device(tmp_path / "state")
+    observe_in_pieces(device, 10)
+    device.flush()
+    device.live.open().store.index.run("DELETE FROM facts WHERE name IN ('signal', 'first_parts')")  # as of 0.2.0
+    device.close()
+    again = make_device(tmp_path / "state")
+    assert again.count_windows() == {"": 9}
+    again.close()
+    with pytest.raises(UsageError, match="at 64 Hz"):
+        device_of(bundle_with(tmp_path, rate_hz=64.0), tmp_path / "state").count_windows()
+
+
+# Held out --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("attempt", range(3))
+def test_of_two_recordings_one_is_trained_on_and_one_held_out(tmp_path: Path, attempt: int) -> None:
+    limits = StoreLimits(megabytes=4, days=1e5, held_out=(0.05, 0.5, 0.95)[attempt])
+    device = make_device(tmp_path, recording=Recording(limits=limits, least=1))
+    observe_in_pieces(device, 10)
+    observe_in_pieces(device, 10, first=100)
+    device.label("walk", BEGAN, BEGAN + 200)
+    found = device.live.open().store.labelled()
+    assert found.held.tolist() == [False] * 9 + [True] * 9
+    device.close()
+    device = make_device(tmp_path, recording=Recording(limits=limits, least=1))
+    device.forget()
+    observe_in_pieces(device, 10, first=100)  # the second one again: what was decided stays
+    device.label("walk", BEGAN, BEGAN + 200)
+    assert device.live.open().store.labelled().held.all()
+    with pytest.raises(UsageError, match="0 labelled windows to train on, and 9 held out.* other recordings"):
+        device.part.env(make_run(device))
+    device.close()
+
+
+def test_recordings_of_an_earlier_store_keep_their_part(tmp_path: Path) -> None:
+    limits = StoreLimits(megabytes=4, days=1e5)
+    device = make_device(tmp_path, recording=Recording(limits=limits, least=1))
+    observe_in_pieces(device, 10)
+    device.flush()
+    index = device.live.open().store.index
+    index.run("UPDATE windows SET held = 1")
+    index.run("DELETE FROM facts WHERE name = 'first_parts'")  # as 0.2.0 has drawn it
+    device.close()
+    device = make_device(tmp_path, recording=Recording(limits=limits, least=1))
+    observe_in_pieces(device, 10)
+    observe_in_pieces(device, 10, first=100)
+    device.label("walk", BEGAN, BEGAN + 200)
+    found = device.live.open().store.labelled()
+    assert found.held[found.began < BEGAN + 50].all() and not found.held[found.began > BEGAN + 50].any()
+    device.close()
