@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.errors import AuscultError
+
 VERSION = "1"
 TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -27,6 +29,10 @@ CREATE INDEX IF NOT EXISTS by_label ON windows (label, rank);
 
 class StoreFault(Exception):
     """The file is no sample store, or is damaged."""
+
+
+class StoreUnusable(AuscultError):
+    """The disk does not take what is to be saved or erased, or does not give it back: it is full, or read-only."""
 
 
 class SampleIndex:

@@ -39,10 +39,8 @@ class HeldOut:
     def decide(self, recording: int) -> bool:
         """Is a recording held out? Within a transaction: the first ones of a store are saved."""
         drawn = self.draw(b"held", recording) < self.share * 2**63
-        if (
-            not self.share
-            or (name := self.name(recording)) not in self.first
-            and {*self.first.values()} == {True, False}
+        if not self.share or (
+            (name := self.name(recording)) not in self.first and {*self.first.values()} == {True, False}
         ):
             return drawn
         if name not in self.first:

@@ -34,7 +34,6 @@ from edge_sdk.data.store.index import SampleIndex, StoreFault
 from edge_sdk.data.store.parts import HeldOut
 from edge_sdk.data.store.recording import StoreLimits
 from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_word
-from edge_sdk.errors import UsageError
 
 ROW_BYTES = 160
 """What a row takes beside the window itself, in its page and in two indices."""

@@ -8,11 +8,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, isnan
+from numbers import Real
+from typing import Any
 
 from edge_sdk.errors import UsageError
 
 LONGEST_NAME = 200  # characters
+LATEST_TIME = 1e11
+"""Seconds since 1970, in the year 5138: what lies beyond is milliseconds, or less."""
 
 
 @dataclass(frozen=True, order=True)
@@ -77,5 +81,18 @@ def check_word(activity: str | None, began: float, ended: float) -> None:
     named = activity is None or (isinstance(activity, str) and 0 < len(activity.strip()) <= LONGEST_NAME)
     if not named or not (activity is None or activity.isprintable()):
         raise UsageError(f"label: activity = {activity!r:.80}; expected a name of 1 to {LONGEST_NAME} characters")
+    check_stretch("label", began, ended)
     if not (isfinite(began) and isfinite(ended) and began < ended):
         raise UsageError(f"label: from {began} to {ended}; expected seconds since 1970, the end after the start")
+
+
+def check_stretch(what: str, began: Any, ended: Any) -> None:
+    """Raises UsageError unless these are times in seconds since 1970, the end not before the start; each may be
+    infinite."""
+    for time in (began, ended):
+        if not isinstance(time, Real) or isinstance(time, bool) or isnan(time):
+            raise UsageError(f"{what}: a time is {time!r:.80}; expected a number of seconds since 1970")
+        if isfinite(time) and abs(time) >= LATEST_TIME:
+            raise UsageError(f"{what}: a time is {time:.15g}; expected seconds since 1970, not milliseconds")
+    if began > ended:
+        raise UsageError(f"{what}: from {began} to {ended}; expected seconds since 1970, the end after the start")

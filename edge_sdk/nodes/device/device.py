@@ -226,11 +226,11 @@ class Device:
 
     def forget(self, began: float = -inf, ended: float = inf) -> int:
         """Erase from memory and disk what was recorded from `began` to `ended`; without arguments, all of it.
-        Models that were trained on it stay. Returns how many windows there were."""
+        Models that were trained on it stay. Returns how many windows there were. Raises UsageError: it is no time."""
         return self.live.open().forget(began, ended)
 
     def flush(self) -> None:
-        """Wait until all that was observed is saved: for applications that read from a file, faster than a sensor."""
+        """Wait until all that was observed is saved. Raises `StoreUnusable`, once, if some of it could not be saved."""
         self.live.open().flush()
 
     def count_windows(self) -> Mapping[str, int]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.live.barren import BarrenMeter, read_times
 from edge_sdk.data.live.rate import RateMeter
 from edge_sdk.data.live.resample import ChannelJoiner, Resampler, is_same_rate
 from edge_sdk.data.live.windower import LiveWindows, Windower
@@ -27,10 +28,12 @@ from edge_sdk.data.store.cipher import read_key
 from edge_sdk.data.store.every_window import every_window
 from edge_sdk.data.store.frozen import Choose, FrozenSamples, copy_held_out, drop_frozen, freeze
 from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
+from edge_sdk.data.store.index import StoreUnusable
 from edge_sdk.data.store.recording import Recording
 from edge_sdk.data.store.sample_store import SampleStore
 from edge_sdk.data.store.step_windows import step_windows
-from edge_sdk.errors import UsageError
+from edge_sdk.data.store.timeline import check_stretch
+from edge_sdk.errors import UsageError, say_reason
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task import ModelTask, StepClasses
 
@@ -72,11 +75,13 @@ class LiveSamples:
         self.joiner = ChannelJoiner(self.source, rate, channels)
         self.windower = Windower(channels, rate, signal.window, signal.stride)
         self.meter, self.fault = RateMeter(self.source), ""
+        self.barren = BarrenMeter(max(signal.window, signal.stride) * self.source / rate * channels)
         self.frozen: FrozenSamples | None = None
         self.unlabelled: FrozenSamples | None = None  # in a run that wants them
         self.queue: deque[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]] = deque()
         self.most = int(WAITING * self.source) + 1
         self.waiting, self.lost = 0, 0
+        self.unsaved, self.why_unsaved = 0, ""
         self.wake_at = 1  # samples that wait: with so many the thread is woken
         self.say_at = self.say_rate_at = 0.0
         self.wake = threading.Condition()
@@ -124,12 +129,7 @@ class LiveSamples:
         """Times (n,) of samples, as `Device.observe` describes them."""
         if time is None:
             return clocks.time() + np.arange(1 - count, 1) / self.source
-        when = np.array(time, np.float64)
-        if when.ndim == 0:
-            when = when + np.arange(count) / self.source
-        if when.shape != (count,) or not np.isfinite(when).all():
-            raise UsageError(f"observe: times of shape {when.shape}, expected one or {count}, in seconds since 1970")
-        return when
+        return read_times(time, count, self.source)
 
     def check_rate(self, when: npt.NDArray[np.float64]) -> None:
         """Tells where samples come at another rate than was said.
@@ -146,17 +146,22 @@ class LiveSamples:
         if not self.meter.too_fast:
             return self.log.warning("%s: %s", self.name, said)
         self.fault = f"device {self.name}: {said}"
-        self.forget(self.meter.began, float(when[-1]))
+        self.erase(self.meter.began, float(when[-1]))
         raise UsageError(self.fault)
 
     def label(self, activity: str | None, began: float, ended: float) -> int:
         """Say what was done, after all samples that have come are saved."""
-        self.flush()
+        self.wait_saved()
         return self.store.label(activity, began, ended)
 
     def forget(self, began: float = -inf, ended: float = inf) -> int:
-        """Erase samples in this stretch of time, everywhere."""
-        self.flush()
+        """Erase samples in this stretch of time, everywhere. Raises UsageError: it is none."""
+        check_stretch("forget", began, ended)
+        return self.erase(began, ended)
+
+    def erase(self, began: float, ended: float) -> int:
+        """Erase samples in a stretch of time that is known to be one."""
+        self.wait_saved()
         for frozen in (self.frozen, self.unlabelled):
             if frozen is not None:
                 frozen.forget(began, ended)
@@ -164,7 +169,7 @@ class LiveSamples:
 
     def count(self) -> dict[str, int]:
         """Label -> windows that are saved, after all samples that have come are; "" stands for those without one."""
-        self.flush()
+        self.wait_saved()
         return self.store.count()
 
     def check_process(self) -> None:
@@ -173,7 +178,21 @@ class LiveSamples:
             raise UsageError(f"device {self.name} belongs to the process that made it; make one in this process")
 
     def flush(self) -> None:
-        """Wait until all that was observed is in windows, and these are saved."""
+        """Wait until all that was observed is in windows, and these are saved.
+
+        Raises:
+            StoreUnusable: some of it could not be saved, and is lost. Told once.
+        """
+        self.wait_saved()
+        with self.wake:
+            unsaved, self.unsaved = self.unsaved, 0
+        if unsaved:
+            raise StoreUnusable(
+                f"{self.directory}: {unsaved} samples could not be saved, and are lost: {self.why_unsaved}"
+            )
+
+    def wait_saved(self) -> None:
+        """Wait until all that was observed is worked off."""
         self.check_process()
         with self.wake:
             while self.thread is not None and (self.queue or self.busy):
@@ -183,7 +202,7 @@ class LiveSamples:
 
     def close(self) -> None:
         """Save what has come, and end the thread."""
-        self.flush()
+        self.wait_saved()
         with self.wake:
             self.stopping = True
             self.wake.notify_all()
@@ -199,7 +218,7 @@ class LiveSamples:
         Args:
             task: of its model, which says what windows it is to have. names: of its outputs.
         """
-        self.flush()
+        self.wait_saved()
         self.frozen = freeze(self.store, self.directory, run, self.signal.normalise, chooser(task, names))
         return self.frozen
 
@@ -244,12 +263,16 @@ class LiveSamples:
             for item in group_blocks(items):
                 try:
                     self.take(*item)
-                except Exception:  # a full disk, as a rule: what comes later must not be lost for it, too
+                except Exception as error:  # a full disk, as a rule: what comes later must not be lost for it, too
+                    with self.wake:
+                        self.unsaved, self.why_unsaved = self.unsaved + len(item[1]), say_reason(error)
                     self.log.exception("%s: %d samples could not be saved", self.name, len(item[1]))
             self.wake_at = self.count_to_wake()
 
     def take(self, place: int, time: npt.NDArray[np.float64], block: npt.NDArray[np.float32]) -> None:
         """Make windows of samples, and let them be seen and saved."""
+        if said := self.barren.push(time, block):
+            self.log.warning("%s: %s", self.name, said)
         known = np.isfinite(block).reshape(len(block), -1).all(1)
         time, block = time[known], block[known]
         if not len(block):
@@ -264,6 +287,7 @@ class LiveSamples:
 
     def save(self, windows: LiveWindows) -> None:
         if len(windows):
+            self.barren.reset()
             self.show(windows)
             self.store.add(windows, clocks.time())
             self.saved(len(windows))

@@ -77,6 +77,8 @@ class WorkingModel:
     def predict(self, x: Data, which: str | None, smooth: int = 1, abstain: float = 0.0) -> Predictions:
         """Predicts as `Device.predict` describes it."""
         name, _ = self.find_model(which)
+        if not 0 <= abstain <= 1:
+            raise UsageError(f"predict: abstain = {abstain}, expected a probability, from 0 to 1")
         if not isinstance(self.model.task, OneClass):
             from edge_sdk.model.tasks.task import Forecast, Values
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.run import Run
+from edge_sdk.data.store.index import StoreUnusable
 from edge_sdk.data.store.recording import Recording, StoreLimits
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
@@ -187,7 +188,7 @@ def test_what_does_not_fit_the_signal_is_refused_where_it_is_handed_over(device:
     for samples, time, channel, what in (
         (np.zeros((4, 2)), 1.0, None, r"shape \(4, 2\), expected \(3,\) or \(n, 3\)"),
         (np.zeros((4, 3)), [1.0, 2.0], None, "times of shape"),
-        (np.zeros((4, 3)), float("nan"), None, "times of shape"),
+        (np.zeros((4, 3)), float("nan"), None, "a time is not finite"),
         (1.0, 1.0, "bx", "channel = 'bx', there are ax, ay, az"),
         (np.zeros((4, 3)), 1.0, "ax", "of one channel"),
     ):
@@ -213,6 +214,8 @@ def test_a_full_disk_ends_no_thread(device: Device, caplog: pytest.LogCaptureFix
     observe_in_pieces(device, 5)
     assert device.count_windows() == {} and "could not be saved" in caplog.text
     live.store.add = add  # type: ignore[method-assign]
+    with pytest.raises(StoreUnusable, match="could not be saved"):
+        device.flush()
     observe_in_pieces(device, 5, first=5)
     assert device.count_windows()[""] >= 4
 

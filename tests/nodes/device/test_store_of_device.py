@@ -98,7 +98,7 @@ def test_of_two_recordings_one_is_trained_on_and_one_held_out(tmp_path: Path, at
     observe_in_pieces(device, 10, first=100)  # the second one again: what was decided stays
     device.label("walk", BEGAN, BEGAN + 200)
     assert device.live.open().store.labelled().held.all()
-    with pytest.raises(UsageError, match="0 labelled windows to train on, and 9 held out.* other recordings"):
+    with pytest.raises(UsageError, match=r"0 labelled windows to train on, and 9 held out.* other recordings"):
         device.part.env(make_run(device))
     device.close()
 
