@@ -23,9 +23,10 @@ def settle_facts(index: SampleIndex, shape: tuple[int, int], signal: str, cipher
         UsageError: it is a store of something else, or under another key.
     """
     salt = index.fact("salt", os.urandom(32))
-    if not index.count_labels():
+    if not index.count_labels() and index.find_fact("shape") != str(shape).encode():
         index.set_fact("shape", str(shape).encode())
-        index.drop_fact("signal")
+    if signal and not index.count_labels() and index.find_fact("signal") != signal.encode():
+        index.set_fact("signal", signal.encode())
     if signal and (saved := index.fact("signal", signal.encode()).decode()) != signal:
         raise UsageError(
             f"{index.path}: its windows are of {saved}, and those of this bundle would be of {signal}: they must not "

@@ -6,12 +6,14 @@ is overwritten (`secure_delete`).
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.errors import AuscultError
+from edge_sdk.errors import AuscultError, say_reason
 
 VERSION = "1"
 TABLES = """
@@ -35,31 +37,54 @@ class StoreUnusable(AuscultError):
     """The disk does not take what is to be saved or erased, or does not give it back: it is full, or read-only."""
 
 
+@contextmanager
+def saying_unusable(path: Path, what: str) -> Iterator[None]:
+    """Says in words what a disk refuses: raises StoreUnusable in place of the errors of SQLite and of the system."""
+    try:
+        yield
+    except (sqlite3.OperationalError, OSError) as error:
+        raise StoreUnusable(f"{path}: {what}: {say_reason(error)}") from error
+
+
 class SampleIndex:
     """An open database. Every method is one statement or a few; the caller has them in a transaction.
 
     Raises:
         StoreFault: the file is damaged.
+        sqlite3.OperationalError: it cannot be read or made here: the disk is full or read-only.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
-            self.db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA secure_delete=ON")
-            self.db.executescript("PRAGMA journal_size_limit=262144; PRAGMA cache_size=-1024")
-            self.db.execute("PRAGMA wal_autocheckpoint=64")
-            found = self.db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            self.db = self.open(alone=False)
+        except sqlite3.OperationalError:  # as where a full disk has no room for the index of the log, shared in a file
+            self.db = self.open(alone=True)
+        self.seen = self.run("PRAGMA data_version").fetchone()[0]
+
+    def open(self, alone: bool) -> sqlite3.Connection:
+        """A connection to the database, which is whole. `alone`: nobody else may open it, and it takes no room."""
+        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        try:
+            if alone:
+                db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA secure_delete=ON")
+            db.executescript("PRAGMA journal_size_limit=262144; PRAGMA cache_size=-1024")
+            db.execute("PRAGMA wal_autocheckpoint=64")
+            found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if found != "ok":
                 raise StoreFault(str(found))
-            self.db.executescript(TABLES)
-            self.seen = self.run("PRAGMA data_version").fetchone()[0]
+            db.executescript(TABLES)
+        except sqlite3.OperationalError:
+            db.close()
+            raise
         except sqlite3.DatabaseError as error:
-            self.db.close()
+            db.close()
             raise StoreFault(str(error)) from error
         except StoreFault:
-            self.db.close()
+            db.close()
             raise
+        return db
 
     def run(self, text: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         return self.db.execute(text, values)
@@ -69,7 +94,46 @@ class SampleIndex:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.db.execute("COMMIT" if kind is None else "ROLLBACK")
+        if self.db.in_transaction:  # a full disk may have ended it
+            try:
+                self.db.execute("COMMIT" if kind is None else "ROLLBACK")
+            except sqlite3.Error:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def without_log(self) -> Iterator[None]:
+        """Transactions within change the file in place and take no room on the disk, for one that is full. A process
+        that is killed in the middle of one leaves a damaged file. Not within a transaction."""
+        self.shorten_log()
+        if self.run("PRAGMA journal_mode=MEMORY").fetchone()[0] != "memory":
+            raise sqlite3.OperationalError("the log cannot be written back")
+        try:
+            yield
+        finally:
+            self.run("PRAGMA journal_mode=WAL").fetchall()
+
+    @contextmanager
+    def rebuilt(self) -> Iterator[None]:
+        """What is done within is done in memory; the files are overwritten, and what is left is written in their place.
+        For a disk so full that not even the log can be written back. A process that is killed meanwhile loses all that
+        was to be left. Not within a transaction."""
+        copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self.db.backup(copy)
+        self.db.close()
+        self.db = copy
+        try:
+            yield
+            for ending in ("", "-wal", "-shm"):
+                file = self.path.with_name(self.path.name + ending)
+                if file.exists():
+                    overwrite(file)
+                    file.unlink()
+            self.run("VACUUM INTO ?", (str(self.path),))
+        finally:
+            copy.close()
+            self.db = self.open(alone=True)
 
     # -- facts and words
 
@@ -85,9 +149,6 @@ class SampleIndex:
 
     def set_fact(self, name: str, value: bytes) -> None:
         self.run("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
-
-    def drop_fact(self, name: str) -> None:
-        self.run("DELETE FROM facts WHERE name = ?", (name,))
 
     def count_on(self, name: str, more: int) -> int:
         """Adds to a number that is saved under a name, and begins at 0; returns it."""
@@ -163,3 +224,12 @@ class SampleIndex:
 
     def close(self) -> None:
         self.db.close()
+
+
+def overwrite(path: Path) -> None:
+    """Write zeros over all that a file has, on the disk."""
+    with path.open("r+b") as file:
+        for at in range(0, path.stat().st_size, 1 << 16):
+            file.write(bytes(min(1 << 16, path.stat().st_size - at)))
+        file.flush()
+        os.fsync(file.fileno())

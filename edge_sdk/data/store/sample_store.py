@@ -30,7 +30,7 @@ from edge_sdk.atomic import make_private_directory
 from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.data.store.cipher import Cipher, DamagedWindow, PlainWindows
 from edge_sdk.data.store.facts import settle_facts
-from edge_sdk.data.store.index import SampleIndex, StoreFault
+from edge_sdk.data.store.index import SampleIndex, StoreFault, StoreUnusable, saying_unusable
 from edge_sdk.data.store.parts import HeldOut
 from edge_sdk.data.store.recording import StoreLimits
 from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_word
@@ -94,12 +94,13 @@ class SampleStore:
         cipher: Cipher | None = None,
         signal: str = "",
     ) -> None:
-        make_private_directory(directory)
         self.path, self.shape = directory / "samples.db", shape
         self.limits, self.cipher = limits or StoreLimits(), cipher or PlainWindows()
         self.lock = threading.Lock()
-        self.index = open_index(self.path)
-        with self.index:
+        with saying_unusable(self.path, "the store of samples cannot be opened"):
+            make_private_directory(directory)
+            self.index = open_index(self.path)
+        with saying_unusable(self.path, "the store of samples cannot be opened"), self.index:
             self.salt = settle_facts(self.index, shape, signal, self.cipher, self.limits.held_out)
         self.load()
         room = FILLING * (self.limits.megabytes * 1e6 - FIXED_BYTES) / (4 * shape[0] * shape[1] + ROW_BYTES)
@@ -115,10 +116,14 @@ class SampleStore:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """A transaction: after an exception, disk and memory are as they were before."""
+        """A transaction: after an exception, disk and memory are as they were before.
+
+        Raises:
+            StoreUnusable: the disk does not take it.
+        """
         with self.lock:
             try:
-                with self.index:
+                with saying_unusable(self.path, "cannot be changed"), self.index:
                     if self.index.changed_by_others():
                         self.load()
                     yield
@@ -230,18 +235,39 @@ class SampleStore:
 
         Returns:
             How many windows there were.
+
+        Raises:
+            StoreUnusable: not all could be erased; the disk is read-only, or so full that not even this works.
         """
+        gone = 0
+        try:
+            gone = self.erase_rows(began, ended)
+            self.shorten_log()
+            return gone
+        except StoreUnusable as error:
+            log.warning("%s; erasing without a log", error)
+        try:
+            with saying_unusable(self.path, "cannot be changed in place"), self.index.without_log():
+                return gone + self.erase_rows(began, ended)
+        except StoreUnusable as error:
+            log.warning("%s; writing the store anew", error)
+        with saying_unusable(self.path, "NOT all is erased: make some room on the disk and try again"):
+            with self.index.rebuilt():
+                gone += self.erase_rows(began, ended)
+            return gone
+
+    def erase_rows(self, began: float, ended: float) -> int:
+        """Delete the windows of a stretch of time, and what was said of it, in one transaction."""
         with self.changing():
             gone = self.index.overlapping(began, ended, self.longest)
             self.delete([(id, label) for id, _, _, label in gone])
             self.timeline.say(None, began, ended)
             self.index.save_spans((s.began, s.ended, s.activity) for s in self.timeline.spans)
-        self.shorten_log()
         return len(gone)
 
     def shorten_log(self) -> None:
         """Let nothing of what was deleted or changed stay in the log beside the database."""
-        with self.lock:
+        with self.lock, saying_unusable(self.path, "its log cannot be shortened"):
             self.index.shorten_log()
 
     # -- reading
@@ -263,7 +289,7 @@ class SampleStore:
 
     def select(self, which: str, *values: int) -> StoredWindows:
         text = f"SELECT id, began, ended, recording, label, held FROM windows WHERE {which}"
-        with self.lock:
+        with self.lock, saying_unusable(self.path, "cannot be read"):
             rows = self.index.run(text, values).fetchall()
         ids, began, ended, recording, labels, held = zip(*rows, strict=True) if rows else ((),) * 6
         return StoredWindows(
