@@ -15,7 +15,7 @@ import msgpack  # type: ignore[import-untyped]
 from edge_sdk.atomic import LOCK, make_private_directory, sweep_aside, write_text
 from edge_sdk.contract.run import ID, Run
 from edge_sdk.delivery.storage.store import Store, StoreDamaged
-from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.errors import PeerError, UsageError, say_reason
 from edge_sdk.wire.codec.bodies import Fault
 from edge_sdk.wire.codec.codec import unpack
 from edge_sdk.wire.frames import Buffer
@@ -199,3 +199,23 @@ def lock_file(path: Path) -> IO[str]:
                 file.close()
                 raise UsageError(f"{path.parent}: another process works in this directory") from None
             time.sleep(0.05)
+
+
+def own_directory(directory: Path) -> IO[str]:
+    """The locked file of a directory, which is made where there is none; `disown` lets it go.
+
+    Raises:
+        UsageError: another process works there, or another part of this one, or nothing can be written there.
+    """
+    try:
+        make_private_directory(directory)
+        return lock_file(directory / LOCK)
+    except OSError as error:
+        raise UsageError(f"{directory}: nothing can be kept there: {say_reason(error)}") from error
+
+
+def disown(file: IO[str]) -> None:
+    """Unlock a directory, also where a fork still has its file open."""
+    if not file.closed:
+        fcntl.flock(file, fcntl.LOCK_UN)
+        file.close()

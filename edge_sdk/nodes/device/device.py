@@ -1,11 +1,6 @@
 """A device: its own samples, a model that it trains without torch, and a personal component that never leaves it.
 
-with Device("watch-7", hospital="h", broker="mqtts://h.example", bundle="wrist.bundle", directory="state") as device:
-    device.observe(block, time=...)                 # again and again, as the sensor delivers
-    device.label("walk", began, ended)              # whenever somebody says so
-    for prediction in device.predictions(): ...     # with the personalised model, as soon as there is one
-
-An application that has its samples ready calls `train_on` in place of `observe` and `label`.
+An application hands over samples with `observe` and says with `label` what was done, or calls `train_on`.
 """
 
 from __future__ import annotations
@@ -21,13 +16,14 @@ import numpy.typing as npt
 
 from edge_sdk.contract.children.device_facts import BATTERY
 from edge_sdk.data.samples import Label, Samples, Unlabelled
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.model.inputs import Data
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task_protocol import STEPS
 from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
 from edge_sdk.nodes.device.options import DEFAULT_POLICY, DEFAULT_TRAINING, DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.participant import Participant
+from edge_sdk.nodes.device.sample_streams import start_beside
 from edge_sdk.nodes.device.unlabelled_windows import Source
 from edge_sdk.nodes.kernels.model_inputs import fit_samples, fit_unlabelled
 from edge_sdk.nodes.models.predictions import Predictions
@@ -93,7 +89,7 @@ class Device:
             training=training,
         )
         self.name, self.runtime, self.live, self.finished = name, self.part.runtime, self.part.live, self.part.finished
-        self.came = 0
+        self.came, self.fault = 0, ""
         if not self.part.own_model.task.needs_labels:
             self.live.saved = self.note_windows
         willingness = self.runtime.willingness
@@ -117,8 +113,8 @@ class Device:
 
     @property
     def refusal(self) -> str:
-        """Why the device cannot take part in the run that it was offered last; "": it can."""
-        return self.runtime.refusal
+        """Why it cannot take part in the run that it was offered last, or stopped by itself; "": nothing is wrong."""
+        return self.fault or self.runtime.refusal
 
     def train_on(
         self,
@@ -139,8 +135,7 @@ class Device:
         """
         if self.running.locked():
             raise UsageError(f"device {self.name} is running: stop() it before train_on()")
-        whose = f"device {self.name}"
-        train = fit_samples(self.part.model, samples, whose)
+        train = fit_samples(self.part.model, samples, whose := f"device {self.name}")
         judged, chosen = (p if p is None else fit_samples(self.part.model, p, whose) for p in (held_out, validation))
         self.part.train, self.part.held_out, self.part.validation = train, judged, chosen
         given = fit_unlabelled(self.part.model, unlabelled, whose) if isinstance(unlabelled, Unlabelled) else None
@@ -150,19 +145,12 @@ class Device:
 
     def why(self) -> str:
         """Why this device does not train now, e.g. "battery 18 % < 30 %", what is wrong with its broker, or why it
-        stopped: its round was over.
-
-        "" if it trains, or nothing is in the way.
-        """
+        stopped: its round was over; "": it trains, or nothing is in the way."""
         unwilling, session = "" if self.part.pace is None else self.part.pace.why(), self.runtime.session
         return unwilling or self.runtime.publisher.trouble or ("" if session is None else session.calls.gave_up)
 
     def allow_training(self, allowed: bool) -> None:
-        """Say as its application whether it may train, beside what its budget says.
-
-        Raises:
-            UsageError: it has no budget.
-        """
+        """Say as its application whether it may train, beside its budget. Raises UsageError: it has no budget."""
         if self.part.pace is None:
             raise UsageError(f"device {self.name} has no budget: give it one, DevicePolicy(budget=TrainingBudget())")
         self.part.pace.allow(allowed)
@@ -240,8 +228,6 @@ class Device:
     def questions(self, most: int = 3) -> tuple[LabelQuestion, ...]:
         """Stretches of time whose label would help most, the most useful first; `label` answers them.
 
-        They are those that the model which predicts is unsure of, that look unlike what has a label, and lie apart.
-
         Raises:
             UsageError: no question is asked for, the bundle does not say its signal, or it predicts values.
         """
@@ -261,10 +247,20 @@ class Device:
         self.serve(until)
 
     def start(self) -> None:
-        """Take part in the background, until `stop`. Raises UsageError as `run` does."""
+        """Take part in the background, until `stop`. Raises UsageError as `run` does, and AuscultError: it cannot."""
         self.claim()
-        self.thread = threading.Thread(target=self.serve, name=f"auscult-{self.name}", daemon=True)
-        self.thread.start()
+        self.fault = ""
+        try:
+            self.thread = start_beside(self.name, self.part.check_start, self.serve, self.end_early)
+        except BaseException:
+            self.running.release()
+            raise
+
+    def end_early(self, error: Exception) -> None:
+        """Tell the application by what its device takes part no more."""
+        self.fault = f"device {self.name} takes part no more: {error or type(error).__name__}"
+        self.part.log.error("%s", self.fault, exc_info=None if isinstance(error, (AuscultError, OSError)) else error)
+        self.part.receive_refusal(self.fault)
 
     def claim(self) -> None:
         """Take the one right to run; `serve` gives it back. Whoever starts the device hears what is missing."""
@@ -288,7 +284,7 @@ class Device:
             self.thread = None
 
     def close(self) -> None:
-        """Stop, save what was observed, and end the streams of predictions. The device cannot be used after that."""
+        """Stop, save what was observed, and end the streams of predictions. It cannot be used after that."""
         self.stop()
         self.live.close()
 

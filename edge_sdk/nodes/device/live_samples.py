@@ -34,6 +34,7 @@ from edge_sdk.data.store.sample_store import SampleStore
 from edge_sdk.data.store.step_windows import step_windows
 from edge_sdk.data.store.timeline import check_stretch
 from edge_sdk.errors import UsageError, say_reason
+from edge_sdk.live.presence.directory import disown, own_directory
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task import ModelTask, StepClasses
 
@@ -65,9 +66,14 @@ class LiveSamples:
     ) -> None:
         self.name, self.signal, self.directory, self.log = name, signal, directory, log
         self.show, self.saved = show, saved
-        self.store = SampleStore(
-            directory, signal.shape, recording.limits, read_key(recording.key), name_signal(signal)
-        )
+        self.owned = own_directory(directory)
+        try:
+            self.store = SampleStore(
+                directory, signal.shape, recording.limits, read_key(recording.key), name_signal(signal)
+            )
+        except BaseException:
+            self.owned.close()
+            raise
         self.source = recording.sensor_hz or signal.rate_hz
         channels, rate = len(signal.channels), signal.rate_hz
         same = is_same_rate(self.source, rate)
@@ -209,6 +215,7 @@ class LiveSamples:
         if self.thread is not None:
             self.thread.join()
         self.store.close()
+        disown(self.owned)
 
     # -- for a run
 

@@ -18,6 +18,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import Assembly, LaneSettings, LaneWork, Runtime, Transport, TreePlace
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.presence.directory import disown, own_directory
 from edge_sdk.methods.shared.evaluation.beside import SAID
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models, Scores
 from edge_sdk.model.model import Model
@@ -65,7 +66,6 @@ class Participant:
         live: what it observes.
         current: the run that it takes part in. kept: what that has made here so far.
         working: the model that predicts. versions: what rollouts bring. rollout: the one that it takes part in.
-        warm_start: a new run begins with what an earlier one has made here, see `edge_sdk.nodes.models.warm_start`.
         finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
     """
 
@@ -137,6 +137,12 @@ class Participant:
         if self.on_event is not None:
             self.on_event(message)
 
+    def check_start(self) -> None:
+        """Raises AuscultError if it could not run now: its directory or its store cannot be used."""
+        disown(own_directory(self.directory))
+        if self.train is None and self.trainer is None and self.model.bundle.signal is not None:
+            self.live.open()
+
     # -- its budget
 
     def make_pace(self, budget: TrainingBudget, threads: int) -> TrainingPace:
@@ -146,11 +152,8 @@ class Participant:
         def cancelled() -> bool:
             return self.runtime.cancelled() or (self.train is None and self.live.all_erased())
 
-        def wake() -> None:
-            self.runtime.wake()
-
-        log = self.log
-        return TrainingPace(budget, self.name, self.directory, threads=threads, cancelled=cancelled, wake=wake, log=log)
+        own, log = (budget, self.name, self.directory), self.log
+        return TrainingPace(*own, threads=threads, cancelled=cancelled, wake=lambda: self.runtime.wake(), log=log)
 
     def make_willingness(self) -> Willingness:
         return Willingness() if self.pace is None else Willingness(self.ask_pace, self.pace.idle_look)
@@ -209,11 +212,8 @@ class Participant:
         self.working = working
 
     def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
-        """The env of this device: its samples behind functions of theta.
-
-        Args:
-            cancellable: training stops between two steps when a newer question has come.
-        """
+        """The env of this device: its samples behind functions of theta. `cancellable`: training stops between two
+        steps when a newer question has come."""
         if self.trainer is not None:
             from edge_sdk.nodes.device.custom_training import fields_of
 
@@ -292,8 +292,7 @@ class Participant:
     def receive_event(self, number: int, message: Any) -> None:
         """Keep what the role tells the application, and pass it on.
 
-        The runtime calls this after its commit, and again if the process dies before it notes that it has. So a file
-        may be written twice with the same content, and no event is missed.
+        The runtime calls this after its commit, and again if the process dies before it notes it: no event is missed.
         """
         if isinstance(message, Scores):
             self.kept = replace(self.kept, scores=message.sums)

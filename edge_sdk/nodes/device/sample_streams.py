@@ -100,3 +100,24 @@ class LiveDevice:
             self.samples.close()
         for stream in self.streams:
             stream.close()
+
+
+def start_beside(
+    name: str, check: Callable[[], None], serve: Callable[[], None], failed: Callable[[Exception], None]
+) -> threading.Thread:
+    """The thread on which a device serves from now on.
+
+    Args:
+        check: raises what stands against it, which is raised here. failed: is told by what it has ended too early.
+    """
+
+    def work() -> None:
+        try:
+            serve()
+        except Exception as error:
+            failed(error)
+
+    check()
+    thread = threading.Thread(target=work, name=f"auscult-{name}", daemon=True)
+    thread.start()
+    return thread
