@@ -40,11 +40,12 @@ class BarrenMeter:
     """Samples that have come since the last window, and why none has come of them.
 
     Args:
-        usual: samples of which a window comes.
+        usual: samples of which a window comes, where they are of all channels.
+        channels: so many; a window takes as many times more where they come one by one.
     """
 
-    def __init__(self, usual: float) -> None:
-        self.most = WINDOWS * usual
+    def __init__(self, usual: float, channels: int) -> None:
+        self.most, self.channels = WINDOWS * usual, channels
         self.reset()
 
     def reset(self) -> None:
@@ -60,7 +61,7 @@ class BarrenMeter:
         self.count, self.steps = self.count + len(time), self.steps + len(steps)
         self.gaps += int((steps > GAP).sum())
         self.empty += int((~np.isfinite(block)).reshape(len(block), -1).any(1).sum())
-        if self.told or self.count <= self.most:
+        if self.told or self.count <= self.most * (self.channels if block.ndim == 1 else 1):
             return ""
         self.told = True
         return f"no window has come of {self.count} samples: {self.why()}"

@@ -92,7 +92,7 @@ def check_stretch(what: str, began: Any, ended: Any) -> None:
     for time in (began, ended):
         if not isinstance(time, Real) or isinstance(time, bool) or isnan(time):
             raise UsageError(f"{what}: a time is {time!r:.80}; expected a number of seconds since 1970")
-        if isfinite(time) and abs(time) >= LATEST_TIME:
+        if isfinite(time) and abs(float(time)) >= LATEST_TIME:
             raise UsageError(f"{what}: a time is {time:.15g}; expected seconds since 1970, not milliseconds")
     if began > ended:
         raise UsageError(f"{what}: from {began} to {ended}; expected seconds since 1970, the end after the start")

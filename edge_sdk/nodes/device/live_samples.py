@@ -81,7 +81,7 @@ class LiveSamples:
         self.joiner = ChannelJoiner(self.source, rate, channels)
         self.windower = Windower(channels, rate, signal.window, signal.stride)
         self.meter, self.fault = RateMeter(self.source), ""
-        self.barren = BarrenMeter(max(signal.window, signal.stride) * self.source / rate * channels)
+        self.barren = BarrenMeter(max(signal.window, signal.stride) * self.source / rate, channels)
         self.frozen: FrozenSamples | None = None
         self.unlabelled: FrozenSamples | None = None  # in a run that wants them
         self.queue: deque[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]] = deque()

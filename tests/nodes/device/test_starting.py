@@ -70,7 +70,8 @@ def test_start_raises_what_stands_against_it(tmp_path: Path) -> None:
 
 
 def test_what_ends_a_device_later_is_told_to_the_application(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    device, told = make_device(tmp_path), []
+    device = make_device(tmp_path)
+    told: list[object] = []
     device.on_event = told.append
 
     def fail(_: object) -> None:
