@@ -21,10 +21,10 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.plugged import PLUGINS, PluggedTask, find_plugged
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task import Forecast, OneClass, OutputTask, Reconstruction, StepClasses, Values
+from edge_sdk.nodes.evaluation.recorded_signal import check_signal
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
-from edge_sdk.replay.cohorts.stated_units import check_signal
 from edge_sdk.replay.values.asked import check_asked
 
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
@@ -171,7 +171,7 @@ def check_fit(path: Path, cohort: Cohort, exactly: bool = False) -> None:
     """
     bundle = read_bundle(path)
     check_asked(bundle, cohort.task, cohort.unit)
-    check_signal(path, bundle.signal, cohort.units, cohort.rate_hz)
+    check_signal(path, bundle.signal, cohort.channels, cohort.units, cohort.rate_hz)
     found, task = input_shapes(bundle), bundle.task
     known = task.classes if isinstance(task, OneClass) else task.outputs
     enough = task.fits(cohort.classes) and not (exactly and known > len(cohort.classes))
