@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from edge_sdk.contract.children.device_facts import TOLD, check_told
 from edge_sdk.data.store.recording import Recording
+from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.budget import BudgetFile, TrainingBudget
@@ -54,6 +55,10 @@ class DevicePolicy:
     def __post_init__(self) -> None:
         check_evaluations(self.evaluations)
         check_told(self.tells)
+        if not isinstance(self.budget, TrainingBudget | str | Path | None):
+            raise UsageError(
+                f"budget = {self.budget!r:.60}: expected a TrainingBudget(...), a file with a table [budget], or None"
+            )
 
     def read_budget(self) -> TrainingBudget | None:
         """The budget, read if it is a file. Raises UsageError: the file cannot be used."""
