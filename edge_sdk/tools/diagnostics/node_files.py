@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_sdk.atomic import LOCK
+from edge_sdk.data.cut import Cut
+from edge_sdk.data.samples import Stored
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.device_file import DeviceFile
@@ -39,6 +41,7 @@ class NodeFile:
         masks: its keys for secret sums; None: it has none.
         secret: of an aggregator: it opens the sums of its run, which are secret.
         devices: of an aggregator: behind all its hospitals.
+        data: of a device: its samples; None: of another tier.
     """
 
     path: Path
@@ -51,6 +54,7 @@ class NodeFile:
     masks: DeviceKeys | HospitalKeys | AggregatorKeys | None = None
     secret: bool = False
     devices: int = 0
+    data: Cut | Stored | None = None
 
 
 def read_node_file(path: Path) -> NodeFile:
@@ -73,7 +77,8 @@ def read_node_file(path: Path) -> NodeFile:
 def of_device(path: Path, file: DeviceFile) -> NodeFile:
     line = Line(file.broker, file.wire, Part(file.name, file.hospital, False))
     said = f"device {file.name} of hospital {file.hospital}"
-    return NodeFile(path, "device", said, file.bundle, file.directory, (line,), file.trusted_key, file.masks)
+    about = (file.trusted_key, file.masks)
+    return NodeFile(path, "device", said, file.bundle, file.directory, (line,), *about, data=file.data)
 
 
 def of_hospital(path: Path, file: HospitalFile) -> NodeFile:
