@@ -20,7 +20,6 @@ from edge_sdk.errors import AuscultError
 from edge_sdk.hardware.probe import read_machine
 from edge_sdk.tools.credentials.certificates import load_certificate
 from edge_sdk.tools.diagnostics.access import check_access, check_login
-from edge_sdk.tools.diagnostics.data_check import check_data
 from edge_sdk.tools.diagnostics.findings import Finding, run_check
 from edge_sdk.tools.diagnostics.mask_check import check_masks
 from edge_sdk.tools.diagnostics.node_files import Line, NodeFile, is_running, read_node_file
@@ -60,8 +59,8 @@ def examine_file(path: Path) -> list[Finding]:
     checks = list_machine_checks(file.bundle, file.directory)
     if file.tier == "aggregator":
         checks.append(("torch", check_torch))
-    if file.data is not None:
-        checks.append(("data", lambda: check_data(file)))
+    if (describe := file.describe_samples) is not None:
+        checks.append(("data", lambda: Finding("data", True, describe())))
     checks.append(("signatures", lambda: check_signatures(file)))
     if file.masks is not None or file.secret:
         part = file.lines[0].part.name

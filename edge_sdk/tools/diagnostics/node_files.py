@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from edge_sdk.atomic import LOCK
-from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import Stored
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.device_file import DeviceFile
@@ -41,7 +40,7 @@ class NodeFile:
         masks: its keys for secret sums; None: it has none.
         secret: of an aggregator: it opens the sums of its run, which are secret.
         devices: of an aggregator: behind all its hospitals.
-        data: of a device: its samples; None: of another tier.
+        describe_samples: of a device: reads its samples, see `DeviceFile`; None: of another tier.
     """
 
     path: Path
@@ -54,7 +53,7 @@ class NodeFile:
     masks: DeviceKeys | HospitalKeys | AggregatorKeys | None = None
     secret: bool = False
     devices: int = 0
-    data: Cut | Stored | None = None
+    describe_samples: Callable[[], str] | None = None
 
 
 def read_node_file(path: Path) -> NodeFile:
@@ -77,8 +76,8 @@ def read_node_file(path: Path) -> NodeFile:
 def of_device(path: Path, file: DeviceFile) -> NodeFile:
     line = Line(file.broker, file.wire, Part(file.name, file.hospital, False))
     said = f"device {file.name} of hospital {file.hospital}"
-    about = (file.trusted_key, file.masks)
-    return NodeFile(path, "device", said, file.bundle, file.directory, (line,), *about, data=file.data)
+    about, read = (file.trusted_key, file.masks), file.describe_samples
+    return NodeFile(path, "device", said, file.bundle, file.directory, (line,), *about, describe_samples=read)
 
 
 def of_hospital(path: Path, file: HospitalFile) -> NodeFile:
