@@ -85,7 +85,7 @@ class DeviceFile:
             existing(self.data.trace, "data.trace")
 
     def describe_samples(self) -> str:
-        """How many samples it has, in words, read and cut as its service does.
+        """Words for how many samples it has, read and cut as its service does.
 
         Raises:
             UsageError: they cannot be read, or are not what the bundle takes.

@@ -99,12 +99,13 @@ class LocalTraining:
 def check_key(key: bytes | str | Path | None) -> None:
     """Raises UsageError for a key that windows cannot be encrypted with: before anything is observed, not at that. A
     file that is not there is made later."""
-    try:
-        data = key if isinstance(key, bytes | None) or not Path(key).exists() else Path(key).read_bytes()
-    except OSError as error:
-        raise UsageError(f"key: {key}: cannot be read: {say_reason(error)}") from error
+    where, data = "", key
+    if isinstance(key, str | Path):
+        try:
+            where, data = f"{key}: ", Path(key).read_bytes() if Path(key).exists() else None
+        except OSError as error:
+            raise UsageError(f"key: {key}: cannot be read: {say_reason(error)}") from error
     if isinstance(data, bytes) and len(data) != KEY_BYTES:
-        where = "" if isinstance(key, bytes | None) else f"{key}: "
         raise UsageError(f"key: {where}{len(data)} bytes, expected {KEY_BYTES} random ones")
 
 
