@@ -178,7 +178,16 @@ def check_fit(path: Path, cohort: Cohort, exactly: bool = False) -> None:
     if not shapes_fit(cohort.shapes, found, cohort.reshape) or not enough:
         wanted = f"{describe_shapes(cohort.shapes)} and {len(cohort.classes)}"
         what = "classes" if cohort.task is None else "outputs"
+        wanted += cut_otherwise(found, cohort)
         raise UsageError(f"{path}: input {describe_shapes(found)} and {what} {known}; these data need {wanted}")
+
+
+def cut_otherwise(found: Shapes, cohort: Cohort) -> str:
+    """What would make these samples fit, where they are windows of other lengths only; the end of a sentence."""
+    own, wanted = cohort.shapes.get("x", ()), found.get("x", ())
+    if len(own) != CHANNELS_AND_TIME or len(wanted) != len(own) or own[0] != wanted[0] or own[1] == wanted[1]:
+        return ""
+    return f"; traces are cut for it with --window {wanted[1]}"
 
 
 def describe_shapes(shapes: Shapes) -> str:
