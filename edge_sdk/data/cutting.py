@@ -52,7 +52,9 @@ def cut_samples(data: Cut, normalise: Normalise | None = None) -> SplitSamples:
     """Cuts a trace into samples, and splits them."""
     trace, cuts = cut_trace(data)
     train, test, chosen = cut_windows_of(trace, cuts, data, normalise)
-    return SplitSamples(as_samples(train), as_samples(test), None if chosen is None else as_samples(chosen), trace.told)
+    inputs = tuple(name for name in trace.channels if name not in data.target)
+    parts = as_samples(train), as_samples(test), None if chosen is None else as_samples(chosen)
+    return SplitSamples(*parts, trace.told, inputs, trace.rate_hz)
 
 
 def cut_parts(data: Cut, normalise: Normalise | None = None) -> tuple[Windows, Windows, Windows | None]:

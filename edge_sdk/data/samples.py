@@ -138,12 +138,16 @@ class SplitSamples:
         validation: what choices are made on, and what the metrics of single rounds are from; None: there is no such
             part, and the metrics of rounds are from the test part, too.
         told: what was guessed and put right when they were read, in one line; "": nothing.
+        channels: of a trace that they are cut from, in their order, without those that are predicted; empty: of none.
+        rate_hz: of that trace.
     """
 
     train: Samples
     held_out: Samples
     validation: Samples | None = None
     told: str = ""
+    channels: tuple[str, ...] = ()
+    rate_hz: float = 0.0
 
 
 Normalise = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]

@@ -87,7 +87,8 @@ class Settings(Training):
             raise UsageError(f"momentum = {self.momentum} with local_penalty = {self.local_penalty!r}: one of them")
 
 
-RECOMMENDED: Mapping[str, Any] = {"local_epochs": 5, "fine_tune_epochs": 5}
+EPOCHS: Mapping[str, Any] = {"local_epochs": 5}
+RECOMMENDED: Mapping[str, Any] = {**EPOCHS, "fine_tune_epochs": 5}
 SEARCH: SearchSpace = {**TRAINING_SEARCH, "fine_tune_epochs": OneOf((0, 1, 2, 5, 10))}
 
 

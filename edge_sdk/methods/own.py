@@ -99,7 +99,7 @@ class OwnDevice:
         epochs: int | None = None,
         rate: float | None = None,
         near: Vector | None = None,
-        pull: float = 0.0,
+        pull: float | None = None,
     ) -> Vector:
         """Mini-batch SGD on the device's loss + weight_decay/2 ||v||^2 + pull/2 ||v - near||^2.
 
@@ -107,19 +107,17 @@ class OwnDevice:
             start: float (n,), where it begins; it stays as it is.
             epochs: passes over the device's samples; None: the setting local_epochs.
             rate: step size; None: of the settings, in this round.
-            near: float (n,), what the result is held near.
-            pull: by how much.
-
-        Returns:
-            v, float (n,).
+            near: float (n,), what the result v, float (n,), is held near. pull: by how much.
         """
+        if (near is None) != (pull is None):
+            raise UsageError("device.sgd: give near, what the result is held near, and pull, by how much, together")
         self.purpose += 1
         s, v = self.settings, np.array(start, self.env.theta0.dtype)
         passes = s.local_epochs if epochs is None else epochs
         steps = batches(self.env.random(self.round, self.purpose), self.samples, s.batch, passes)
         slope, eta = gradient(self.env, self.round, self.purpose), s.eta(self.round) if rate is None else rate
         towards = None if near is None or not pull else pull * near
-        loss = descend(slope, v, steps, eta, damp=s.weight_decay + (0.0 if towards is None else pull), pull=towards)
+        loss = descend(slope, v, steps, eta, damp=s.weight_decay + (pull or 0.0), pull=towards)
         self.loss = loss if self.loss is None else self.loss
         return v
 
@@ -330,6 +328,7 @@ def method(
         personal=MADE_THERE if personal is not None else KEPT_BESIDE if steps.keeps else "",
         traffic=summed(FedavgModel, "model") if near else always_floats(NOT_NEAR),
         search={**TRAINING_SEARCH, **(search or {})},
+        recommended={} if "local_epochs" in (settings or {}) else fedavg.EPOCHS,
         adds_up=True,
         warms_up=steps.keeps,
     )

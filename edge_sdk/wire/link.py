@@ -19,6 +19,7 @@ from edge_sdk.wire.known_broker import KnownBroker
 from edge_sdk.wire.mqtt import REFUSED_VERSION, TOO_LARGE, Connection
 
 SHORT, HINT_EVERY = 30.0, 5  # seconds that a connection should last; so many short ones in a row are said
+TAKEN_OVER = 0x8E  # reason of MQTT 5: another client has connected with this one's id
 HOPELESS_CAP = 600.0  # seconds at most between two attempts that nobody expects to succeed
 SHORT_LIVED_MOST = 3  # failures that short ones in a row weigh as at most: 8 s with the default base
 
@@ -59,6 +60,7 @@ class Link:
         retry_at: when to try again, by time.monotonic().
         up_since: when the connection was ready, by time.monotonic().
         short_lived: connections in a row that were lost soon after that.
+        cut_short: the latest of these in a row that the broker has closed without a word.
         bytes_before: bytes that earlier connections have moved.
         why: why the latest connection was lost, or could not be made; "": it is up.
     """
@@ -79,7 +81,7 @@ class Link:
         self.opening: Connection | None = None
         self.fresh = False
         self.failures, self.retry_at = 0, 0.0
-        self.up_since, self.short_lived = 0.0, 0
+        self.up_since, self.short_lived, self.cut_short = 0.0, 0, 0
         self.opened: Connection | None = None
         self.error = self.why = ""
         self.bytes_before = 0
@@ -168,20 +170,32 @@ class Link:
         return False
 
     def count_short(self, connection: Connection, now: float) -> None:
-        """Say what may be the matter when one connection after the other is lost soon after it was ready."""
-        if connection.up:
-            self.short_lived = self.short_lived + 1 if now - self.up_since < SHORT else 0
-            if self.short_lived % HINT_EVERY == HINT_EVERY - 1:
-                name, times = connection.name, self.short_lived + 1
-                self.log.warning(
-                    "%s: %d connections to %s in a row were lost within %.0f s; a broker does that when another node "
-                    "connects with the same name: is there a second %s?",
-                    name,
-                    times,
-                    connection.broker,
-                    SHORT,
-                    name,
-                )
+        """Say what may be the matter when one connection after the other is lost soon after it was ready.
+
+        A broker that speaks MQTT 5 may say that another client has taken a connection over. Others close it without a
+        word, as a broker does that is ended; one that does so again as soon as it was reached has not been ended.
+        """
+        if not connection.up:
+            return
+        lasted = now - self.up_since
+        self.short_lived = self.short_lived + 1 if lasted < SHORT else 0
+        small = connection.proof.find_doubtful(time.monotonic()) <= connection.proof.taken
+        silent = connection.was_cut and not connection.reason and small  # else it may have been too large for it
+        self.cut_short = self.cut_short + 1 if silent and lasted < SHORT else 0
+        name, broker = connection.name, connection.broker
+        if connection.reason == TAKEN_OVER:
+            words = "%s: %s has ended the connection as another node has connected with the same name: "
+            self.log.warning(words + "there is a second %s; give each node a name of its own", name, broker, name)
+        elif self.cut_short == 2 or self.short_lived % HINT_EVERY == HINT_EVERY - 1:
+            self.log.warning(
+                "%s: %d connections to %s in a row were lost within %.0f s; a broker does that when another node "
+                "connects with the same name: is there a second %s?",
+                name,
+                self.cut_short if self.cut_short == 2 else self.short_lived + 1,
+                broker,
+                SHORT,
+                name,
+            )
 
     def listen(self) -> None:
         """What is to be heard may be something else now."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.sensors.channel_names import find_columns
 from edge_sdk.hardware.sensors.sensor import Reading, Sensor
 from edge_sdk.hardware.sensors.units import conversion
+
+log = logging.getLogger("auscult.sensors")
 
 
 class WantedSignal(Protocol):
@@ -22,23 +26,28 @@ class WantedSignal(Protocol):
 class FittedSensor:
     """A sensor whose readings are samples of a signal.
 
-    Channels are found by their names where the sensor has all names of the signal; else the sensor must have as many as
-    the signal, and they are taken in its order. Values are converted where both tell a unit.
+    Channels are found by their names (`find_columns`), or by those that are given. Values are converted where both tell
+    a unit; where the sensor tells none, the log says for which unit they are taken.
+
+    Args:
+        channels: names of the sensor's channels, in the order of the signal's; empty: by the names of both.
 
     Raises:
-        UsageError: the channels do not fit, or a unit is none of the same quantity.
+        UsageError: the names do not say which is which, or a unit is none of the same quantity.
     """
 
-    def __init__(self, sensor: Sensor, signal: WantedSignal) -> None:
+    def __init__(self, sensor: Sensor, signal: WantedSignal, channels: Sequence[str] = ()) -> None:
         self.sensor, self.name = sensor, sensor.name
         self.channels, self.units = signal.channels, signal.units
-        self.columns = columns_of(sensor, signal.channels)
+        self.columns = columns_of(sensor, signal.channels, channels)
         self.factors = []
         for column, name, unit in zip(self.columns, signal.channels, signal.units, strict=True):
             try:
                 self.factors.append(conversion(sensor.units[column], unit))
             except UsageError as error:
                 raise UsageError(f"sensor {sensor.name}, channel {name}: {error}") from None
+            if unit and not sensor.units[column]:
+                log.warning("sensor %s does not tell the unit of %s; taken for %s", sensor.name, name, unit)
 
     @property
     def rate_hz(self) -> float | None:
@@ -61,14 +70,15 @@ class FittedSensor:
         self.sensor.close()
 
 
-def columns_of(sensor: Sensor, wanted: Sequence[str]) -> list[int]:
+def columns_of(sensor: Sensor, wanted: Sequence[str], given: Sequence[str] = ()) -> list[int]:
     """Where the signal's channels are among the sensor's."""
     there = list(sensor.channels)
-    if all(name in there for name in wanted):
-        return [there.index(name) for name in wanted]
-    if len(there) == len(wanted):
-        return [*range(len(wanted))]
+    if given and len(given) == len(wanted) and all(name in there for name in given):
+        return [there.index(name) for name in given]
+    found = None if given else find_columns(there, wanted)
+    if found is not None:
+        return found
     raise UsageError(
-        f"sensor {sensor.name} has the channels {', '.join(there)}; the bundle wants {', '.join(wanted)}: choose "
-        f"{len(wanted)} of the sensor's, in that order"
+        f"sensor {sensor.name} has the channels {', '.join(there)}; the bundle wants {', '.join(wanted)}: say which of "
+        f"the sensor's {len(wanted)} these are, in that order, with channels=[...]"
     )

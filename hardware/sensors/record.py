@@ -17,12 +17,12 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import UsageError, say_reason
 from edge_sdk.hardware.boards.telemetry import Telemetry, read_telemetry
 from edge_sdk.hardware.sensors.availability import AvailabilityFiles
 from edge_sdk.hardware.sensors.sensor import Reading, Sensor, SensorEnded, SensorError, opened
@@ -102,7 +102,9 @@ class TraceFile:
         text.seek(0)
         text.truncate()
         if data:
-            self.open().write(data)
+            file = self.open()
+            with naming(self.folder / f"{self.file_name}.csv"):
+                file.write(data)
 
     @property
     def file_name(self) -> str:
@@ -227,7 +229,8 @@ class Recorder:
 
     def note_telemetry(self) -> None:
         told = read_telemetry(self.root)
-        with open(self.folder / "telemetry.jsonl", "a", encoding="utf-8") as file:
+        path = self.folder / "telemetry.jsonl"
+        with naming(path), open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"time": self.clock(), **asdict(told)}) + "\n")
         self.note_availability(told)
 
@@ -235,7 +238,17 @@ class Recorder:
         """Adds a line beside each trace that has begun."""
         for trace in self.files.values():
             if trace.parts:
-                self.availability.note(trace.file_name, self.now(), told)
+                with naming(self.folder / f"{trace.file_name}.availability.csv"):
+                    self.availability.note(trace.file_name, self.now(), told)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Lets an error of the system name the file: a full disk says only that there is no space."""
+    try:
+        yield
+    except OSError as error:
+        raise SensorError(f"{path}: cannot be written: {say_reason(error)}; what is in it is whole lines") from error
 
 
 def wrap(text: str, error: Exception) -> SensorError:

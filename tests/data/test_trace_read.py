@@ -160,3 +160,19 @@ def test_recorded_traces_are_read(wrist: Path) -> None:
     assert trace.values.shape == (1344, 3) and trace.rate_hz == pytest.approx(32, abs=0.1)
     assert trace.classes == ("drink_glass", "sitdown_chair", "standup_chair")
     assert np.median(np.linalg.norm(trace.values, axis=1)) == pytest.approx(1, abs=0.1)
+
+
+def test_a_row_without_numbers_counts_once(tmp_path: Path) -> None:
+    """It was told once for each channel."""
+    bad = ("0.15,nan,nan,walk", "0.20,nan,,walk", "0.25,1,nan,walk")
+    trace = read_trace(write_csv(tmp_path / "t.csv", HEADER, *GOOD, *bad, "0.30,9,9,walk", "0.35,9,9,walk"))
+    found = {repair.what: (repair.rows, repair.line) for repair in trace.repairs}
+    assert found == {"no number in ax, ay": (2, 5), "no number in ay": (1, 7)}
+
+
+def test_ever_other_channels_without_numbers_are_told_together(tmp_path: Path) -> None:
+    names = [f"c{n}" for n in range(10)]
+    rows = [f"{k / 10},{','.join('nan' if n == k % 20 else '1' for n in range(10))},a" for k in range(60)]
+    trace = read_trace(write_csv(tmp_path / "t.csv", f"time,{','.join(names)},activity", *rows))
+    (repair,) = trace.repairs
+    assert repair.rows == 30 and repair.what == f"no number in some of {', '.join(names)}"

@@ -12,6 +12,8 @@ from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.daemon.prometheus import exposition
 from edge_sdk.replay.nodes.broker import LocalBroker
+from edge_sdk.wire import topics
+from edge_sdk.wire.frames import Birth, pack_frame
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
 
@@ -53,3 +55,51 @@ def test_a_stranger_is_counted_as_one(tmp_path: Path, quick: LocalBroker, caplog
         eventually(lambda: aggregator.counters["refused.stranger.?"], 60)
     assert "watch-9 is a stranger: the settings of agg do not name it" in caplog.text
     assert not aggregator.counters["refused.malformed.?"]
+
+
+def test_a_stranger_is_named_once_an_hour(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was named every second."""
+    aggregator, now = Net(tmp_path, quick.url).aggregator("a"), [1e6]
+    monkeypatch.setattr("edge_sdk.live.membership.dispatcher.time.monotonic", lambda: now[0])
+    for name in ("watch-9", "watch-9", "watch-8", "watch-9"):
+        aggregator.dispatcher.take_payload(topics.upward("agg", name, "b"), pack_frame(Birth(name, 1, 2)))
+    assert [line.split()[6] for line in caplog.messages if "stranger" in line] == ["watch-9", "watch-8"]
+    assert aggregator.counters["refused.stranger.?"] == 4
+    now[0] += 3601
+    aggregator.dispatcher.take_payload(topics.upward("agg", "watch-9", "b"), pack_frame(Birth("watch-9", 1, 2)))
+    assert caplog.text.count("watch-9 is a stranger") == 2
+
+
+@pytest.mark.parametrize(("parent", "known"), [("gga", ("watch-9",)), ("agg", ("watch-8",))])
+def test_a_device_says_that_nobody_answers(
+    tmp_path: Path,
+    quick: LocalBroker,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    parent: str,
+    known: tuple[str, ...],
+) -> None:
+    """A hospital of another name, and one that does not name it. It said "connected", and then nothing."""
+    monkeypatch.setattr("edge_sdk.live.membership.parent_silence.SILENT", 1.5)
+    net = Net(tmp_path, quick.url)
+    device = net.device("watch-9", parent)
+    with playing(net.aggregator(*known), device):
+        why = eventually(lambda: device.publisher.trouble)
+        eventually(lambda: sum(device.announcer.counts.values()) > 2)  # it goes on calling
+    assert why.startswith(f"nobody called {parent} answers at mqtt://") and why.endswith("name watch-9?")
+    assert caplog.text.count("nobody called") == 1
+
+
+def test_a_device_that_is_answered_has_nothing_to_say(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge_sdk.live.membership.parent_silence.SILENT", 0.3)
+    net = Net(tmp_path, quick.url)
+    device = net.device("a", "agg")
+    with playing(device):
+        eventually(lambda: device.publisher.trouble)
+        with playing(net.aggregator("a")):
+            eventually(lambda: device.current is not None and not device.publisher.trouble)
+    assert caplog.text.count("nobody called agg") <= 2  # before it came, and perhaps after it went

@@ -177,3 +177,15 @@ def test_entry_points_that_are_no_methods_are_refused(installed, entry, words):
 def test_names_that_cannot_be_used(installed, name):
     with pytest.raises(UsageError, match="method"):
         installed(Entry("theirs", method("theirs"))).add(method(name))
+
+
+def test_what_is_left_out_is_fedavgs_also_what_is_recommended():
+    """Else a copy of FedAvg would make two passes where FedAvg makes five, and lose against it."""
+    assert OWN["nothing"].recommended["local_epochs"] == FEDAVG.recommended["local_epochs"]
+    assert "local_epochs" not in method("own-two", settings={"local_epochs": 2}).recommended
+
+
+def test_near_and_pull_go_together():
+    with pytest.raises(UsageError, match="give near, what the result is held near, and pull"):
+        one = method("own-near", local=lambda device, w: device.sgd(w, near=w))
+        play(evaluated(one), one.settings(**SMALL), 1)

@@ -76,3 +76,12 @@ def test_a_manifest_keeps_it(task: Values) -> None:
 def test_a_manifest_that_is_wrong(entry: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         read_task(entry, 0, [1])
+
+
+def test_spellings_of_a_class_are_one_unless_the_run_tells_them_apart() -> None:
+    task = OneClass(3)
+    assert task.listed(["Walk", " sit", "run"], ("walk", "Sit", "lie")).tolist() == [True, True, False]
+    assert task.targets(["Walk", " sit"], ("walk", "Sit", "lie"), "here").tolist() == [0, 1]
+    assert task.targets(["A", "a"], ("a", "A", "b"), "here").tolist() == [1, 0]
+    assert task.targets(["ä", "Ä "], ("Ä", "ä"), "here").tolist() == [1, 0]
+    assert task.listed(["wALK"], ("Walk", "walk")).tolist() == [False]

@@ -88,8 +88,15 @@ def test_the_shipped_network_where_more_classes_do_no_harm(compiler: list[list[s
     shipped.mkdir()
     (shipped / "wrist.bundle").write_bytes(WRIST.read_bytes())
     cohort: Any = SimpleNamespace(
-        shapes={"x": (3, 64)}, classes=tuple("abcdefghijkl"), reshape=False, task=None, unit="", units=(), rate_hz=0.0
-    )
+        shapes={"x": (3, 64)},
+        classes=tuple("abcdefghijkl"),
+        reshape=False,
+        task=None,
+        unit="",
+        channels=(),
+        units=(),
+        rate_hz=0.0,
+    )  # fmt: skip
     found = ondemand.choose_bundles("traces", [], cohort, 0, print, several=False)
     assert found == (shipped / "wrist.bundle",) and compiler == []
     with pytest.raises(UsageError):  # what the stand-in for the compiler has written is no bundle

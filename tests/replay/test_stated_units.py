@@ -31,7 +31,7 @@ def cohort(folder: Path, *units: str) -> Cohort:
 def test_a_bundle_in_another_unit_is_refused_by_name(tmp_path: Path) -> None:
     found = cohort(tmp_path, "m/s^2", "m/s^2")
     assert found.units == ("m/s^2",) * 3
-    with pytest.raises(UsageError, match=r"wrist\.bundle: it takes ax in g, and these traces have it in m/s\^2"):
+    with pytest.raises(UsageError, match=r"wrist\.bundle: it takes ax in g, and the trace has it in m/s\^2"):
         check_fit(WRIST, found)
 
 
@@ -53,8 +53,16 @@ def test_without_a_bundle_the_shipped_one_is_taken_only_where_its_unit_is_right(
 def test_a_bundle_of_another_rate_is_refused_with_what_helps(tmp_path: Path) -> None:
     write_traces(tmp_path, devices=1, minutes=3)
     options = {"rate": 50.0}
-    with pytest.raises(UsageError, match=r"wrist\.bundle: it takes 32 Hz, and these traces have 50; --rate 32"):
+    with pytest.raises(UsageError, match=r"wrist\.bundle: it takes 32 Hz, and the trace has 50; --rate 32"):
         check_fit(WRIST, form_cohort(str(tmp_path), 1, 0, options))
+
+
+def test_a_bundle_of_another_order_of_the_channels_is_refused_with_what_helps(tmp_path: Path) -> None:
+    write_traces(tmp_path, devices=1, minutes=3)
+    with pytest.raises(
+        UsageError, match=r"ax, ay, az, in that order, and the trace has az, ax, ay; --channels ax,ay,az "
+    ):
+        check_fit(WRIST, form_cohort(str(tmp_path), 1, 0, {"channels": "az,ax,ay"}))
 
 
 def test_devices_in_different_units_are_refused_and_spellings_are_not(tmp_path: Path) -> None:

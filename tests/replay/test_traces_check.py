@@ -11,7 +11,7 @@ import pytest
 
 from edge_sdk.cli import main
 from edge_sdk.data.traces import Trace, read_trace
-from edge_sdk.replay.traces.mistakes import find_mistakes
+from edge_sdk.replay.traces.mistakes import find_clock, find_mistakes
 
 N, RATE = 3000, 20
 GRAVITY = np.array([0.2, 0.3, 0.93])
@@ -57,6 +57,10 @@ def clipped() -> Any:
         (trace_of("cat", clipped()), "of az is at the end of its range"),
         (trace_of("cat", values() * np.float32([1, 0, 1])), "cat: channel ay is 0 all the time"),
         (trace_of("cat", trace_of("ann").values), "cat and ann are one recording under two names"),
+        (
+            trace_of("cat", time=np.arange(N) * 19.2, rate_hz=1 / 19.2),
+            "cat: 0.052 samples per second, with times",
+        ),
         (trace_of("cat", began=4e9), "cat: its clock says 2096"),
         (trace_of("cat", began=2e8), "cat: its clock says 1976"),
         (trace_of("cat", classes=("sit", "Walk")), "'Walk' is 'walk'; a replay takes these as one class"),
@@ -98,3 +102,8 @@ def test_a_folder_is_checked_and_drawn(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["traces", "check", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["devices"]) == 3 and found["devices"][0]["percentiles"]["ax"][0] < 0
+
+
+def test_a_sample_each_minute_is_not_taken_for_milliseconds() -> None:
+    assert not find_clock(trace_of("cat", time=np.arange(N) * 60.0, rate_hz=1 / 60))
+    assert not find_clock(trace_of("cat", time=np.arange(N) * 19.2, rate_hz=1 / 19.2, began=1.7e9))

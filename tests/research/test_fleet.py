@@ -9,6 +9,7 @@ import pytest
 
 import edge_sdk as auscult
 from edge_sdk.data.samples import read_samples
+from edge_sdk.errors import UsageError
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.research.fleets.parts import split_rows
 
@@ -139,3 +140,10 @@ def test_windows_whose_axes_look_changed_are_warned_of():
         warnings.simplefilter("error")
         for shape in ((40, 3, 64), (40, 22, 100), (40, 8), (40, 1, 28, 28), (40, 2, 8)):
             auscult.Fleet.from_arrays({"ann": (np.ones(shape), y)})
+
+
+def test_names_and_labels_that_would_become_one_are_refused():
+    with pytest.raises(UsageError, match="two devices are called 1, one by a number and one by a text"):
+        auscult.Fleet.from_arrays({1: (X, Y), "1": (X, Y)})
+    with pytest.raises(UsageError, match="labels '7' and '07' are one number"):
+        auscult.Fleet.from_arrays({"ann": (X, np.array(["7", "07", "12", "12"] * 5))})

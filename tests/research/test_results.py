@@ -186,3 +186,12 @@ def test_a_bar_in_a_notebook(monkeypatch):
     bar.show([(1, 2)])
     bar.close()
     assert shown[0].endswith("1 of 2 rounds") and shown[-1] == ""
+
+
+def test_a_run_whose_training_diverged_says_so_before_anything_else():
+    """Devices drop what has diverged, so the result is the model that the run began with."""
+    data = auscult.Fleet.dataset("breast-cancer", devices=1)
+    given = dict(rounds=2, plain=True, neighbours=0, progress=False)
+    lost = auscult.simulate(data, "fedavg", settings={"eta_l": 1e9}, **given)
+    assert "In 2 of 2 rounds no device's training counted" in str(lost) and lost.verdict.startswith("In 2 of 2 rounds")
+    assert "training counted" not in str(auscult.simulate(data, "fedavg", **given))

@@ -98,6 +98,14 @@ def test_a_healthy_device(place: Place, diagnose: Any) -> None:
     assert "device a of hospital h" in found["settings"]["detail"]
 
 
+def test_samples_that_the_bundle_does_not_take(place: Place, diagnose: Any) -> None:
+    """The doctor said that all was well, and `auscult device` refused the file."""
+    trace = place.directory / "synth-01.csv"
+    found = diagnose(1, place.device(data={"trace": trace, "window": 32}))
+    assert failing(found) == {"data"}
+    assert found["data"]["detail"] == "data: samples of shape (3, 32), the bundle's input is (3, 64)"
+
+
 def test_a_healthy_hospital_and_aggregator(place: Place, diagnose: Any) -> None:
     common = {"broker": place.papers.url, "bundle": BUNDLE}
     hospital = {"name": "h", "aggregator": "cloud", "devices": ["a", "b"], "directory": place.directory / "state" / "h"}

@@ -20,6 +20,8 @@ LATE = 10.0
 """Seconds by which a row may come late, as buffers are flushed, and still be put in its place."""
 STRAY = 16
 """Rows with a time of their own between others, at most, that are left out; of more, the clock was set."""
+KINDS = 8
+"""Sets of channels without a number, at most, that are told apart."""
 JUMPS = 1000
 """Times that a clock may be set; more, and the column is no time."""
 BACKWARDS = 0.9
@@ -99,8 +101,13 @@ def drop_missing(rows: Rows, repairs: Repairs) -> None:
     bad = ~np.isfinite(rows.values)
     if not bad.any():
         return
-    for place, name in enumerate(rows.channels):
-        repairs.add(f"no number in {name}", "left out", rows.line[np.isnan(rows.values[:, place])])
+    lacks = np.flatnonzero(np.isnan(rows.values).any(axis=1))
+    kinds, kind = np.unique(np.isnan(rows.values[lacks]), axis=0, return_inverse=True)  # a row counts once
+    for number, gone in enumerate(kinds if len(kinds) <= KINDS else [np.ones(len(rows.channels), np.bool_)]):
+        names = ", ".join(name for name, is_gone in zip(rows.channels, gone, strict=True) if is_gone)
+        some = kind.reshape(-1) == number if len(kinds) <= KINDS else slice(None)
+        what = names if len(kinds) <= KINDS else f"some of {names}"
+        repairs.add(f"no number in {what}", "left out", rows.line[lacks[some]])
     whole = np.asarray(~bad.any(axis=1))
     rows.take(whole)
 

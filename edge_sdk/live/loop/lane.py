@@ -25,6 +25,7 @@ from edge_sdk.live.membership.changes import RequestedChanges
 from edge_sdk.live.membership.dispatcher import Dispatcher
 from edge_sdk.live.membership.membership import GRACE, Membership
 from edge_sdk.live.membership.neighbours import Neighbours
+from edge_sdk.live.membership.parent_silence import ParentSilence
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.live.membership.surroundings import RunWork, Surroundings
 from edge_sdk.live.membership.waiting_log import WaitingLog
@@ -83,6 +84,8 @@ class RunLane:
         parts = (self.membership, self.neighbours, self.counters, a.log, number, below)
         self.dispatcher = Dispatcher(name, a.parent, *parts)
         self.waiting_log = WaitingLog(name, a.parent, a.log)
+        is_leaf = not (a.children or a.flexible or beside)  # above others there may be nobody between two runs
+        self.silence = ParentSilence(name, a.parent if is_leaf else None, a.log)
 
     def new_session(self, run: Run, assembly: Assembly, store: Store) -> Session:
         a, membership = self.around, self.membership
@@ -120,7 +123,7 @@ class RunLane:
         """Seconds until something is to be done if nothing comes."""
         session = self.session
         wait = session.get_timer(now) if session and not self.membership.is_broken else inf
-        at = min(self.membership.reopen_at, self.willingness.at, self.permission.at)
+        at = min(self.membership.reopen_at, self.willingness.at, self.permission.at, self.silence.due)
         return min(wait, self.announcer.get_timer(now), at - now)
 
     def take_turn(self, now: float) -> None:
@@ -131,6 +134,8 @@ class RunLane:
         self.membership.take_up_pending(now)
         self.save_session(now)
         self.publish_due(now)
+        self.silence.look(self.publisher.above, self.membership.presence.parent is not None, now)
+        self.publisher.silence = self.silence.why
         self.waiting_log.look(self.session, self.membership.presence, now, self.publisher.trouble)
 
     def save_session(self, now: float) -> None:

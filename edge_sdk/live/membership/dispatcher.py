@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from logging import Logger
+from math import inf
 
 from edge_sdk.contract.run import ID
 from edge_sdk.delivery.roles.counters import Counters
@@ -26,12 +27,21 @@ from edge_sdk.wire.topics import ALL, BIRTHS, LONGEST, MESSAGES, REPORTS, ROSTER
 
 STRANGERS = 20
 """Names of strangers that are kept."""
+STRANGER_AGAIN = 3600.0  # seconds after which a stranger who still calls is said once more
 LAST_WORD = 2**10
 """Bytes of a birth that is read although its sender sends too often: it may say that the sender is gone."""
 
 
 class StrangerError(PeerError):
-    """A payload of somebody who is neither parent nor child of this node."""
+    """A payload of somebody who is neither parent nor child of this node.
+
+    Attributes:
+        name: as the topic has it.
+    """
+
+    def __init__(self, name: str, why: str):
+        super().__init__(why)
+        self.name = name
 
 
 class Dispatcher:
@@ -43,6 +53,7 @@ class Dispatcher:
         beside: dispatchers of the node's other lanes. They hear from the main one who has gone: a connection has one
             will, and it is about all lanes.
         strangers: the latest of those who call as children without being any -> when they did, by time.time().
+        strangers_said: those of the log -> when they were said, by time.monotonic().
         frequency: how often each parent or child may be heard; all strangers together are "?".
     """
 
@@ -64,6 +75,7 @@ class Dispatcher:
         self.roster: Roster | None = None  # given by a hospital whose settings want one
         self.heard_at: dict[str, float] = {}
         self.strangers: dict[str, float] = {}
+        self.strangers_said: dict[str, float] = {}
         self.frequency = Frequency()
 
     def take_payload(self, topic: str, payload: bytes) -> None:
@@ -89,7 +101,7 @@ class Dispatcher:
             self.heard_at[sender] = time.time()
             self.dispatch(frame, broadcast=parsed.child == ALL)
         except StrangerError as e:
-            self.refuse("stranger", "?", str(e))  # names of strangers are no names of counters: they may be many
+            self.refuse_stranger(e)
         except PeerError as e:
             self.refuse("malformed", sender, f"{topic[:LONGEST]}: {e}")
         except (DiskError, OSError) as e:
@@ -143,6 +155,15 @@ class Dispatcher:
         whose = "of somebody" if sender == "?" else f"of {sender}"  # not what it says: the log counts lines by these
         self.log.warning("%s: dropped a frame %s: %s", self.name, whose, why)
 
+    def refuse_stranger(self, why: StrangerError) -> None:
+        """Count it, and name each stranger once an hour: who is not answered calls again and again."""
+        now, said = time.monotonic(), self.strangers_said
+        if now < said.get(why.name, -inf) + STRANGER_AGAIN:
+            return self.counters.count("refused.stranger.?")
+        said.pop(why.name, None)
+        self.strangers_said = dict([*said.items(), (why.name, now)][-STRANGERS:])
+        self.refuse("stranger", "?", str(why))  # names of strangers are no names of counters: they may be many
+
     def check_frame(self, topic: topics.ParsedTopic, frame: Frame) -> Frame:
         """The frame, if its sender may write such a frame on this topic.
 
@@ -154,7 +175,8 @@ class Dispatcher:
             self.note_stranger(topic.child)
         if not known:
             raise StrangerError(
-                f"{topic.sender} is a stranger: the settings of {self.name} do not name it, so it takes no part"
+                topic.sender,
+                f"{topic.sender} is a stranger: the settings of {self.name} do not name it, so it takes no part",
             )
         if frame.src != topic.sender:
             raise PeerError(f"the frame says that it is from {frame.src!r}")

@@ -25,6 +25,9 @@ class Publisher:
         above: link to the parent's broker; the same one where they share it.
         lane: of the session.
         lane_below: in which the children speak; None: the same one.
+
+    Attributes:
+        silence: that nobody answers above, in words; "": somebody does, or it is too early to tell.
     """
 
     def __init__(
@@ -41,12 +44,12 @@ class Publisher:
         self.name, self.parent, self.below, self.above, self.lane = name, parent, below, above, lane
         self.lane_below = lane if lane_below is None else lane_below
         self.links = tuple(link for link in dict.fromkeys((below, above)) if link is not None)
-        self.counters, self.log = counters, log
+        self.counters, self.log, self.silence = counters, log, ""
 
     @property
     def trouble(self) -> str:
-        """What is wrong between this node and its brokers, for people; "": nothing."""
-        return "; ".join(dict.fromkeys(link.trouble for link in self.links if link.trouble))
+        """What is wrong between this node and its brokers or its parent, for people; "": nothing."""
+        return "; ".join(dict.fromkeys(link.trouble for link in self.links if link.trouble)) or self.silence
 
     def list_limits(self) -> list[str]:
         """Limits of its brokers that stand in this node's way, in words without an address."""

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.metrics import classification
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import clean_label, label_key
 from edge_sdk.model.tasks.task_protocol import CLASS as CLASS
 from edge_sdk.model.tasks.task_protocol import FORECAST as FORECAST
 from edge_sdk.model.tasks.task_protocol import LABELS as LABELS
@@ -96,7 +97,8 @@ class OneClass:
         return (CLASS,)
 
     def listed(self, labels: Sequence[Label], names: Sequence[str]) -> npt.NDArray[np.bool_]:
-        return np.asarray([label in names for label in labels], np.bool_)
+        index = class_index(names)
+        return np.asarray([class_key(label, index) in index for label in labels], np.bool_)
 
     def unlisted(self, labels: Sequence[str], names: Sequence[str]) -> str:
         return lacking(CLASS, labels, names)
@@ -131,12 +133,30 @@ def class_codes(labels: Iterable[Label], classes: tuple[str, ...], where: str) -
     Raises:
         UsageError: a name is no class of the run. `where` says whose label it is.
     """
-    index: dict[Label, int] = {name: i for i, name in enumerate(classes)}
+    index = class_index(classes)
     names = list(labels)
-    unknown = sorted({n for n in names if n not in index}, key=str)
+    unknown = sorted({n for n in names if class_key(n, index) not in index}, key=str)
     if unknown:
         raise UsageError(f"{where}: label {unknown[0]!r} is no class of this run; there are: {', '.join(classes)}")
-    return np.asarray([index[n] for n in names], np.int64)
+    return np.asarray([index[class_key(n, index)] for n in names], np.int64)
+
+
+Key: TypeAlias = "Label | tuple[str]"
+
+
+def class_index(classes: Sequence[str]) -> dict[Key, int]:
+    """Names of classes -> their places; also, in a tuple, the `label_key` of each that no other one has."""
+    keys = [label_key(name) for name in classes]
+    spelled: dict[Key, int] = {(key,): i for i, key in enumerate(keys) if keys.count(key) == 1}
+    return spelled | {name: i for i, name in enumerate(classes)}
+
+
+def class_key(label: Label, index: Mapping[Key, int]) -> Key:
+    """What a label goes by in a `class_index`: itself, or what all its spellings have in common. `Walk`, which somebody
+    types into an application, is the class `walk`, as it is in a CSV file."""
+    if label in index or not isinstance(label, str):
+        return label
+    return clean if (clean := clean_label(label)) in index else (label_key(label),)
 
 
 # In a manifest --------------------------------------------------------------------------------------------------

@@ -84,6 +84,22 @@ class DeviceFile:
         else:
             existing(self.data.trace, "data.trace")
 
+    def describe_samples(self) -> str:
+        """Words for how many samples it has, read and cut as its service does.
+
+        Raises:
+            UsageError: they cannot be read, or are not what the bundle takes.
+        """
+        from edge_sdk.data.data_table import samples_of  # for a check only
+        from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+        from edge_sdk.nodes.kernels.model_inputs import fit_samples
+        from edge_sdk.nodes.kernels.split import load_model
+
+        samples, model = samples_of(self.data, find_normaliser(self.bundle)), load_model(self.bundle)
+        parts = {"to train on": samples.train, "held out": samples.held_out, "to choose on": samples.validation}
+        fitted = {what: fit_samples(model, part, "data") for what, part in parts.items() if part is not None}
+        return ", ".join(f"{len(part)} samples {what}" for what, part in fitted.items())
+
 
 def existing(path: Path, key: str) -> None:
     try:

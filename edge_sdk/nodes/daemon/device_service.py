@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from edge_sdk.data.cut import Cut
 from edge_sdk.data.data_table import samples_of, unlabelled_of
-from edge_sdk.data.samples import Unlabelled
+from edge_sdk.data.samples import SplitSamples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.configuration.settings import part_of
@@ -33,6 +34,7 @@ class DeviceService:
 
     def __post_init__(self) -> None:
         samples = samples_of(self.file.data, find_normaliser(self.file.bundle))
+        self.check_trace(samples)
         if samples.told:
             log.warning("%s", samples.told)
         self.device = Device(
@@ -51,6 +53,18 @@ class DeviceService:
                 f"local_only = true: {self.device.part.model.name} is a split model, which no device runs alone"
             )
         self.finished, self.runtime = self.device.finished, self.device.runtime
+
+    def check_trace(self, samples: SplitSamples) -> None:
+        """Raises UsageError if the trace has other channels, units or another rate than the bundle takes."""
+        if isinstance(data := self.file.data, Cut):
+            from edge_sdk.data.noted_units import read_units  # what only devices with a trace need
+            from edge_sdk.model.bundle import read_bundle
+            from edge_sdk.nodes.evaluation.recorded_signal import check_signal
+
+            noted = read_units(data.trace.parent).get(data.trace.stem, {})
+            units = [noted.get(name, "") for name in samples.channels]
+            signal = read_bundle(self.file.bundle).signal
+            check_signal(self.file.bundle, signal, samples.channels, units, samples.rate_hz)
 
     def read_unlabelled(self) -> Unlabelled | None:
         """Samples without a label, read from the file again in a run that wants them."""

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_sdk.contract.children.device_facts import TOLD, check_told
+from edge_sdk.data.store.cipher import KEY_BYTES
 from edge_sdk.data.store.recording import Recording
+from edge_sdk.errors import UsageError, say_reason
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.budget import BudgetFile, TrainingBudget
@@ -54,6 +56,10 @@ class DevicePolicy:
     def __post_init__(self) -> None:
         check_evaluations(self.evaluations)
         check_told(self.tells)
+        if not isinstance(self.budget, TrainingBudget | str | Path | None):
+            raise UsageError(
+                f"budget = {self.budget!r:.60}: expected a TrainingBudget(...), a file with a table [budget], or None"
+            )
 
     def read_budget(self) -> TrainingBudget | None:
         """The budget, read if it is a file. Raises UsageError: the file cannot be used."""
@@ -85,6 +91,22 @@ class LocalTraining:
     recording: Recording = field(default_factory=Recording)
     trainer: TrainingCode | None = None
     warm_start: bool = True
+
+    def __post_init__(self) -> None:
+        check_key(self.recording.key)
+
+
+def check_key(key: bytes | str | Path | None) -> None:
+    """Raises UsageError for a key that windows cannot be encrypted with: before anything is observed, not at that. A
+    file that is not there is made later."""
+    where, data = "", key
+    if isinstance(key, str | Path):
+        try:
+            where, data = f"{key}: ", Path(key).read_bytes() if Path(key).exists() else None
+        except OSError as error:
+            raise UsageError(f"key: {key}: cannot be read: {say_reason(error)}") from error
+    if isinstance(data, bytes) and len(data) != KEY_BYTES:
+        raise UsageError(f"key: {where}{len(data)} bytes, expected {KEY_BYTES} random ones")
 
 
 DEFAULT_POLICY = DevicePolicy()

@@ -30,7 +30,7 @@ class LabelQuestion:
     Attributes:
         began, ended: seconds since 1970.
         likeliest: the two likeliest labels by the model that predicts, each with its probability; one where it knows
-            one only.
+            one only, none before a run where the bundle has no names for its classes.
     """
 
     began: float
@@ -57,11 +57,18 @@ def find_questions(live: LiveSamples, working: WorkingModel, most: int) -> tuple
     times = [(float(loose.began[begin]), float(loose.ended[end - 1])) for begin, end in parts]
     middle = np.array([(began + ended) / 2 for began, ended in times])
     order = choose(margins(mean), features, features_of(known), middle, most)
-    return tuple(LabelQuestion(*times[at], likeliest(mean[at], working.classes)) for at in order)
+    return tuple(LabelQuestion(*times[at], likeliest(mean[at], name_classes(working))) for at in order)
+
+
+def name_classes(working: WorkingModel) -> tuple[str, ...]:
+    """Names of the classes; none, where no run was here and the bundle names none: numbers tell nobody anything."""
+    return working.classes if working.run or working.model.bundle.class_names else ()
 
 
 def likeliest(p: npt.NDArray[np.float64], classes: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
-    """The two likeliest classes of probabilities (classes,), with these."""
+    """The two likeliest classes of probabilities (classes,), with these; none where they have no names."""
+    if not classes:
+        return ()
     order = [int(code) for code in np.argsort(-p, kind="stable")[:2]]
     return tuple((classes[code], float(p[code])) for code in order if p[code] > 0)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 
 from edge_sdk.contract.children.willing import Reason
@@ -61,6 +61,7 @@ class TrainingBudget:
     keep_every: float = 60.0
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name in ("min_battery", "max_busy", "battery_margin"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"{name} = {getattr(self, name)}: a share, from 0 to 1")
@@ -72,6 +73,21 @@ class TrainingBudget:
         for span in self.hours:
             if not HOURS.fullmatch(span):
                 raise UsageError(f'hours: {span!r}: expected a span of the day such as "22:00-06:30"')
+
+
+def check_types(budget: TrainingBudget) -> None:
+    """Raises UsageError for a value of another type: an application writes these as it likes, and `"no"` is true."""
+    for field in fields(budget):
+        value = getattr(budget, field.name)
+        if isinstance(field.default, bool):
+            fits, wanted = isinstance(value, bool), "True or False"
+        elif isinstance(field.default, float):
+            fits, wanted = isinstance(value, int | float) and not isinstance(value, bool), "a number"
+        else:
+            fits = isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
+            wanted = "a tuple of texts"
+        if not fits:
+            raise UsageError(f"budget: {field.name} = {value!r:.60}: expected {wanted}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,8 @@ class Cohort:
         unit: of these values, as somebody has stated it; "": nobody has.
         signal: what windows are of, for a network that is compiled for them; None: it needs not know.
         step: seconds from the start of a window to that of the next; 0: nobody knows.
-        units: of the channels of windows, as noted beside the traces, "" where none is; empty: there are no channels.
+        channels: of windows, in their order; empty: there are none.
+        units: of these, as noted beside the traces, "" where none is.
         rate_hz: of the traces that windows are cut from; 0: there are none.
         chooses: each device has samples to make choices on, unless the options of the data say that there are none.
         notes: what a person should know of how these devices were chosen, a sentence each.
@@ -65,6 +66,7 @@ class Cohort:
     unit: str = ""
     signal: SignalSpec | None = None
     step: float = 0.0
+    channels: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
     rate_hz: float = 0.0
     chooses: bool = True

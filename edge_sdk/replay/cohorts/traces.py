@@ -144,7 +144,8 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
         signal=signal_of_traces(traces, how) if how.reconstructs or how.tells_steps else None,
         step=how.stride / first.rate_hz,
         rate_hz=first.rate_hz,
-        units=stated_units(folder, [t.name for t in traces], [c for c in first.channels if c not in target]),
+        channels=(inputs := tuple(c for c in first.channels if c not in target)),
+        units=stated_units(folder, [t.name for t in traces], inputs),
     )
 
 

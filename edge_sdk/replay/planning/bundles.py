@@ -21,10 +21,10 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.plugged import PLUGINS, PluggedTask, find_plugged
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task import Forecast, OneClass, OutputTask, Reconstruction, StepClasses, Values
+from edge_sdk.nodes.evaluation.recorded_signal import check_signal
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
-from edge_sdk.replay.cohorts.stated_units import check_signal
 from edge_sdk.replay.values.asked import check_asked
 
 NETWORKS = {"mnist": "lenet", "cifar10": "lenet", "esr": "signal"}
@@ -171,14 +171,23 @@ def check_fit(path: Path, cohort: Cohort, exactly: bool = False) -> None:
     """
     bundle = read_bundle(path)
     check_asked(bundle, cohort.task, cohort.unit)
-    check_signal(path, bundle.signal, cohort.units, cohort.rate_hz)
+    check_signal(path, bundle.signal, cohort.channels, cohort.units, cohort.rate_hz)
     found, task = input_shapes(bundle), bundle.task
     known = task.classes if isinstance(task, OneClass) else task.outputs
     enough = task.fits(cohort.classes) and not (exactly and known > len(cohort.classes))
     if not shapes_fit(cohort.shapes, found, cohort.reshape) or not enough:
         wanted = f"{describe_shapes(cohort.shapes)} and {len(cohort.classes)}"
         what = "classes" if cohort.task is None else "outputs"
+        wanted += cut_otherwise(found, cohort)
         raise UsageError(f"{path}: input {describe_shapes(found)} and {what} {known}; these data need {wanted}")
+
+
+def cut_otherwise(found: Shapes, cohort: Cohort) -> str:
+    """What would make these samples fit, where they are windows of other lengths only; the end of a sentence."""
+    own, wanted = cohort.shapes.get("x", ()), found.get("x", ())
+    if len(own) != CHANNELS_AND_TIME or len(wanted) != len(own) or own[0] != wanted[0] or own[1] == wanted[1]:
+        return ""
+    return f"; traces are cut for it with --window {wanted[1]}"
 
 
 def describe_shapes(shapes: Shapes) -> str:

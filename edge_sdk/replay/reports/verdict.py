@@ -58,6 +58,21 @@ def verdict(result: Mapping[str, Any]) -> str:
     return sentence(told, found[ours], OURS[ours])
 
 
+def empty_rounds(results: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence where rounds of some runs counted no device, so that the model has not moved in them; "": none.
+
+    Training that diverges is dropped on the device, round by round.
+    """
+    rounds = [line for result in results for line in result.get("curve", ()) if line["kind"] == "round"]
+    empty = sum(line.get("devices", 1) == 0 for line in rounds)
+    if not empty:
+        return ""
+    return (
+        f"In {empty} of {len(rounds)} rounds no device's training counted, and the model stayed as it was: it diverged "
+        "(a smaller step size, or scaled inputs, may help), or nobody answered."
+    )
+
+
 def why_not(told: Mapping[str, Any]) -> str:
     """Why there is no neighbour, in one sentence."""
     if told["state"] == LEFT_OUT:

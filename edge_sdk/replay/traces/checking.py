@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from edge_sdk.data.live.resample import is_same_rate
+from edge_sdk.data.noted_units import read_units
 from edge_sdk.data.traces import Trace, read_trace
 from edge_sdk.data.traces.folder import find_files
 from edge_sdk.data.traces.rates import common_rate
 from edge_sdk.data.traces.read import SINCE_1970
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.imports.importing import NOTES, DeviceLine, describe_trace
+from edge_sdk.replay.imports.importing import DeviceLine, describe_trace
 from edge_sdk.replay.traces.mistakes import find_mistakes
 
-SENSORS = "sensors.json"
 """What `auscult record` writes beside traces."""
 SHARES = (1, 50, 99)
 """Percentiles of a channel that are shown."""
@@ -69,21 +67,6 @@ def check_traces(folder: str | Path, label: str = "activity", missing: tuple[str
         raise faults[0]
     mistakes = (*find_mistakes(traces), *find_unlike(traces))
     return Checked(tuple(lines), tuple(traces), mistakes, tuple(left), {t.name: amplitudes_of(t) for t in traces})
-
-
-def read_units(folder: Path) -> dict[str, dict[str, str]]:
-    """Device -> channel -> unit, as an import or `auscult record` has noted them beside the traces.
-
-    They are a help for the reader: where they cannot be read, nothing is said of units.
-    """
-    try:
-        if (folder / SENSORS).is_file():
-            sensors = json.loads((folder / SENSORS).read_text(encoding="utf-8"))
-            return {name: dict(zip(one["channels"], one["units"], strict=True)) for name, one in sensors.items()}
-        devices = tomllib.loads((folder / NOTES).read_text(encoding="utf-8")).get("device", [])
-        return {str(one["name"]): dict(one.get("units", {})) for one in devices}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
 
 
 def amplitudes_of(trace: Trace) -> dict[str, tuple[float, ...]]:

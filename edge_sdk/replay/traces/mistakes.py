@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.traces import Trace
 from edge_sdk.data.traces.labels import describe_folds, fold_labels
-from edge_sdk.data.traces.read import SINCE_1970
+from edge_sdk.data.traces.read import SINCE_1970, SLOW
 
 GRAVITY = {"g": 1.0, "m/s2": 9.81, "mg": 1000.0}
 """Unit -> length of the acceleration that a sensor at rest feels."""
@@ -28,6 +28,8 @@ STUCK = 60.0
 """Seconds for which no sensor that is worn repeats its values."""
 CLIPPED = 0.02
 """Share of samples at the end of a channel's range from which on that is too small."""
+SLOWEST = 0.005
+"""Samples per second below which times are not taken for milliseconds: a sensor would give 5 then."""
 FEW = 3.0
 """Seconds of a class in all recordings below which nobody can learn it."""
 LIKE, UNLIKE, ALIKE = 0.97, 0.8, 4
@@ -64,6 +66,15 @@ def find_clock(trace: Trace) -> list[str]:
         for repair in trace.repairs
         if repair.done.startswith("spread") and repair.rows * 2 >= len(trace.time) - 1 and trace.rate_hz > 2
     ]
+    if (
+        SLOWEST <= trace.rate_hz < SLOW
+        and trace.began < SINCE_1970
+        and abs((60 * trace.rate_hz + 0.5) % 1 - 0.5) > 0.01
+    ):
+        found.append(
+            f"{trace.name}: {trace.rate_hz:.2g} samples per second, with times taken as seconds; as milliseconds they "
+            f"give {1000 * trace.rate_hz:.3g}: call the column time_ms, or import with --unit ms"
+        )
     if trace.began > SINCE_1970:
         began = datetime.fromtimestamp(trace.began, UTC)
         if began.year < 1995 or began > datetime.now(UTC):

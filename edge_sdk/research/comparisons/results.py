@@ -89,8 +89,9 @@ class Results:
 
     @property
     def verdict(self) -> str:
-        """A sentence: does joining pay, against the best that a device can do by itself?"""
-        return terminal.verdict_of(self.summary)
+        """A sentence: does joining pay, against the best that a device can do by itself? Before it another one, where
+        rounds counted no device, such as those in which training diverged."""
+        return terminal.verdict_of({**self.summary, "runs": self.results})
 
     @property
     def devices(self) -> DeviceModels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,6 +92,8 @@ class Fleet:
         """
         if not devices:
             raise UsageError("from_arrays: no device; expected {name: (x, y), ...}")
+        if twice := [name for name, count in Counter(map(str, devices)).items() if count > 1]:
+            raise UsageError(f"from_arrays: two devices are called {twice[0]}, one by a number and one by a text")
         said = {"predict": predict, "unit": unit, "range": range}
         asked = {key: value for key, value in said.items() if len(value)}
         named, own = named_task(task)
@@ -290,6 +293,8 @@ def with_padded_labels(parts: Mapping[str, SplitSamples]) -> dict[str, SplitSamp
     every = {label for p in parts.values() for part in parts_there(p) for label in part.labels}
     names = [label for label in every if isinstance(label, str)]
     digits = max(map(len, names)) if names and all(map(str.isdigit, names)) else 0
+    if digits and (alike := [n for n in names if len(n) < digits and n.zfill(digits) in every]):
+        raise UsageError(f"labels {alike[0]!r} and {alike[0].zfill(digits)!r} are one number; write it in one way")
 
     def padded(part: Samples) -> Samples:
         return Samples(part.x, pad_numbers([str(label) for label in part.labels], digits)) if names else part

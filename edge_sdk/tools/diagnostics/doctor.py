@@ -59,6 +59,8 @@ def examine_file(path: Path) -> list[Finding]:
     checks = list_machine_checks(file.bundle, file.directory)
     if file.tier == "aggregator":
         checks.append(("torch", check_torch))
+    if (describe := file.describe_samples) is not None:
+        checks.append(("data", lambda: Finding("data", True, describe())))
     checks.append(("signatures", lambda: check_signatures(file)))
     if file.masks is not None or file.secret:
         part = file.lines[0].part.name

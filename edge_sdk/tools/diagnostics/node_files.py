@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class NodeFile:
         masks: its keys for secret sums; None: it has none.
         secret: of an aggregator: it opens the sums of its run, which are secret.
         devices: of an aggregator: behind all its hospitals.
+        describe_samples: of a device: reads its samples, see `DeviceFile`; None: of another tier.
     """
 
     path: Path
@@ -51,6 +53,7 @@ class NodeFile:
     masks: DeviceKeys | HospitalKeys | AggregatorKeys | None = None
     secret: bool = False
     devices: int = 0
+    describe_samples: Callable[[], str] | None = None
 
 
 def read_node_file(path: Path) -> NodeFile:
@@ -73,7 +76,8 @@ def read_node_file(path: Path) -> NodeFile:
 def of_device(path: Path, file: DeviceFile) -> NodeFile:
     line = Line(file.broker, file.wire, Part(file.name, file.hospital, False))
     said = f"device {file.name} of hospital {file.hospital}"
-    return NodeFile(path, "device", said, file.bundle, file.directory, (line,), file.trusted_key, file.masks)
+    about, read = (file.trusted_key, file.masks), file.describe_samples
+    return NodeFile(path, "device", said, file.bundle, file.directory, (line,), *about, describe_samples=read)
 
 
 def of_hospital(path: Path, file: HospitalFile) -> NodeFile:

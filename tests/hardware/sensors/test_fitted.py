@@ -9,6 +9,7 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.sensors.catalog import make_sensor
+from edge_sdk.hardware.sensors.channel_names import find_columns
 from edge_sdk.hardware.sensors.fitted import FittedSensor
 from edge_sdk.hardware.sensors.recording import Playback, StoredSignals
 from edge_sdk.hardware.sensors.sensor import Sensor, opened
@@ -46,6 +47,43 @@ def test_channels_are_found_by_name_in_any_order_and_others_are_left_out() -> No
     with opened(source):
         (reading,) = source.read(1.0)
     assert reading.values == (1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "columns"),
+    [
+        ("ACC_Z ACC_Y ACC_X", "acc_x acc_y acc_z", [2, 1, 0]),
+        ("accel_x accel_y accel_z", "ax ay az", [0, 1, 2]),
+        ("gyro_x gyro_y gyro_z acc_x acc_y acc_z", "acc_x acc_y acc_z gyr_x gyr_y gyr_z", [3, 4, 5, 0, 1, 2]),
+        ("in_anglvel_z in_anglvel_x in_anglvel_y", "gx gy gz", [1, 2, 0]),
+        ("z y x", "ax ay az", [2, 1, 0]),
+        ("temp ax ay az", "x y z", None),
+        ("gx gy gz", "ax ay az", None),
+        ("x y z", "ax ay gz", None),
+        ("Fp1 Fp2", "a b", None),
+        ("ax ax ay", "ax ay", None),
+    ],
+)
+def test_names_that_mean_the_same(there: str, wanted: str, columns: list[int] | None) -> None:
+    assert find_columns(there.split(), wanted.split()) == columns
+
+
+def test_channels_whose_names_do_not_say_it_are_given() -> None:
+    source = sensor("one two three", "g,g,g", (1.0, 2.0, 3.0))
+    with pytest.raises(UsageError, match=r"in that order, with channels=\[\.\.\.\]"):
+        FittedSensor(source, signal("ax ay az", "g,g,g"))
+    assert FittedSensor(source, signal("ax ay az", "g,g,g"), ["three", "one", "two"]).values((1.0, 2.0, 3.0)) == (
+        3,
+        1,
+        2,
+    )
+    with pytest.raises(UsageError, match="say which of the sensor's 3"):
+        FittedSensor(source, signal("ax ay az", "g,g,g"), ["three", "one"])
+
+
+def test_a_unit_that_is_not_told_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    FittedSensor(sensor("x y z", ",,", (1.0, 1.0, 1.0)), signal("ax ay az", "g,g,g"))
+    assert "band does not tell the unit of ax; taken for g" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -206,3 +207,16 @@ def test_a_live_line_is_recorded_with_labels_and_survives_every_end(tmp_path: Pa
     [trace] = load_folder(out)
     assert set(trace.classes) == {"rest", "walk"} and len(trace.time) > 80
     assert trace.values[1, 0] > trace.values[0, 0]
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    """It said "[Errno 28] No space left on device"."""
+    trace = TraceFile(tmp_path, "wrist", ("x",), Labels("walk"), parts=1, file=io.FileIO("/dev/full", "w"))
+    with pytest.raises(SensorError, match=r"wrist\.csv: cannot be written: No space left on device"):
+        trace.write([Reading(1.0, (1.0,))])
+    trace.close()
+    recorder = Recorder({}, tmp_path / "new", Labels())
+    recorder.folder.mkdir()
+    (recorder.folder / "telemetry.jsonl").symlink_to("/dev/full")
+    with pytest.raises(SensorError, match=r"telemetry\.jsonl: cannot be written: No space left on device"):
+        recorder.note_telemetry()

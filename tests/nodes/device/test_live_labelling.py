@@ -8,6 +8,8 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.models.working_model import initial_model
+from tests.nodes.device.test_app_defects import end_run
 from tests.nodes.device.test_live_device import BEGAN, NAMES, device, make_run, observe_in_pieces
 
 __all__ = ["device"]  # the fixture
@@ -52,6 +54,33 @@ def test_a_device_asks_for_stretches_that_a_label_answers(device: Device) -> Non
         assert device.label("sit", question.began, question.ended)
     asked = {(q.began, q.ended) for q in device.questions(most=50)}
     assert asked and not asked & {(q.began, q.ended) for q in found}
+
+
+def test_classes_without_names_are_not_told_by_numbers(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said "1" and "0"."""
+    monkeypatch.delitem(device.part.model.bundle.manifest, "class_names")
+    device.part.working = initial_model("d1", device.part.model)
+    observe_in_pieces(device, 120)
+    assert [question.likeliest for question in device.questions(most=1)] == [()]
+
+
+def test_after_a_run_the_likeliest_labels_are_named(device: Device) -> None:
+    observe_in_pieces(device, 120)
+    device.label("walk", BEGAN, BEGAN + 40)
+    end_run(device, make_run(device), device.part.model.theta0)
+    (first, p), (second, rest) = device.questions(most=1)[0].likeliest
+    assert {first, second} <= {*NAMES} and first != second and 1 >= p >= rest > 0
+
+
+def test_another_spelling_of_a_class_is_that_class(device: Device, caplog: pytest.LogCaptureFixture) -> None:
+    """`Walk` was no class of a run that has `walk`, and its windows were left out."""
+    observe_in_pieces(device, 120)
+    device.label("Walk", BEGAN, BEGAN + 20)
+    device.label("SIT", BEGAN + 20, BEGAN + 40)
+    parts = device.part.parts(make_run(device), cancellable=False)
+    counts = device.count_windows()
+    assert len(parts.x) == counts["Walk"] + counts["SIT"] and {*parts.y.tolist()} == {0, 1}
+    assert "left out" not in caplog.text
 
 
 def test_who_has_observed_nothing_has_no_questions(device: Device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from edge_sdk.contract.children.willing import SENTENCES, Reason
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import from_mapping
+from edge_sdk.nodes.device.options import DevicePolicy
 from edge_sdk.nodes.policy.budget import Conditions, Decision, TrainingBudget, decide, is_within
 
 GOOD = Conditions(
@@ -107,3 +109,24 @@ def test_a_table_with_a_mistake_is_refused(table: dict[str, Any], fault: str) ->
 
 def test_a_reason_of_a_later_version_is_shown_as_it_is() -> None:
     assert str(Reason("moon_phase", 0.5, 0.25)) == "moon_phase (0.5, limit 0.25)"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"charging": "yes"}, "charging = 'yes': expected True or False"),
+        ({"watts": "5"}, "watts = '5': expected a number"),
+        ({"min_battery": True}, "min_battery = True: expected a number"),
+        ({"hours": "22:00-06:30"}, "hours = '22:00-06:30': expected a tuple of texts"),
+        ({"hours": (22, 6)}, "expected a tuple of texts"),
+    ],
+)
+def test_values_of_another_type_are_refused_by_name(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        TrainingBudget(**given)
+
+
+def test_a_budget_that_is_a_dictionary_is_refused_with_what_is_right() -> None:
+    """It was an AttributeError, in `Device`."""
+    with pytest.raises(UsageError, match=r"budget = .'charging': True.: expected a TrainingBudget"):
+        DevicePolicy(budget={"charging": True})  # type: ignore[arg-type]

@@ -1,0 +1,31 @@
+"""Keys of what a device records: one that cannot be used is found where it is given, not at the first sample."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from edge_sdk.data.store.recording import Recording
+from edge_sdk.errors import UsageError
+from edge_sdk.nodes.device.options import LocalTraining
+
+
+def test_a_short_key_is_found_at_once(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"short")
+    for key, said in ((b"abc", "key: 3 bytes, expected 32"), (tmp_path / "key", "key: 5 bytes, expected 32")):
+        with pytest.raises(UsageError, match=re.escape(said)):
+            LocalTraining(recording=Recording(key=key))
+
+
+def test_a_key_that_cannot_be_read_is_found_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        LocalTraining(recording=Recording(key=tmp_path))
+
+
+def test_good_keys_and_one_that_is_to_be_made_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(bytes(32))
+    for key in (None, bytes(32), tmp_path / "key", str(tmp_path / "later")):
+        LocalTraining(recording=Recording(key=key))
+    assert not (tmp_path / "later").exists()
