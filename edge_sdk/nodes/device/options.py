@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_sdk.contract.children.device_facts import TOLD, check_told
-from edge_sdk.data.store.cipher import KEY_BYTES
 from edge_sdk.data.store.recording import Recording
 from edge_sdk.errors import UsageError, say_reason
 from edge_sdk.nodes.configuration.settings import read_toml
@@ -99,6 +98,10 @@ class LocalTraining:
 def check_key(key: bytes | str | Path | None) -> None:
     """Raises UsageError for a key that windows cannot be encrypted with: before anything is observed, not at that. A
     file that is not there is made later."""
+    if key is None:
+        return
+    from edge_sdk.data.store.cipher import KEY_BYTES  # with the store, which not every device has
+
     where, data = "", key
     if isinstance(key, str | Path):
         try:
