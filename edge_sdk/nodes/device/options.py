@@ -102,7 +102,8 @@ def check_key(key: bytes | str | Path | None) -> None:
         return
     from edge_sdk.data.store.cipher import KEY_BYTES  # with the store, which not every device has
 
-    where, data = "", key
+    where = ""
+    data: bytes | str | Path | None = key
     if isinstance(key, str | Path):
         try:
             where, data = f"{key}: ", Path(key).read_bytes() if Path(key).exists() else None
