@@ -112,7 +112,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/wire.py --sizes 10x10k
 
-# This tree beside earlier commits; fails where something costs 10 % more. Half an hour on two quiet cores.
+# This tree beside earlier commits; fails where something costs 10 % more. A quarter of an hour on two quiet cores.
 bench-trend: $(READY)
 	$(BIN)/python benchmarks/trend.py --write
 
