@@ -18,7 +18,7 @@ from edge_sdk import Device, Samples, UsageError
 from edge_sdk.algebra.metrics.classification import auc
 from edge_sdk.algebra.metrics.label_sets import macro_f1
 from edge_sdk.contract.run import Run
-from edge_sdk.data.store.recording import Recording
+from edge_sdk.data.store.recording import Recording, StoreLimits
 from edge_sdk.methods.secret.messages.forms import ScoresKind
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import judge, mean_macro_f1
@@ -148,8 +148,8 @@ def test_what_is_observed_gets_sets_as_labels_and_windows_are_predicted(tmp_path
     place = {
         "broker": "mqtt://127.0.0.1:1",
         "directory": tmp_path / "a",
-        "training": LocalTraining(recording=Recording(least=5)),
-    }
+        "training": LocalTraining(recording=Recording(limits=StoreLimits(held_out=0.0), least=5)),
+    }  # nothing held out: which recordings are is drawn, and all four of a set might be
     device = Device("a", hospital="h", bundle=tmp_path / "live.bundle", **place)
     found = [{"af"}, {"pvc", "af"}, set[str](), "noise+af"]
     for hour in range(20):
