@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from edge_sdk.errors import UsageError
-from edge_sdk.hardware.sensors.channel_names import find_columns
+from edge_sdk.hardware.channel_names import find_columns
 from edge_sdk.hardware.sensors.sensor import Reading, Sensor
-from edge_sdk.hardware.sensors.units import conversion
+from edge_sdk.hardware.units import conversion
 
 log = logging.getLogger("auscult.sensors")
 

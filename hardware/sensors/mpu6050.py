@@ -14,7 +14,7 @@ from typing import Any
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.sensors.extras import import_extra
 from edge_sdk.hardware.sensors.sensor import Pace, Reading, SensorError
-from edge_sdk.hardware.sensors.units import GRAVITY
+from edge_sdk.hardware.units import GRAVITY
 
 ADDRESS = 0x68
 DIVIDER, CONFIG, GYRO_CONFIG, ACCEL_CONFIG, FIRST, POWER, WHO = 0x19, 0x1A, 0x1B, 0x1C, 0x3B, 0x6B, 0x75

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from edge_sdk.data.live.resample import is_same_rate
 from edge_sdk.errors import UsageError
-from edge_sdk.hardware.sensors.channel_names import find_columns
-from edge_sdk.hardware.sensors.units import conversion
+from edge_sdk.hardware.channel_names import find_columns
+from edge_sdk.hardware.units import conversion
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.errors import UsageError
+from edge_sdk.hardware.channel_names import find_columns
 from edge_sdk.hardware.sensors.catalog import make_sensor
-from edge_sdk.hardware.sensors.channel_names import find_columns
 from edge_sdk.hardware.sensors.fitted import FittedSensor
 from edge_sdk.hardware.sensors.recording import Playback, StoredSignals
 from edge_sdk.hardware.sensors.sensor import Sensor, opened
-from edge_sdk.hardware.sensors.units import SPELLINGS, UNITS, conversion
+from edge_sdk.hardware.units import SPELLINGS, UNITS, conversion
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from tests.hardware.sensors.test_iio import lay_buffer
