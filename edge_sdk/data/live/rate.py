@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from edge_sdk.data.live.resample import GAP, TOLERANCE
 
-SECONDS = 10.0
-"""For which samples are counted before anything is said."""
+SECONDS, SPANS = 10.0, 3
+"""Samples are counted over such spans of time; in so many of them, one after the other, they must come too fast before
+they are refused: what was buffered while nobody read comes in one go, perhaps with the times of its arrival."""
 TOO_FAST = 1.5
 """Times the rate that was said: samples get lost on their way, but none come from nowhere."""
 SLOWEST = 4.0
@@ -22,22 +23,27 @@ class RateMeter:
         said_hz: what the application says of the sensor, or the bundle's rate.
 
     Attributes:
-        rate: None: too few samples have come to tell.
-        began: of the first sample that is counted, seconds since 1970.
+        rate: of the latest span; None: too few samples have come to tell.
+        began: of the first sample of the present span, seconds since 1970. since: of those that came too fast.
+        fast: spans in a row in which they did.
     """
 
     def __init__(self, said_hz: float) -> None:
         self.said = said_hz
         self.rate: float | None = None
         self.began, self.count = 0.0, 0
+        self.since, self.fast = 0.0, 0
         self.latest, self.size = 0.0, 0  # the block that came last
 
     def push(self, first: float, last: float, size: int) -> None:
         """Takes the times of a block's first and last sample, and how many it has."""
         if not self.began <= self.latest <= first <= self.latest + SLOWEST * self.size / self.said + GAP:
-            self.began, self.count, self.rate = first, 0, None
+            self.began, self.count, self.rate, self.since, self.fast = first, 0, None, first, 0
         elif first - self.began >= SECONDS:
             self.rate = self.count / (first - self.began)
+            self.fast = self.fast + 1 if self.rate > TOO_FAST * self.said else 0
+            self.since = self.since if self.fast else first
+            self.began, self.count = first, 0
         if last - first > SLOWEST * size / self.said + GAP:  # the sensor was off within the block
             self.latest, self.size = float("inf"), 0
             return
@@ -46,7 +52,7 @@ class RateMeter:
     @property
     def too_fast(self) -> bool:
         """Can what comes not be samples of the rate that was said?"""
-        return self.rate is not None and self.rate > TOO_FAST * self.said
+        return self.fast >= SPANS
 
     def describe(self) -> str:
         """What is wrong with the rate, and what to do; "": nothing, or too few samples have come to tell."""

@@ -152,7 +152,7 @@ class LiveSamples:
         if not self.meter.too_fast:
             return self.log.warning("%s: %s", self.name, said)
         self.fault = f"device {self.name}: {said}"
-        self.erase(self.meter.began, float(when[-1]))
+        self.erase(self.meter.since, float(when[-1]))
         raise UsageError(self.fault)
 
     def label(self, activity: str | None, began: float, ended: float) -> int:

@@ -18,7 +18,7 @@ def fed(rate: float, size: int, seconds: float, said: float = 32.0) -> RateMeter
 @pytest.mark.parametrize("size", [1, 10, 64])
 @pytest.mark.parametrize("rate", [16.0, 32.0, 50.0, 100.0])
 def test_a_rate_is_found_from_single_samples_and_from_blocks(rate: float, size: int) -> None:
-    meter = fed(rate, size, 30)
+    meter = fed(rate, size, 45)
     assert meter.rate == pytest.approx(rate, rel=0.02)
     assert meter.too_fast == (rate > 48) and bool(meter.describe()) == (rate != 32)
 
@@ -37,6 +37,17 @@ def test_few_samples_a_pause_and_a_clock_that_is_set_back_say_nothing() -> None:
     assert meter.rate is None and meter.began == 3612
     meter.push(100.0, 100.0, 1)
     assert meter.rate is None and meter.began == 100
+
+
+def test_what_was_buffered_and_comes_in_one_go_is_not_too_fast() -> None:
+    """An application that gives times of arrival reads a thousand samples at once after it was suspended."""
+    meter = RateMeter(32.0)
+    for at in range(1000):
+        meter.push(at / 10_000, at / 10_000, 1)
+    for at in range(32 * 60):
+        meter.push(0.1 + at / 32, 0.1 + at / 32, 1)
+        assert not meter.too_fast
+    assert meter.rate == pytest.approx(32, rel=0.01)
 
 
 def test_a_pause_within_a_block_begins_anew() -> None:

@@ -27,7 +27,7 @@ def test_a_sensor_of_another_rate_is_resampled(tmp_path: Path, rate: float) -> N
 def test_a_sensor_that_is_faster_than_was_said_is_refused_and_leaves_nothing(tmp_path: Path, size: int) -> None:
     """Windows of 64 samples would be 0.64 s long, and be predicted and learned from as if they were 2 s."""
     device = make_device(tmp_path)
-    times, values = signal_of(30, rate=100.0)
+    times, values = signal_of(45, rate=100.0)
     with pytest.raises(UsageError, match=r"come at 100 Hz .* where 32 Hz is expected; say .*sensor_hz=100\)"):
         for at in range(0, len(times), size):
             device.observe(values[at : at + size], time=float(times[at]))
