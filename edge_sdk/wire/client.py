@@ -33,6 +33,7 @@ KINDS = {int(kind): kind.name for kind in MessageType}
 HEARD = ("_last_bytes_received", "_last_msg_in")  # where paho keeps when it has read something: as of 2.2, and before
 LENGTH = struct.Struct("!H")
 
+CLOSED = "the connection was closed by the other end"
 Publish = tuple[bytes, bytes, bool]
 """Topic and payload of a message, and whether it was retained."""
 
@@ -91,6 +92,13 @@ class Client(paho.Client):
             size = packet["remaining_length"]
             self.malformed = clip(f"the broker has sent a {kind} of {size} bytes that is none: {why}", 200)
         return result
+
+    @property
+    def why_closed(self) -> str:
+        """What is known of why the other end has closed: over TLS it may have said so, as of a revoked certificate."""
+        error = None if self.stream is None else self.stream.broken
+        _, alert, said = (getattr(error, "reason", None) or "").partition("_ALERT_")
+        return CLOSED + (f": {said.replace('_', ' ').lower()}" if alert else "")
 
     def keep_alive(self, seconds: int) -> None:
         """Ping the broker after so many seconds of silence, whatever it has said."""

@@ -217,7 +217,7 @@ class Connection:
         self.was_cut = self.was_cut or not (self.lost or malformed)
         said = flags.is_disconnect_packet_from_server
         self.reason = self.reason or (reason.value if said else 0)
-        self.lost = self.lost or malformed or (str(reason) if said else "the connection was closed by the other end")
+        self.lost = self.lost or malformed or (str(reason) if said else self.client.why_closed)
 
     # -- what the loop calls
 

@@ -180,6 +180,7 @@ def test_who_is_revoked_is_cut_off_at_once_and_comes_no_more(tmp_path: Path) -> 
         provisioner(tmp_path).revoke(["a"])
         broker.reload()
         eventually(lambda: outcome(site.connection("a", tls)) != "up")
+        assert outcome(site.connection("a", tls)) == "the connection was closed by the other end: certificate revoked"
         send(a, topics.upward("h", "a", "m"), b"after")
         send(b, topics.upward("h", "b", "m"), b"own")
         heard.clear()
