@@ -7,6 +7,7 @@ something brings either a token, which a browser sends for nobody, or the secret
 
 from __future__ import annotations
 
+import dataclasses
 import hmac
 import re
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from aggregator.service.administration import terminal
 from aggregator.service.administration.accounts import (
     ADMIN,
     BROWSER_SECONDS,
@@ -27,6 +29,7 @@ from aggregator.service.administration.accounts import (
     Somebody,
 )
 from aggregator.service.application.service import FleetService
+from aggregator.service.database.audit import SERVICE
 from aggregator.service.database.refusals import CODES, NOBODY
 
 COOKIE, KNOWN_COOKIE = "auscult-session", "auscult-browser"
@@ -125,7 +128,10 @@ def find_somebody(request: Request) -> Somebody | None:
     service: FleetService = request.app.state.service
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
-        return service.people.find_key(token, TOKEN)
+        found = service.people.find_key(token, TOKEN)
+        if found is not None and found.name == SERVICE:
+            return dataclasses.replace(found, name=terminal.name_user(request.headers.get(terminal.HEADER, "")))
+        return found
     if service.is_open:
         return Somebody(DEMO, ADMIN, service.csrf)
     cookie = request.cookies.get(COOKIE, "")

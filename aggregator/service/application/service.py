@@ -12,6 +12,7 @@ from aggregator.service.administration.accounts import ADMIN, TOKEN, TOKEN_DAYS,
 from aggregator.service.administration.certificates import Office
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.signing import public_key_pem
+from aggregator.service.database.audit import SERVICE
 from aggregator.service.database.database import Database, database_in
 from aggregator.service.fleet.enrolment import HOSPITAL, Enrolment
 from aggregator.service.fleet.enrolment_workflow import EnrolmentDesk
@@ -19,7 +20,7 @@ from aggregator.service.fleet.monitor import Monitor
 from aggregator.service.fleet.rosters import Rosters
 from aggregator.service.models.registry import Registry
 from aggregator.service.runs.device_overlap import PresentFleet
-from aggregator.service.runs.supervisor import LOGS, SERVICE, Supervisor
+from aggregator.service.runs.supervisor import LOGS, Supervisor
 from edge_sdk.atomic import LOCK, close_to_others, make_private_directory, sweep_aside, write_text
 from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import lock_file

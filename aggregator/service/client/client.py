@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from aggregator.service.administration.terminal import HEADER, find_user
 from aggregator.service.application.formats import duration, number, percent
 from aggregator.service.application.service import read_connection
 from aggregator.service.client import fleet_client, models_client, rollout_client
@@ -111,19 +112,21 @@ def add_wanted(command: argparse.ArgumentParser) -> None:
         command.add_argument(f"--{name}", action="append", metavar="KEY=VALUE", default=argparse.SUPPRESS)
 
 
-def find_service(options: argparse.Namespace) -> tuple[str, str]:
-    """Address and token of the service."""
+def find_service(options: argparse.Namespace) -> tuple[str, str, str]:
+    """Address and token of the service, and who asks it on its own machine."""
     url, token = os.environ.get("AUSCULT_URL"), os.environ.get("AUSCULT_TOKEN")
     if options.service is None and url and token:
-        return url.rstrip("/"), token
-    return read_connection(options.service or Path(os.environ.get("AUSCULT_SERVICE", DIRECTORY / "service")))
+        return url.rstrip("/"), token, ""
+    named = options.service or Path(os.environ.get("AUSCULT_SERVICE", DIRECTORY / "service"))
+    return (*read_connection(named), find_user())
 
 
 class ServiceClient:
-    """The REST API of one service."""
+    """The REST API of one service. `user`: who types this on its machine, for the audit log; "": somebody elsewhere."""
 
-    def __init__(self, url: str, token: str):
+    def __init__(self, url: str, token: str, user: str = ""):
         self.url, self.token = url, token
+        self.heads = {HEADER: user} if user else {}
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """What the service answers; with a body it is asked to do something.
@@ -150,7 +153,7 @@ class ServiceClient:
 
     def send(self, path: str, data: bytes | None, kind: str) -> Any:
         """What the service answers to bytes of some kind. Raises RefusedError as `ask`."""
-        heads = {"authorization": f"Bearer {self.token}", "content-type": kind}
+        heads = {"authorization": f"Bearer {self.token}", "content-type": kind} | self.heads
         request = urllib.request.Request(f"{self.url}/api/v1{path}", data, heads)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:

@@ -19,6 +19,8 @@ from edge_sdk.errors import UsageError
 
 LONGEST = 200  # characters of a search
 AT_ONCE = 500  # entries in memory while the chain is checked
+SERVICE = "service"
+"""Who did it where no person did."""
 FIRST = "0" * 64
 """What stands for the hash before the first entry."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
+from aggregator.service.administration.terminal import are_one
 from aggregator.service.database import audit
 from aggregator.service.database.database import Database, models, proposals
 from aggregator.service.models.registry import GLOBAL, Registry
@@ -49,8 +50,8 @@ def approve(registry: Registry, sha256: str, who: str) -> None:
         asker = find_asker(t, row["sha256"])
         if asker is None:
             raise NotPossibleError(f"model {row['name']}: nobody has asked for its promotion")
-        if asker == who:
-            raise NotPossibleError(f"model {row['name']} was proposed by {who}: somebody else has to approve it")
+        if are_one(asker, who):
+            raise NotPossibleError(f"model {row['name']} was proposed by {asker}: somebody else has to approve it")
         declare_in_use(t, row, who)
 
 

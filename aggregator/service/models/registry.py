@@ -21,10 +21,11 @@ from aggregator.run_files import MODEL_FILE
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.signing import load_signer, next_number
 from aggregator.service.database import audit
+from aggregator.service.database.audit import SERVICE
 from aggregator.service.database.database import Database, Row, models
 from aggregator.service.runs.run_metrics import RunLines
 from aggregator.service.runs.runs import Wanted, wanted_of
-from aggregator.service.runs.supervisor import SERVICE, run_directory
+from aggregator.service.runs.supervisor import run_directory
 from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS

@@ -22,6 +22,7 @@ from typing import Any
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
+from aggregator.service.administration.terminal import are_one
 from aggregator.service.database import audit
 from aggregator.service.database.database import Database, Row, runs, schedules
 from aggregator.service.database.problems import NotFoundError as NotFoundError
@@ -176,8 +177,8 @@ def change_in(t: Connection, id: str, action: str, who: str) -> None:
     changes = find_changes(run, action)
     if changes is None:
         raise NotPossibleError(f"run {id} is {run['state']}: it cannot be {DONE[action]} now")
-    if action == APPROVE and who == find_asker(t, run):
-        raise NotPossibleError(f"run {id} was asked for by {who}: somebody else has to approve it")
+    if action == APPROVE and are_one(who, asker := find_asker(t, run)):
+        raise NotPossibleError(f"run {id} was asked for by {asker}: somebody else has to approve it")
     if action == "resume":
         changes["place"] = next_place(t)
     if action == "first":

@@ -21,6 +21,7 @@ from aggregator.service.administration.mask_keys import mask_keys
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.signing import PRIVATE_FILE
 from aggregator.service.database import audit
+from aggregator.service.database.audit import SERVICE
 from aggregator.service.database.database import Database, Row, runs
 from aggregator.service.runs.device_overlap import PresentFleet, find_rivals
 from aggregator.service.runs.queue import LineUp, find_members, line_up, list_reserved, list_taken
@@ -52,8 +53,6 @@ log = logging.getLogger("auscult.service")
 EVERY = 0.25  # seconds between two looks
 REST = 5.0  # seconds after an error
 LOGS = "logs"  # in the directory of a service
-SERVICE = "service"
-"""Who did it, in the audit log, where no person did."""
 LAST_LINES = 12
 
 

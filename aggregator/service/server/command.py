@@ -18,6 +18,7 @@ from typing import Any
 
 from aggregator.service.administration.accounts import ROLES, SCOPES, TOKEN, TOKEN_DAYS, People
 from aggregator.service.administration.settings_file import FleetFile
+from aggregator.service.administration.terminal import find_user, name_user
 from aggregator.service.application.live_updates import ConsoleServer
 from aggregator.service.application.service import FleetService
 from aggregator.service.application.view import list_needs
@@ -193,7 +194,7 @@ def change_people(options: argparse.Namespace) -> None:
     if options.what == "add":
         make_private_directory(file.directory)  # somebody may be named before the service is started first
     people = People(open_database(file))
-    who = f"{getpass.getuser()} (terminal)"
+    who = name_user(find_user())
     if options.what == "ls":
         for row in people.list_all():
             print(f"{row['name']:<24} {row['role']}")
@@ -228,7 +229,7 @@ def ask_password() -> str:
 
 def keep_service(options: argparse.Namespace) -> None:
     """`auscult service backup` and `restore`."""
-    file, who = read_settings(options.service, None), f"{getpass.getuser()} (terminal)"
+    file, who = read_settings(options.service, None), name_user(find_user())
     passphrase = read_passphrase(options.passphrase_file)
     manifest = (back_up if options.what == "backup" else restore)(file, options.file, who, passphrase)
     size = sum(member.size for member in manifest.members) / 1e6

@@ -294,7 +294,7 @@ def test_console_and_command_line_show_both(
     assert all(f'href="/runs/{id}"' in overview for id in (a, b)) and "Beside it, at " in overview
     assert why in overview and why in page and "The next run cannot start" not in overview
     monkeypatch.setattr(client.ServiceClient, "ask", lambda self, path: web.get(f"/api/v1{path}").json())
-    monkeypatch.setattr(client, "find_service", lambda options: ("", ""))
+    monkeypatch.setattr(client, "find_service", lambda options: ("", "", ""))
     client.main(["runs", "ls"])
     said = capsys.readouterr().out
     assert said.count(" running ") == 2 and f"  {why}\n" in said

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from aggregator.service.administration.terminal import HEADER
+from aggregator.service.application.service import read_connection
 from aggregator.service.database import audit
 from aggregator.service.models.rollouts import add_rollout
 from aggregator.service.runs import runs
@@ -173,3 +175,21 @@ def test_a_rollout_cannot_be_approved_by_who_asked_for_it(browse: Any, service: 
     approver = browse("approver")
     assert "Approve" in approver.get("/rollouts/rollout-1").text and act(approver, "approve", "rollout-1") == 303
     assert find_run(service.database, "rollout-1")["state"] == runs.QUEUED
+
+
+def test_a_command_on_the_services_machine_is_somebodys_and_no_second_person(browse: Any, service: Any) -> None:
+    """All such commands were "service" in the audit log, as what the service does by itself."""
+    service.write_connection("http://127.0.0.1")
+    token = read_connection(service.file.directory)[1]
+    client = browse()
+    heads = {"authorization": f"Bearer {token}"}
+    asked = client.post("/api/v1/runs", json={"method": "fedavg", "id": "mine"}, headers=heads | {HEADER: "ada"})
+    assert asked.json()["by"] == "ada (terminal)"
+    for user in ("ada", "bob", "", "no\tname"):
+        assert client.post("/api/v1/runs/mine/approve", json={}, headers=heads | {HEADER: user}).status_code == 409
+    robot = service.people.make_key("token", "robot", "operator", 60.0, "test")
+    other = {"authorization": f"Bearer {robot}", HEADER: "ada"}  # says something that only the service's token may
+    assert client.post("/api/v1/runs/mine/stop", json={}, headers=other).status_code == 200
+    told = [(entry["who"], entry["action"]) for entry in audit.list_latest(service.database, 20)]
+    assert ("ada (terminal)", "run.queue") in told and ("robot", "run.stop") in told
+    assert {who for who, action in told if action == "refused"} == {"ada (terminal)", "bob (terminal)", "service"}
