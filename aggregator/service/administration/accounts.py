@@ -92,8 +92,12 @@ class People:
         found = {row["name"]: row for row in [*sessions, *self.list_all()]}
         return [{**found[name], "sessions": names.count(name)} for name in sorted(found)]
 
-    def add(self, name: str, role: str, password: str, who: str) -> None:
-        """Adds somebody, or gives somebody another role and password; their sessions end.
+    def add(self, name: str, role: str, password: str, who: str) -> str:
+        """Adds somebody, or gives somebody another role and password; their sessions end, and so do tokens of this name
+        that may more than the role.
+
+        Returns:
+            The role before; "": it is somebody new.
 
         Raises:
             UsageError: the name, role or password cannot be used.
@@ -105,10 +109,14 @@ class People:
             raise UsageError(f"a password has at least {SHORTEST} characters")
         values = {"role": role, "password": self.hasher.hash(password)}
         with self.database.transaction() as t:
+            before = t.execute(sql.select(people.c.role).where(people.c.name == name)).scalar() or ""
             if not t.execute(people.update().where(people.c.name == name).values(**values)).rowcount:
                 t.execute(people.insert().values(name=name, created=time.time(), **values))
-            t.execute(keys.delete().where(keys.c.name == name, keys.c.kind == SESSION))
-            audit.note(t, who, "people.add", name, role=role)
+            more = ROLES[ROLES.index(role) + 1 :]
+            its = keys.c.kind == SESSION, (keys.c.kind == TOKEN) & keys.c.role.in_(more)
+            t.execute(keys.delete().where(keys.c.name == name, sql.or_(*its)))
+            audit.note(t, who, "people.add", name, role=role, **({"before": before} if before else {}))
+        return before
 
     def remove(self, name: str, who: str, keep_admin: bool = False) -> None:
         """Removes somebody, with all sessions and tokens.
@@ -159,14 +167,20 @@ class People:
         self.wrong.forget(name, address, proof)
         role = found[0]["role"]
         browser = browser if proof else self.make_key(BROWSER, name, role, BROWSER_SECONDS, name)
-        session = self.make_key(SESSION, name, role, SESSION_SECONDS, name)
+        session = self.make_session(name, role, address)
         if self.database.read(sql.select(people).where(people.c.name == name)) != found:  # changed meanwhile
             self.end_key(session)
             raise SignInError("this name and this password do not go together")
         return session, browser
 
-    def make_key(self, kind: str, name: str, role: str, seconds: float, who: str, scopes: Sequence[str] = ()) -> str:
-        """Makes a session or a token, and returns it: it is kept nowhere.
+    def make_session(self, name: str, role: str, address: str) -> str:
+        """Makes a session for somebody who has signed in from an address; returns its cookie, which is kept nowhere."""
+        return self.make_key(SESSION, name, role, SESSION_SECONDS, name, address=address)
+
+    def make_key(
+        self, kind: str, name: str, role: str, seconds: float, who: str, scopes: Sequence[str] = (), address: str = ""
+    ) -> str:
+        """Makes a session or a token, and returns it: it is kept nowhere. `address`: from where, for the audit log.
 
         Raises:
             UsageError: it would not last, or has a scope that there is not.
@@ -182,7 +196,8 @@ class People:
             t.execute(keys.delete().where(keys.c.expires < now))
             t.execute(keys.insert().values(**row, created=now, expires=now + seconds))
             if kind != BROWSER:
-                audit.note(t, who, f"{kind}.make", name, role=role, **({"scopes": list(scopes)} if scopes else {}))
+                more = {"scopes": list(scopes), "address": address}
+                audit.note(t, who, f"{kind}.make", name, role=role, **{k: v for k, v in more.items() if v})
         return key
 
     def find_key(self, key: str, kind: str) -> Somebody | None:

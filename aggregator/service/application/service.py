@@ -12,6 +12,7 @@ from aggregator.service.administration.accounts import ADMIN, TOKEN, TOKEN_DAYS,
 from aggregator.service.administration.certificates import Office
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.signing import public_key_pem
+from aggregator.service.database import audit
 from aggregator.service.database.audit import SERVICE
 from aggregator.service.database.database import Database, database_in
 from aggregator.service.fleet.enrolment import HOSPITAL, Enrolment
@@ -24,6 +25,7 @@ from aggregator.service.runs.supervisor import LOGS, Supervisor
 from edge_sdk.atomic import LOCK, close_to_others, make_private_directory, sweep_aside, write_text
 from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import lock_file
+from edge_sdk.version import find_version
 
 CONNECTION = "console.json"
 """Beside the database: address of the console, and a token for commands of this user on this machine."""
@@ -101,6 +103,16 @@ class FleetService:
         self.monitor.stop()
         self.database.close()
         self.lock.close()
+
+    def note_start(self) -> None:
+        """Note in the audit log that the service begins, and what its settings file says of who may do what: whoever
+        can write that file changes it without asking anybody."""
+        file = self.file
+        told = {"version": find_version(), "listen": file.listen, "two_people": file.two_people}
+        told |= {"open": True} if self.is_open else {}
+        told |= {"sign_on": file.sign_on.issuer} if file.sign_on is not None else {}
+        with self.database.transaction() as t:
+            audit.note(t, SERVICE, "service.start", file.name, **told)
 
     def write_connection(self, url: str) -> Path:
         """Write how commands on this machine reach the console."""

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from aggregator.service.administration.accounts import SESSION, SESSION_SECONDS, SignInError
+from aggregator.service.administration.accounts import SignInError
 from aggregator.service.administration.single_sign_on import BACK, BEGUN_FOR, ProviderDesk
 from aggregator.service.application.guard import give_cookies, note_no_entry
 from aggregator.service.application.requests import service_of
@@ -54,7 +54,7 @@ async def come_back(request: Request) -> Response:
     except SignInError as error:
         note_no_entry(request, str(error))
         return show_sign_in(request, str(error), 401)
-    session = service.people.make_key(SESSION, name, role, SESSION_SECONDS, name)
+    session = service.people.make_session(name, role, asker)
     # A page and no redirect: the cookies are for requests that begin at this site, and this one began at the provider.
     answer = show(request, "signed_in.html", title="Signed in", name=name)
     answer = give_cookies(answer, session, "", service.file.proxied)

@@ -118,6 +118,7 @@ def serve(options: argparse.Namespace) -> None:
         stack.callback(service.stop)
         url = f"http://{file.address}:{line.getsockname()[1]}"
         service.write_connection(url)
+        service.note_start()
         service.start()
         stack.callback(start_webhooks(service).stop)
         if demo is not None:
@@ -205,7 +206,11 @@ def change_people(options: argparse.Namespace) -> None:
         return people.remove(options.name, who)
     if options.what == "token":
         return print(people.make_key(TOKEN, options.name, options.role, options.days * 86400, who, options.scope))
-    people.add(options.name, options.role, ask_password(), who)
+    if before := people.add(options.name, options.role, ask_password(), who):
+        log.warning(
+            "%s was there already, as %s: is %s from now on, with this password; signed out everywhere",
+            *(options.name, before, options.role),
+        )
 
 
 def open_database(file: FleetFile) -> Database:

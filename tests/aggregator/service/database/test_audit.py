@@ -63,3 +63,37 @@ def test_details_are_told_in_words() -> None:
     words = "approved yes, devices a and b, hospitals (north 3, south 3), sha256 abababababab"
     assert describe_detail(json.dumps(told, sort_keys=True)) == words
     assert describe_detail("{}") == "" and describe_detail("no JSON") == "no JSON" and describe_detail("3") == "3"
+
+
+def told(service: Any, action: str) -> list[tuple[str, str, Any]]:
+    """Who, of what and the details of all entries of one kind, the newest first."""
+    found = [entry for entry in audit.list_latest(service.database, 100) if entry["action"] == action]
+    return [(entry["who"], entry["subject"], json.loads(entry["detail"])) for entry in found]
+
+
+def test_a_sign_in_is_noted_with_where_it_came_from(browse: Any, service: Any) -> None:
+    browse("operator")
+    assert told(service, "session.make") == [("operator", "operator", {"role": "operator", "address": "testclient"})]
+
+
+def test_another_role_is_noted_beside_the_one_before_and_takes_tokens_that_may_more(service: Any) -> None:
+    """It was noted like somebody new, and a token of the name went on with the rights of before."""
+    people = service.people
+    people.add("ada", "admin", "correct horse battery", "test")
+    tokens = {role: people.make_key("token", "ada", role, 60.0, "test") for role in ("viewer", "admin")}
+    assert people.add("ada", "viewer", "correct horse battery", "test") == "admin"
+    assert told(service, "people.add") == [
+        ("test", "ada", {"role": "viewer", "before": "admin"}),
+        ("test", "ada", {"role": "admin"}),
+    ]
+    assert people.find_key(tokens["admin"], "token") is None and people.find_key(tokens["viewer"], "token")
+
+
+def test_a_start_is_noted_with_what_the_settings_file_allows(make_service: Any) -> None:
+    """Whoever switches the second person off in the file, and on again afterwards, leaves a trace."""
+    make_service(two_people=True).note_start()
+    service = make_service()
+    service.note_start()
+    (_, _, now), (who, name, before) = told(service, "service.start")
+    assert (who, name, before["two_people"], now["two_people"]) == ("service", "cloud", True, False)
+    assert before["version"] and before["listen"] and "sign_on" not in before
