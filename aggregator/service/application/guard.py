@@ -213,7 +213,8 @@ def wants_json(request: Request) -> bool:
 
 
 def ask_to_sign_in(request: Request) -> Response:
-    if wants_json(request) or request.method != "GET":
+    is_program = request.scope["path"] == METRICS or "authorization" in request.headers
+    if wants_json(request) or request.method != "GET" or is_program:
         return refuse(request, 401, "Sign in, or bring a token that is still good.")
     return RedirectResponse("/sign-in", 303)
 

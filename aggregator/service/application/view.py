@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from aggregator.service.application.formats import DAY, ago
+from aggregator.service.application.formats import DAY, ago, size
 from aggregator.service.application.service import FleetService
 from aggregator.service.database.database import Row
 from aggregator.service.fleet.enrolment import APPROVED, DENIED, LOST, REMOVED, SUSPENDED, WAITING
@@ -29,10 +30,13 @@ from aggregator.service.runs.runs import (
     list_actions,
     list_runs,
 )
+from edge_sdk.errors import say_reason
 from edge_sdk.live.loop.fleet_report import AWAY, HERE, REFUSES, TRAINING
 from edge_sdk.methods.shared.aggregation.scores import UNTOLD
 
 RECENT = 6
+LITTLE = 200e6
+"""Bytes on the disk of the service's directory of which fewer need a person: a few runs and their models."""
 MOST_ABSENT = 20
 """Devices of one hospital that a run's page names."""
 BELOW = {"device_up": UP, "device_down": DOWN}
@@ -151,7 +155,7 @@ class Need:
 
 def list_needs(service: FleetService) -> list[Need]:
     """What needs a person, the most urgent first."""
-    found: list[Need] = []
+    found = list_needs_of_disk(service)
     if not service.monitor.is_connected:
         found.append(Need("The broker cannot be reached", service.file.broker.rpartition("@")[2], "/fleet"))
     for hospital in service.monitor.list_hospitals():
@@ -189,6 +193,16 @@ def list_needs(service: FleetService) -> list[Need]:
     recent = [row for row in list_runs(service.database, FAILED) if (row["ended"] or 0) > time.time() - DAY]
     found += [Need(f"Run {row['id']} has failed", row["why"].splitlines()[0], f"/runs/{row['id']}") for row in recent]
     return found
+
+
+def list_needs_of_disk(service: FleetService) -> list[Need]:
+    """What needs a person where the disk has little room: without any, runs and the log stand still."""
+    try:
+        free = shutil.disk_usage(service.file.directory).free
+    except OSError as error:
+        return [Need("The disk cannot be read", say_reason(error), "/settings")]
+    why = f"{size(free)} are free where the service keeps everything"
+    return [Need("The disk is nearly full", why, "/settings")] if free < LITTLE else []
 
 
 def count_reasons(devices: list[SeenDevice]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ from edge_sdk.version import find_version
 
 log = logging.getLogger("auscult.service")
 HERE = Path(__file__).parents[1]  # where templates and static files are
+DISK_FULL = "53100"  # as PostgreSQL says it
 NAVIGATION = (
     ("/", "Overview"),
     ("/fleet", "Fleet"),
@@ -160,7 +162,15 @@ async def show_unfit(request: Request, error: Exception) -> Response:
 async def show_outage(request: Request, error: Exception) -> Response:
     """The database does not answer now. Nothing has changed, or all that was asked for has."""
     log.error("the database does not answer: %s", str(error).splitlines()[0])
+    if is_full(error):
+        return refuse(request, 503, "The disk of the database is full: nothing was changed; make room and try again.")
     return refuse(request, 503, "The database does not answer now; try again.")
+
+
+def is_full(error: Exception) -> bool:
+    """The database has no room on its disk."""
+    said = getattr(error, "orig", None)
+    return getattr(said, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(said, "sqlstate", "") == DISK_FULL
 
 
 OF_THE_DATABASE = {sql.exc.DataError: show_unfit, sql.exc.OperationalError: show_outage}

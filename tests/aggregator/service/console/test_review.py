@@ -36,6 +36,14 @@ def test_the_models_page_says_that_there_are_more_outputs_than_names(browse: Any
     assert '<td class="n" data-name="Outputs">14 <small>(11 have a name here)</small></td>' in text
 
 
+def test_a_scraper_without_a_good_token_is_refused_and_not_sent_to_a_page(browse: Any) -> None:
+    """Prometheus followed to the page for signing in, and said that this is no metric."""
+    assert browse().get("/metrics").status_code == 401
+    assert browse().get("/metrics", headers={"authorization": "Bearer ended"}).status_code == 401
+    assert browse().get("/fleet.csv", headers={"authorization": "Bearer ended"}).status_code == 401
+    assert browse().get("/fleet").status_code == 303
+
+
 def test_times_have_a_zone(browse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
