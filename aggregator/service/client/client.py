@@ -1,7 +1,8 @@
 """`auscult runs`, `fleet`, `models` and `schedules`: the service's REST API from the command line.
 
-Where the service is comes from --service DIRECTORY, which holds how this user reaches it, from AUSCULT_SERVICE, or is
-the demonstration in the working directory. AUSCULT_URL and AUSCULT_TOKEN name one on another machine.
+Where the service is comes from --service, its settings file or the directory that holds how this user reaches it, from
+AUSCULT_SERVICE, or is the demonstration in the working directory. AUSCULT_URL and AUSCULT_TOKEN name one on another
+machine.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.terminal import HEADER, find_user
 from aggregator.service.application.formats import duration, number, percent
 from aggregator.service.application.service import read_connection
@@ -29,7 +31,7 @@ from aggregator.service.server.demo import DIRECTORY
 from edge_sdk.arguments import Parser
 from edge_sdk.errors import AuscultError, say_reason
 from edge_sdk.methods.shared.evaluation.reports import ACCURACY
-from edge_sdk.nodes.configuration.settings import assigned
+from edge_sdk.nodes.configuration.settings import assigned, read_toml
 
 TIMEOUT = 30.0  # seconds
 PAGE = 2000  # rows that are asked for at once
@@ -94,7 +96,7 @@ def add_tool(tools: Any, name: str) -> Any:
 
 def add(commands: Any, name: str, do: Any, words: str) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words)
-    command.add_argument("--service", type=Path, metavar="DIRECTORY", help="what the service keeps everything in")
+    command.add_argument("--service", type=Path, metavar="FILE", help="settings of the service, or its directory")
     command.add_argument("--json", action="store_true", help="print what the service answers, as JSON")
     command.set_defaults(do=do)
     return command
@@ -118,7 +120,8 @@ def find_service(options: argparse.Namespace) -> tuple[str, str, str]:
     if options.service is None and url and token:
         return url.rstrip("/"), token, ""
     named = options.service or Path(os.environ.get("AUSCULT_SERVICE", DIRECTORY / "service"))
-    return (*read_connection(named), find_user())
+    directory = read_toml(named.resolve(), FleetFile).directory if named.is_file() else named
+    return (*read_connection(directory), find_user())
 
 
 class ServiceClient:

@@ -243,7 +243,7 @@ class Supervisor:
             self.set_state(run, STOPPED)
         elif not self.stopping.is_set():
             said = self.read_log(run["id"], LAST_LINES)
-            self.set_state(run, FAILED, f"its process ended with code {code}:\n" + "\n".join(said))
+            self.set_state(run, FAILED, f"its process {describe_end(code)}\n" + "\n".join(said))
 
     def set_state(self, run: Row, state: str, why: str = "") -> None:
         """Note where a run stands now."""
@@ -271,6 +271,15 @@ class Supervisor:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 200 * count))
             return file.read().decode(errors="replace").splitlines()[-count:]
+
+
+def describe_end(code: int | None) -> str:
+    """How a process ended, for people: its exit code, or the signal that has ended it."""
+    if code is None or code >= 0:
+        return f"ended with code {code}"
+    name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
+    memory = ", as when memory runs out" if -code == signal.SIGKILL else ""
+    return f"was ended by {name}{memory}; it can be resumed"
 
 
 def run_directory(file: FleetFile, id: str) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.client.client import ServiceClient
+from aggregator.service.client.client import ServiceClient, find_service, make_parser
 from aggregator.service.server.command import main
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.replay.planning.bundles import find_shipped_bundle
@@ -47,6 +47,16 @@ def test_somebody_is_named_before_the_service_is_started_first(
 def test_a_service_that_was_never_started_is_said_to_be_none(settings: Path, words: list[str]) -> None:
     with pytest.raises(UsageError, match="no service has been started there"):
         main([*words, "--service", str(settings)])
+
+
+def test_the_settings_file_names_the_service_to_every_command(settings: Path, tmp_path: Path) -> None:
+    """--service was the settings file of some commands and the directory of others, which said "Not a directory"."""
+    directory = tmp_path / "state" / "service"
+    directory.mkdir(parents=True)
+    (directory / "console.json").write_text('{"url": "http://127.0.0.1:9", "token": "t"}')
+    for named in (settings, directory):
+        options = make_parser().parse_args(["runs", "ls", "--service", str(named)])
+        assert find_service(options)[:2] == ("http://127.0.0.1:9", "t")
 
 
 def test_who_cannot_be_reached_is_said_in_the_systems_words() -> None:
