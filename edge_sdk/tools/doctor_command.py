@@ -17,7 +17,9 @@ WORDS = "check a node's settings file and all that it names, or this machine, a 
 
 def add_doctor(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     command = commands.add_parser("doctor", help=WORDS, description=WORDS, parents=parents)
-    command.add_argument("file", type=Path, nargs="?", help="settings of a device, a hospital or the aggregator, TOML")
+    command.add_argument(
+        "file", type=Path, nargs="?", help="settings of a device, a hospital, the aggregator or a service, TOML"
+    )
     command.add_argument("--bundle", type=Path)
     command.add_argument("--broker", help="mqtt://host[:port] or mqtts://host[:port]")
     command.add_argument("--ca", type=Path, help="authorities that may sign for the broker")

@@ -119,6 +119,20 @@ def test_a_healthy_hospital_and_aggregator(place: Place, diagnose: Any) -> None:
         assert found["signatures"]["good"] is None, "it signs and checks nothing: said, and no fault"
 
 
+def test_a_healthy_service(place: Place, diagnose: Any, tmp_path: Path) -> None:
+    """The upgrade page has the doctor look at each settings file, and it took a service's for a device's."""
+    pytest.importorskip("sqlalchemy", reason="the extra `service` is not installed")
+    table = {"name": "cloud", "broker": place.papers.url, "bundles": [BUNDLE], "classes": ["x", "y"]}
+    table |= {"directory": tmp_path / "state", "wire": place.wire("cloud"), "console_wire": place.wire("h")}
+    found = diagnose(1, write_toml(tmp_path / "fleet.toml", table))
+    assert "service cloud with 1 bundle" in found["settings"]["detail"] and found["access"]["good"] is True
+    assert found["signatures"]["detail"] == "the service makes the key with which it signs runs at its first start"
+    assert failing(found) == {"certificate cloud-console"}
+    assert "is of h, and this node is cloud-console" in found["certificate cloud-console"]["detail"]
+    found = diagnose(1, write_toml(tmp_path / "fleet.toml", table | {"classes": "x"}))
+    assert found["settings"]["detail"] == f"{tmp_path / 'fleet.toml'}: classes = 'x': expected a list of texts"
+
+
 def test_a_node_that_knows_its_operators_key(
     place: Place, diagnose: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,7 +171,7 @@ def fields_of(kind: Any) -> list[dataclasses.Field[Any]]:
 def said(hint: Any) -> str:
     """An annotation in words."""
     if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(said(h) for h in get_args(hint) if h is not type(None))
+        return " or ".join(dict.fromkeys(said(h) for h in get_args(hint) if h is not type(None)))
     if get_origin(hint) is tuple:
         return f"a list of {said(get_args(hint)[0]).removeprefix('a ')}s"
     if dataclasses.is_dataclass(hint) or get_origin(hint) in (dict, Mapping):

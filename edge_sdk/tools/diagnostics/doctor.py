@@ -22,7 +22,7 @@ from edge_sdk.tools.credentials.certificates import load_certificate
 from edge_sdk.tools.diagnostics.access import check_access, check_login
 from edge_sdk.tools.diagnostics.findings import Finding, run_check
 from edge_sdk.tools.diagnostics.mask_check import check_masks
-from edge_sdk.tools.diagnostics.node_files import Line, NodeFile, is_running, read_node_file
+from edge_sdk.tools.diagnostics.node_files import SERVICE, Line, NodeFile, is_running, read_node_file
 from edge_sdk.tools.diagnostics.papers import check_certificate, check_clock, check_signatures
 from edge_sdk.tools.diagnostics.preflight import BrokerError, measure_round_trips
 from edge_sdk.tools.diagnostics.reach import check_address, check_port, check_tls
@@ -30,6 +30,7 @@ from edge_sdk.tools.diagnostics.running import examine_run
 from edge_sdk.tools.profiling.forked import ForkError, run_forked
 from edge_sdk.wire.addresses import Broker, Tls, broker_at, conceal
 from edge_sdk.wire.known_broker import PACKET, KnownBrokers
+from edge_sdk.wire.options import Wire
 
 NAGLE_STALL = 0.025
 """Seconds; a delayed acknowledgement is 40 ms, a healthy local round trip below 5."""
@@ -57,7 +58,7 @@ def examine_file(path: Path) -> list[Finding]:
     except AuscultError as error:
         return [Finding("settings", False, str(error), "correct the file: docs/operate.md has all settings")]
     checks = list_machine_checks(file.bundle, file.directory)
-    if file.tier == "aggregator":
+    if file.tier in ("aggregator", SERVICE):
         checks.append(("torch", check_torch))
     if (describe := file.describe_samples) is not None:
         checks.append(("data", lambda: Finding("data", True, describe())))
@@ -67,8 +68,14 @@ def examine_file(path: Path) -> list[Finding]:
         checks.append(("masks", partial(check_masks, file.masks, path.parent, part, file.devices)))
     papers = [paper for line in file.lines for paper in (line.wire.ca, line.wire.certificate) if paper]
     checks.append(("clock", lambda: check_clock([path, *papers])))
+    checks += [(f"certificate {name}", partial(check_further, name, wire)) for name, wire in file.others.items()]
     found = [Finding("settings", True, f"{path}: {file.summary}"), *run_checks(checks), *examine_run(file.directory)]
     return found + [one for line in file.lines for one in examine_line(line, file)]
+
+
+def check_further(name: str, wire: Wire) -> Finding:
+    """A certificate of a service beside its first one: the name is said, as there are several."""
+    return replace(check_certificate(wire.tls, name), what=f"certificate {name}")
 
 
 def run_checks(checks: Checks) -> list[Finding]:

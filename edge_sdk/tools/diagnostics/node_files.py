@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import tomllib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from edge_sdk.atomic import LOCK
 from edge_sdk.errors import UsageError
@@ -16,6 +18,8 @@ from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile
 from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, DeviceKeys, HospitalKeys
 from edge_sdk.tools.diagnostics.access import Part
 from edge_sdk.wire.options import Wire
+
+SERVICE = "service"
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class NodeFile:
     """A settings file that was read.
 
     Attributes:
-        tier: "device", "hospital" or "aggregator".
+        tier: "device", "hospital", "aggregator" or SERVICE.
         summary: for people.
         lines: the brokers to which the node goes.
         key: what it trusts runs by or, of an aggregator, signs them with; None: nothing.
@@ -41,6 +45,7 @@ class NodeFile:
         secret: of an aggregator: it opens the sums of its run, which are secret.
         devices: of an aggregator: behind all its hospitals.
         describe_samples: of a device: reads its samples, see `DeviceFile`; None: of another tier.
+        others: of a service: name -> its further certificates, those of its console and of its lanes.
     """
 
     path: Path
@@ -54,6 +59,7 @@ class NodeFile:
     secret: bool = False
     devices: int = 0
     describe_samples: Callable[[], str] | None = None
+    others: Mapping[str, Wire] = field(default_factory=dict)
 
 
 def read_node_file(path: Path) -> NodeFile:
@@ -66,6 +72,8 @@ def read_node_file(path: Path) -> NodeFile:
         keys = {*tomllib.loads(path.read_text(encoding="utf-8"))}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         keys = {"hospital"}  # read_toml says what is wrong
+    if "classes" in keys:
+        return of_service(path)
     if keys & {"run", "hospitals"}:
         return of_aggregator(path, read_toml(path, AggregatorFile))
     if "aggregator" in keys or "devices" in keys:
@@ -99,6 +107,20 @@ def of_aggregator(path: Path, file: AggregatorFile) -> NodeFile:
     secret, devices = file.run.uploads.get("secret") is True, sum(file.hospitals.values())
     about = (file.signing_key, file.masks, secret, devices)
     return NodeFile(path, "aggregator", said, file.bundle, file.directory, (line,), *about)
+
+
+def of_service(path: Path) -> NodeFile:
+    """The file of a service, which its own package reads: it is not on the machines of devices."""
+    settings = importlib.import_module("aggregator.service.administration.settings_file")
+    file: Any = read_toml(path.resolve(), settings.FleetFile)
+    if not file.bundles:
+        raise UsageError(f"{path}: bundles = []: expected at least one, which runs train")
+    line = Line(file.broker, file.wire, Part(file.name, None, True))
+    many = "1 bundle" if len(file.bundles) == 1 else f"{len(file.bundles)} bundles"
+    key = file.directory / "signing.key"
+    console = {} if file.console_wire is None else {f"{file.name}-{settings.CONSOLE}": file.console_wire}
+    about = (f"service {file.name} with {many}", file.bundles[0], file.directory, (line,))
+    return NodeFile(path, SERVICE, *about, key if key.exists() else None, file.masks, others=console | file.lanes)
 
 
 def is_running(directory: Path) -> bool:

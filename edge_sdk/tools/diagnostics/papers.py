@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edge_sdk.tools.credentials.certificates import load_certificate
 from edge_sdk.tools.diagnostics.findings import Finding
-from edge_sdk.tools.diagnostics.node_files import NodeFile
+from edge_sdk.tools.diagnostics.node_files import SERVICE, NodeFile
 from edge_sdk.tools.diagnostics.reach import SOON
 from edge_sdk.wire.addresses import Tls
 from edge_sdk.wire.signatures import Signer, Verifier
@@ -41,12 +41,14 @@ def check_certificate(tls: Tls, name: str | None) -> Finding:
 
 def check_signatures(file: NodeFile) -> Finding:
     """Does the node know its operator's runs from those of others, or the aggregator sign them?"""
+    if file.key is None and file.tier == SERVICE:
+        return Finding("signatures", None, "the service makes the key with which it signs runs at its first start")
     if file.key is None and file.tier == "aggregator":
         return Finding("signatures", None, "no signing_key: nodes with a trusted_key will not take this run")
     if file.key is None:
         detail = "no trusted_key: this node takes whatever run it is offered, also by a broker that was broken into"
         return Finding("signatures", None, detail)
-    if file.tier == "aggregator":
+    if file.tier in ("aggregator", SERVICE):
         if open_to_others := file.key.stat().st_mode & 0o077:
             detail = f"{file.key} can be used by other users of this machine (mode {open_to_others:02o} for them)"
             return Finding("signatures", False, detail, f"chmod 600 {file.key}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
 from aggregator.service.console.tables import SortedTable, key_column, read_page
 from aggregator.service.runs.runs import Wanted, add_run
-from tests.aggregator.service.conftest import CLASSES
+from tests.aggregator.service.conftest import CLASSES, list_pages
 from tests.aggregator.service.console.test_pages import fill
 
 ROWS = [{"name": "b", "size": 2}, {"name": "C", "size": None}, {"name": "a", "size": 10}, {"name": "d", "size": 1}]
@@ -87,3 +88,43 @@ def secret(browser: Any) -> str:
     found = re.search(r'name="csrf" value="([^"]+)"', browser.get("/runs/new").text)
     assert found is not None
     return found[1]
+
+
+class Cells(HTMLParser):
+    """Cells of tables that are cards on a phone -> their pieces: texts, and elements that stand side by side."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.cells: list[list[str]] = []
+        self.depth: int | None = None  # None: in no cell
+        self.folds = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self.folds = "fold" in (dict(attrs).get("class") or "").split()
+        elif tag == "td" and self.folds:
+            self.cells.append([])
+            self.depth = 0
+        elif self.depth is not None and tag not in ("br", "input", "img"):
+            self.depth += 1
+            if self.depth == 1:
+                self.cells[-1].append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "td":
+            self.depth = None
+        elif self.depth:
+            self.depth -= 1
+
+    def handle_data(self, data: str) -> None:
+        if self.depth == 0 and data.strip():
+            self.cells[-1].append(data.strip())
+
+
+def test_a_cell_is_one_piece_where_rows_become_cards(browse: Any, service: Any) -> None:
+    """On a phone each piece of a cell took a place of the card, and what followed stood beside another name."""
+    fill(service)
+    admin = browse("admin")
+    cells = [cell for path in list_pages() for cell in Cells(admin.get(path).text).cells]
+    assert len(cells) > 60 and [cell for cell in cells if len(cell) > 1] == []
