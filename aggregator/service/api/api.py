@@ -140,6 +140,8 @@ async def why(request: Request) -> Response:
         if hospital.name == name:
             return JSONResponse(view.describe_hospital(hospital, devices=False))
     found = [view.describe_device(d) for hospital in hospitals for d in hospital.devices if d.name == name]
+    if not found and (enrolled := service_of(request).enrolment.find(name)) is not None:
+        raise NotFoundError(f"{name!r}: no hospital reports it; it has enrolled here, and is {enrolled['state']}")
     if not found:
         raise NotFoundError(f"{name!r}: no hospital has reported a device of that name")
     return JSONResponse(found[0])

@@ -82,6 +82,8 @@ def show_rollout(options: argparse.Namespace, client: Any) -> None:
     if options.json:
         return print(json.dumps(rollout, indent=1))
     print_rollout(rollout)
+    for id in rollout["undone_by"]:
+        print(f"  is taken back by {id}")
     for stage in rollout["stages"]:
         shares = f"{percent(stage['before'])} -> {percent(stage['after'])} of {stage['samples']:.0f} samples"
         print(f"  stage {stage['stage']}: {stage['having']:.0f} of {stage['asked']:.0f} devices, {shares}")

@@ -237,7 +237,10 @@ class Provisioner:
                 raise UsageError(f"renew {name!r}: expected {BROKER} or a node of this site: {', '.join(site.nodes)}")
         for name in names:
             self.give_broker(site) if name == BROKER else self.give_node(name)
-        told = [f"{', '.join(names)}: new certificates; the old ones are good until they end, or until --revoke"]
+        told = [f"{', '.join(names)}: new certificates; the old ones are good until they end."]
+        if nodes := [name for name in names if name != BROKER]:
+            again = "and then name it again: that takes back all of its certificates"
+            told.append(f"If a key was stolen, --revoke {' '.join(nodes)}, {again}")
         return told + ([RELOAD] if BROKER in names else []) + self.write_broker(site)
 
     def known(self) -> Site:
