@@ -19,7 +19,7 @@ LONGEST = 64 - len(SIGN)  # characters that the tables take
 
 
 def find_user() -> str:
-    """The user of the system who has typed this command; behind sudo the one who has called that."""
+    """User of the system who has typed this command; behind sudo the one who has called that."""
     try:
         user = os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
@@ -28,7 +28,7 @@ def find_user() -> str:
 
 
 def name_user(user: str) -> str:
-    """How the audit log names somebody at the terminal; the service itself where what is said is no name."""
+    """Name in the audit log of somebody at the terminal; that of the service where what is said is no name."""
     return f"{user[:LONGEST]}{SIGN}" if ID.fullmatch(user) else SERVICE
 
 

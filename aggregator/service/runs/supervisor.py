@@ -274,7 +274,7 @@ class Supervisor:
 
 
 def describe_end(code: int | None) -> str:
-    """How a process ended, for people: its exit code, or the signal that has ended it."""
+    """End of a process, for people: its exit code, or the signal that has ended it."""
     if code is None or code >= 0:
         return f"ended with code {code}"
     name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"

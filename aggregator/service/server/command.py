@@ -243,6 +243,7 @@ def keep_service(options: argparse.Namespace) -> None:
         print(ENCRYPTED if passphrase else PLAIN)
     else:
         print(f"{file.directory}: {len(manifest.members)} files of {manifest.node} as it was at {manifest.made}")
+        print("people, tokens, devices and hospitals removed after that may come again: remove them once more")
         print("runs that were under way go on from there; never start it beside the service that it is a copy of")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sql
 
+from aggregator.service.application.view import ACTIONS
 from aggregator.service.console.audit_descriptions import describe_detail
 from aggregator.service.database import audit
 from aggregator.service.database.database import audit as table
@@ -97,3 +100,14 @@ def test_a_start_is_noted_with_what_the_settings_file_allows(make_service: Any) 
     (_, _, now), (who, name, before) = told(service, "service.start")
     assert (who, name, before["two_people"], now["two_people"]) == ("service", "cloud", True, False)
     assert before["version"] and before["listen"] and "sign_on" not in before
+
+
+def test_every_action_has_words_for_people() -> None:
+    """The overview showed session.end as it is in the log."""
+    rooms = Path(audit.__file__).parents[1]
+    found = {
+        name
+        for path in rooms.rglob("*.py")
+        for name in re.findall(r'note\(\w+, [^"()]+, "([a-z.]+)"', path.read_text())
+    }
+    assert len(found) > 12 and found - {*ACTIONS} == set()

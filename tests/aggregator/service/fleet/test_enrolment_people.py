@@ -42,6 +42,8 @@ def test_operators_invite_and_decide_in_the_console(browse: Callable[..., Any], 
     assert "Remove watch-7" in operator.get("/enrolment?q=watch").text
     assert operator.post("/enrolment/watch-7/approve", data={"csrf": csrf}).status_code == 409
     assert "auscult enrol" in operator.post("/enrolment/watch-7/replace", data={"csrf": csrf}).text
+    said = viewer.get("/api/v1/fleet/watch-7").json()["error"]
+    assert said == "'watch-7': no hospital reports it; it has enrolled here, and is lost"
     assert operator.post("/enrolment/token", data={**form, "hours": "soon"}).status_code == 422
     assert browse().get("/enrolment").status_code == 303  # to the page for signing in
 

@@ -40,7 +40,22 @@ def test_somebody_is_named_before_the_service_is_started_first(
     (tmp_path / "state").rename(tmp_path / "lost")
     assert main(["service", "restore", str(tmp_path / "b"), *about]) == 0
     assert main(["people", "ls", *about]) == 0
-    assert "ada                      admin" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "ada                      admin" in said
+    assert "people, tokens, devices and hospitals removed after that may come again" in said
+
+
+def test_somebody_who_is_there_is_not_changed_in_silence(
+    settings: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever took `add` for a check of the list had made the only admin a viewer, and read nothing."""
+    monkeypatch.setenv("AUSCULT_PASSWORD", PASSWORD)
+    about = ["--service", str(settings)]
+    main(["people", "add", "ada", "--role", "admin", *about])
+    assert not caplog.messages
+    main(["people", "add", "ada", *about])
+    [said] = caplog.messages
+    assert said == "ada was there already, as admin: is viewer from now on, with this password; signed out everywhere"
 
 
 @pytest.mark.parametrize("words", [["people", "ls"], ["audit", "verify"], ["service", "backup", "b"]])
