@@ -49,6 +49,11 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+def test_a_folder_that_is_not_there_is_named(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["backup", str(folder), str(tmp_path / "no" / "backup")]) == 2
+    assert capsys.readouterr().err.endswith(f"{tmp_path}/no/backup: there is no folder {tmp_path}/no\n")
+
+
 def names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from aggregator.service.database.migrations import FIRST, SCHEMA
 from edge_sdk.atomic import make_private_directory, replace_file, sync_to_disk
 from edge_sdk.delivery.storage.snapshot import make_another_disk
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.backups.backup import STORE, Manifest, describe, list_files, stage, write_archive
+from edge_sdk.tools.backups.backup import STORE, Manifest, describe, list_files, stage, staged_for, write_archive
 from edge_sdk.tools.backups.restore import staged_beside, unpack
 from edge_sdk.version import find_version
 
@@ -43,15 +43,15 @@ def back_up(file: FleetFile, target: Path, who: str, passphrase: str = "") -> Ma
     """Writes a backup of a service, whether it runs or not. `passphrase`: encrypts it; "": it is not encrypted.
 
     Raises:
-        UsageError: there is no service, or there is such a file already. StoreDamaged: a run's store is damaged.
+        UsageError: there is no service, or the file is there already, or cannot be written.
+        StoreDamaged: a run's store is damaged.
     """
     if not file.directory.is_dir():
         raise UsageError(f"{file.directory}: no service has been started there")
     if target.exists():
         raise UsageError(f"{target} is there already: a backup is never written over another")
     database = database_in(file.directory, file.database)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.absolute().parent) as name:
-        staged = Path(name)
+    with staged_for(target) as staged:
         write_rows(database, staged / ROWS)
         stage_files(file.directory, staged)
         manifest = describe(file.name, staged)
@@ -70,7 +70,8 @@ def stage_files(directory: Path, staged: Path) -> None:
         place = path.relative_to(directory)
         if place.parts[0] not in LEFT_OUT:
             make_private_directory((staged / place).parent)
-            shutil.copy2(path, staged / place)
+            with suppress(FileNotFoundError):  # it has another name meanwhile, or is done with
+                shutil.copy2(path, staged / place)
     for run in sorted((directory / RUNS).glob("*")):
         if run.is_dir() and not run.is_symlink():
             make_private_directory(staged / RUNS)

@@ -7,6 +7,7 @@ too, so it is for its owner alone, as the folder is.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -16,7 +17,7 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from math import inf
@@ -29,6 +30,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.tools.backups.sealed_file import Sealer
 
 FORMAT = 1
+FULL = (errno.ENOSPC, errno.EDQUOT)
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 STORE = ".db"
@@ -65,20 +67,39 @@ def back_up(folder: Path, file: Path, passphrase: str = "") -> Manifest:
     """Write a backup of a node's folder, which stays as it is. `passphrase`: encrypts it; "": it is not encrypted.
 
     Raises:
-        UsageError: it is no node's folder, or there is such a file already. StoreDamaged: a store is damaged.
+        UsageError: it is no node's folder, or the file is there already, or cannot be written.
+        StoreDamaged: a store is damaged.
     """
     if not (folder / LOCK).exists():
         raise UsageError(f"{folder} is no folder of a node: expected one in which a node has run")
     if file.exists():
         raise UsageError(f"{file} is there already: a backup is never written over another")
-    with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.absolute().parent) as name:
-        staged = Path(name)
+    with staged_for(file) as staged:
         stage(folder, staged)
         manifest = describe(folder.resolve().name, staged)
         with replace_file(file) as written:
             write_archive(written, staged, manifest, passphrase)
     sync_to_disk(file, file.absolute().parent)
     return manifest
+
+
+@contextmanager
+def staged_for(file: Path) -> Iterator[Path]:
+    """A folder beside a backup that is to be written, for what goes into it; it is removed at the end.
+
+    Raises:
+        UsageError: nothing can be put there, or the disk is full.
+    """
+    beside = file.absolute().parent
+    if not beside.is_dir():
+        raise UsageError(f"{file}: there is no folder {beside}")
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=beside) as name:
+            yield Path(name)
+    except OSError as error:
+        if error.errno in FULL:
+            raise UsageError(f"{file}: the disk is full: no backup was made") from error
+        raise
 
 
 def stage(folder: Path, staged: Path) -> None:

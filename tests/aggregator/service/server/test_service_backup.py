@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from aggregator.service.administration.accounts import SESSION, TOKEN
 from aggregator.service.application.service import FleetService
 from aggregator.service.database import audit
 from aggregator.service.runs.runs import Wanted, add_run, find_run
+from aggregator.service.server import backup
 from aggregator.service.server.backup import ROWS, back_up, restore
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.tools.backups.backup import back_up as back_up_node
+from edge_sdk.tools.backups.backup import list_files
 from tests.aggregator.service.conftest import CLASSES, PASSWORD
 from tests.aggregator.service.console.test_pages import fill
 
@@ -103,3 +106,28 @@ def test_what_is_no_backup_of_a_service_is_put_nowhere(service: Any, tmp_path: P
         assert not there.directory.exists()
     assert ROWS in {member.path for member in whole.members}
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_file_that_goes_meanwhile_keeps_no_backup_from_being_made(
+    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bundle that is just being uploaded has another name a moment later."""
+    gone = Path(service.file.directory) / "models" / "uploading"
+    monkeypatch.setattr(backup, "list_files", lambda folder: [gone, *list_files(folder)])
+    assert back_up(service.file, tmp_path / "backup", "test").members
+
+
+def test_a_backup_that_cannot_be_written_says_which_and_why(
+    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said "No such file or directory" of a hidden file that nobody had named, and "No space left" of nothing."""
+    with pytest.raises(UsageError, match=f"^{tmp_path}/no/backup: there is no folder {tmp_path}/no$"):
+        back_up(service.file, tmp_path / "no" / "backup", "test")
+
+    def fill_up(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(backup, "write_archive", fill_up)
+    with pytest.raises(UsageError, match=f"^{tmp_path}/backup: the disk is full: no backup was made$"):
+        back_up(service.file, tmp_path / "backup", "test")
+    assert not (tmp_path / "backup").exists()
