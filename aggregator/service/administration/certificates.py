@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import UsageError, say_reason
 from edge_sdk.nodes.secrets.mask_keys import KEY, is_public_key
 from edge_sdk.tools.credentials.passphrase import read_passphrase
 from edge_sdk.tools.credentials.provision import Provisioner
@@ -33,6 +33,8 @@ SITE = "site"
 """Folder of the authority in the service's directory, where the settings name no other."""
 LONGEST = 20_000  # characters of a request
 PATIENCE = 20.0  # seconds for the command that tells the broker
+SAID = 200  # characters of what that command says
+MAY_COME = "who was removed may still come"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +57,15 @@ class Office:
     Args:
         directory: of the service.
 
+    Attributes:
+        trouble: why the broker could not be told at the latest try; "": it was told.
+
     Raises:
         UsageError: the settings name a site that is none.
     """
 
     def __init__(self, how: Enrolling, directory: Path, fleet: str):
-        self.how, self.fleet, self.lock = how, fleet, threading.Lock()
+        self.how, self.fleet, self.lock, self.trouble = how, fleet, threading.Lock(), ""
         self.provisioner = Provisioner(how.site or directory / SITE, lambda new: read_passphrase(None, new))
         if how.site is not None and self.provisioner.saved is None:
             raise UsageError(f"enrolment.site = {str(how.site)!r}: auscult provision has made no site there")
@@ -117,10 +122,16 @@ class Office:
     def reload_broker(self) -> None:
         if not self.how.reload:
             return
+        said = ""
         try:
-            subprocess.run(self.how.reload, check=True, timeout=PATIENCE, capture_output=True)
+            ended = subprocess.run(self.how.reload, timeout=PATIENCE, capture_output=True, text=True, errors="replace")
+            if ended.returncode:
+                said = f"exit code {ended.returncode}: {(ended.stderr or ended.stdout).strip()[-SAID:]}"
         except (OSError, subprocess.SubprocessError) as error:
-            log.error("enrolment.reload: the broker could not be told, so who was removed may still come: %s", error)
+            said = say_reason(error)
+        self.trouble = f"enrolment.reload = {self.how.reload[0]!r} ...: {said}; {MAY_COME}" if said else ""
+        if said:
+            log.error("the broker was not told who may come: %s", self.trouble)
 
 
 def pin_of(ca: str) -> str:

@@ -173,6 +173,8 @@ def list_needs(service: FleetService) -> list[Need]:
             names = ", ".join([d.name for d in hospital.devices if d.state == AWAY][:RECENT])
             many = "1 device is" if away == 1 else f"{away} devices are"
             found.append(Need(f"{many} away from {hospital.name}", names, "/fleet?state=away"))
+    if service.office.trouble:
+        found.append(Need("The broker was not told who may come", service.office.trouble, "/enrolment"))
     waiting = service.enrolment.list_all(WAITING)
     found += [
         Need(

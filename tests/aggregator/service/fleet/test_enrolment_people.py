@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from aggregator.service.administration.certificates import Enrolling
 from aggregator.service.database.database import runs
 from aggregator.service.fleet.enrolment import APPROVE, REMOVE
 from aggregator.service.runs.runs import RUNNING, Wanted, add_run
@@ -156,3 +157,21 @@ def test_of_two_who_tell_the_broker_the_later_one_has_the_last_word(
     is_over.set()
     slow.join()
     assert told[-1] == [("north", "d1")]
+
+
+def test_a_broker_that_could_not_be_told_needs_a_person(make_service: Any, tmp_path: Path) -> None:
+    """Who was removed might still come, and only the log said so."""
+    from aggregator.service.application.view import list_needs
+
+    (tmp_path / "reload").write_text("echo not allowed >&2; exit 3")
+    service = make_service(enrolment=Enrolling(reload=("sh", str(tmp_path / "reload"))))
+    service.office.reload_broker()
+    [need] = [need for need in list_needs(service) if need.link == "/enrolment"]
+    assert need.what == "The broker was not told who may come"
+    assert need.why.endswith("exit code 3: not allowed; who was removed may still come")
+    (tmp_path / "reload").write_text("")
+    service.office.reload_broker()
+    assert "/enrolment" not in {need.link for need in list_needs(service)}
+    gone = make_service(enrolment=Enrolling(reload=(str(tmp_path / "nothing"),)))
+    gone.office.reload_broker()
+    assert "No such file or directory; who was" in gone.office.trouble
