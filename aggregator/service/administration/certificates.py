@@ -116,8 +116,19 @@ class Office:
             return
         with self.lock:
             enrolled = tuple(sorted(f"{parent}/{child}" for parent, child in pairs))
-            self.provisioner.admit(replace(site, enrolled=enrolled))
+            try:
+                self.provisioner.admit(replace(site, enrolled=enrolled))
+            except OSError as error:  # what was decided stays, and is told at the next change or start
+                folder = Path(error.filename).parent if error.filename else self.how.site
+                return self.note_trouble(f"enrolment.site: {folder}: {say_reason(error)}")
+        self.note_trouble("")
         self.reload_broker()
+
+    def note_trouble(self, said: str) -> None:
+        """Note why the broker could not be told, or, with "", that it was."""
+        self.trouble = f"{said}; {MAY_COME}" if said else ""
+        if said:
+            log.error("the broker was not told who may come: %s", self.trouble)
 
     def reload_broker(self) -> None:
         if not self.how.reload:
@@ -129,9 +140,7 @@ class Office:
                 said = f"exit code {ended.returncode}: {(ended.stderr or ended.stdout).strip()[-SAID:]}"
         except (OSError, subprocess.SubprocessError) as error:
             said = say_reason(error)
-        self.trouble = f"enrolment.reload = {self.how.reload[0]!r} ...: {said}; {MAY_COME}" if said else ""
-        if said:
-            log.error("the broker was not told who may come: %s", self.trouble)
+        self.note_trouble(said and f"enrolment.reload = {self.how.reload[0]!r} ...: {said}")
 
 
 def pin_of(ca: str) -> str:

@@ -167,7 +167,8 @@ class Monitor:
     def stop(self) -> None:
         self.stopping.set()
         self.waiter.wake()
-        self.thread.join()
+        if self.thread.is_alive():  # not so where the service could not be started
+            self.thread.join()
 
     @property
     def is_connected(self) -> bool:

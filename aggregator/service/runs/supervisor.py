@@ -111,7 +111,8 @@ class Supervisor:
     def stop(self) -> None:
         """End the processes of runs in good order; the runs go on when the service is started again."""
         self.stopping.set()
-        self.thread.join()
+        if self.thread.is_alive():  # not so where the service could not be started
+            self.thread.join()
         self.processes.stop()
 
     def work(self) -> None:

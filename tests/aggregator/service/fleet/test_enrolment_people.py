@@ -22,6 +22,7 @@ from edge_sdk.tools.credentials.enrol import Applicant, Desk
 from tests.aggregator.service.asking import CLAIM, ask
 from tests.aggregator.service.conftest import CLASSES, secret_in
 from tests.delivery.fleet import eventually
+from tests.wire.sites import SECRET, make_site
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
@@ -175,3 +176,23 @@ def test_a_broker_that_could_not_be_told_needs_a_person(make_service: Any, tmp_p
     gone = make_service(enrolment=Enrolling(reload=(str(tmp_path / "nothing"),)))
     gone.office.reload_broker()
     assert "No such file or directory; who was" in gone.office.trouble
+
+
+def test_a_folder_of_the_broker_that_cannot_be_written_needs_a_person(
+    make_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service ended with two tracebacks, of which the last one was that a thread had not been started."""
+    monkeypatch.setenv("AUSCULT_CA_PASSPHRASE", SECRET)
+    make_site(tmp_path / "site")
+    service = make_service(enrolment=Enrolling(site=tmp_path / "site"))
+    folder = tmp_path / "site" / "broker"
+    folder.rename(tmp_path / "away")
+    folder.touch()
+    service.desk.bring_up()
+    assert service.office.trouble.endswith(f"enrolment.site: {folder}: Not a directory; who was removed may still come")
+    folder.unlink()
+    (tmp_path / "away").rename(folder)
+    service.desk.bring_up()
+    assert not service.office.trouble
+    service.supervisor.stop()
+    service.monitor.stop()
