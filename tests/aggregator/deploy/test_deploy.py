@@ -19,6 +19,7 @@ pytest.importorskip("starlette", reason="the extra `service` is not installed")
 
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.server.command import make_parser
+from edge_sdk.tools.credentials.broker_files import INSTALL, INSTALLED, USER
 from tests.aggregator.service.conftest import browse, database_url, make_service, quick_hashes, server, service
 from tests.aggregator.service.console.test_label_runs import fill_labels
 from tests.aggregator.service.console.test_pages import fill
@@ -45,6 +46,23 @@ def test_systemd_finds_nothing_in_the_unit(tmp_path: Path) -> None:
     unit.write_text(text.replace("/opt/auscult/bin/python3 ", f"{shutil.which('true')} "))
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_units_that_tell_the_broker_copy_what_its_installation_has_put_there(tmp_path: Path) -> None:
+    """As a system service it could not reload mosquitto, which read a copy of the access list from its first day on."""
+    names = ("auscult-broker.path", "auscult-broker.service")
+    for name in names:
+        (tmp_path / name).write_text((DEPLOY / name).read_text())
+    command = ["systemd-analyze", "verify", *(tmp_path / name for name in names)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "auscult-broker" not in done.stdout + done.stderr  # what is wrong with units of this machine is not ours
+    watched = re.findall(r"^PathChanged=(.*)$", (DEPLOY / names[0]).read_text(), re.MULTILINE)
+    copied = re.findall(r"^ExecStart=/usr/bin/install (.*)$", (DEPLOY / names[1]).read_text(), re.MULTILINE)[0].split()
+    options, sources, target = copied[:-3], copied[-3:-1], copied[-1]
+    assert (options, sources, target) == (f"-o {USER} -g {USER} -m 0600".split(), watched, INSTALLED)
+    [files] = re.findall(r"^for file in (.*); do$", INSTALL, re.MULTILINE)
+    assert {Path(path).name for path in watched} < {*files.split()}
 
 
 def test_the_unit_starts_what_there_is() -> None:
@@ -136,7 +154,7 @@ def test_each_figure_of_the_dashboard_is_there(browse: Any, service: Any) -> Non
     fill_labels(service)
     token = service.people.make_key("token", "prometheus", "viewer", 60.0, "test", ["metrics"])
     client = browse()
-    assert client.get("/metrics").status_code == 303
+    assert client.get("/metrics").status_code == 401
     answer = client.get("/metrics", headers={"authorization": f"Bearer {token}"})
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     there = {line.split("{")[0].split(" ")[0] for line in answer.text.splitlines() if not line.startswith("#")}
