@@ -278,26 +278,27 @@ class LiveSamples:
 
     def take(self, place: int, time: npt.NDArray[np.float64], block: npt.NDArray[np.float32]) -> None:
         """Make windows of samples, and let them be seen and saved."""
-        if said := self.barren.push(time, block):
-            self.log.warning("%s: %s", self.name, said)
-        known = np.isfinite(block).reshape(len(block), -1).all(1)
-        time, block = time[known], block[known]
-        if not len(block):
-            return
-        if place >= 0:
-            ticks, values = self.joiner.push(place, time, block)
-        elif self.resampler is not None:
-            ticks, values = self.resampler.push(time, block)
-        else:
-            return self.save(self.windower.push(time, block))
-        self.save(self.windower.push(ticks / self.signal.rate_hz, values.astype(np.float32)))
-
-    def save(self, windows: LiveWindows) -> None:
+        said, known = self.barren.push(time, block), np.isfinite(block).reshape(len(block), -1).all(1)
+        windows = self.cut(place, time[known], block[known])
         if len(windows):
             self.barren.reset()
             self.show(windows)
+            before = self.store.labels_given
             self.store.add(windows, clocks.time())
-            self.saved(len(windows))
+            self.saved(len(windows), self.store.labels_given - before)
+        elif said:
+            self.log.warning("%s: %s", self.name, said)
+
+    def cut(self, place: int, time: npt.NDArray[np.float64], block: npt.NDArray[np.float32]) -> LiveWindows:
+        """The windows that samples complete, at the bundle's rate. `place`: of their channel; -1: they are of all."""
+        if place < 0 and self.resampler is None:
+            return self.windower.push(time, block)
+        if place >= 0:
+            ticks, values = self.joiner.push(place, time, block)
+        else:
+            assert self.resampler is not None
+            ticks, values = self.resampler.push(time, block)
+        return self.windower.push(ticks / self.signal.rate_hz, values.astype(np.float32))
 
     def count_to_wake(self) -> int:
         """Samples with which the next window may be whole: until then the thread need not be woken."""

@@ -63,6 +63,17 @@ def test_why_no_window_comes_is_said_once(tmp_path: Path, caplog: pytest.LogCapt
     device.close()
 
 
+def test_many_samples_at_once_that_make_windows_are_nothing_to_tell_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = make_device(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        device.observe(signal_of(50)[1], time=BEGAN)
+        assert device.count_windows()[""] == 49
+    assert not caplog.messages
+    device.close()
+
+
 def test_samples_that_are_lost_on_a_full_disk_are_told_by_flush_once(tmp_path: Path) -> None:
     device = make_device(tmp_path)
     store = device.live.open().store
