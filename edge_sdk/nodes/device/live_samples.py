@@ -87,7 +87,7 @@ class LiveSamples:
         self.queue: deque[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]] = deque()
         self.most = int(WAITING * self.source) + 1
         self.waiting, self.lost = 0, 0
-        self.unsaved, self.why_unsaved = 0, ""
+        self.unsaved, self.why_unsaved, self.told_taken = 0, "", False
         self.wake_at = 1  # samples that wait: with so many the thread is woken
         self.say_at = self.say_rate_at = 0.0
         self.wake = threading.Condition()
@@ -284,8 +284,9 @@ class LiveSamples:
             self.barren.reset()
             self.show(windows)
             before = self.store.labels_given
-            self.store.add(windows, clocks.time())
-            self.saved(len(windows), self.store.labels_given - before)
+            count = self.store.add(windows, clocks.time())
+            self.saved(count, self.store.labels_given - before)
+            self.say_taken(windows, len(windows) - count)
         elif said:
             self.log.warning("%s: %s", self.name, said)
 
@@ -304,6 +305,17 @@ class LiveSamples:
         """Samples with which the next window may be whole: until then the thread need not be woken."""
         missing = self.windower.window + self.windower.skip - len(self.windower.time)
         return max(1, int(missing * self.source / self.signal.rate_hz))
+
+    def say_taken(self, windows: LiveWindows, left_out: int) -> None:
+        """Tell, once for as long as that goes on, that windows are left out."""
+        if left_out and not self.told_taken:
+            self.log.warning(
+                "%s: windows are left out, as of %.1f (seconds since 1970): that time was recorded already; its clock "
+                "was set back, or a recording comes again, and what came first stays",
+                self.name,
+                windows.began[0],
+            )
+        self.told_taken = left_out > 0
 
     def say_lost(self, lost: int) -> None:
         if lost and (now := clocks.monotonic()) >= self.say_at:
