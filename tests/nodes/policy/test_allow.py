@@ -67,7 +67,14 @@ def test_rules_that_are_kept_let_a_run_in() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"methods": ("fedvag",)}, {"hours": ("25:00-01:00",)}, {"max_bytes": -1}, {"approval": "perhaps"}]
+    "wrong",
+    [
+        {"methods": ("fedvag",)},
+        {"hours": ("25:00-01:00",)},
+        {"hours": ("22:00-22:00",)},
+        {"max_bytes": -1},
+        {"approval": "perhaps"},
+    ],
 )
 def test_a_table_that_cannot_be_used_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
