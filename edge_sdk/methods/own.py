@@ -6,8 +6,9 @@
     server(aggregator, w, mean, memory) -> w, memory  the same, with a vector (n,) that the aggregator remembers
     personal(device, w, own)    -> v                  the model that the device predicts with
 
-`own` and `memory` are None before the first round. Vectors are float32. What is left out is FedAvg's: `local` is
-mini-batch SGD, the next model is the mean, weighted by samples. `own`, where there is one, is the personal model.
+`own` and `memory` are None before the first round. Vectors are float32; none is to be changed in place. What is left
+out is FedAvg's: `local` is mini-batch SGD, the next model is the mean, weighted by samples. `own`, where there is
+one, is the personal model.
 
 Leaves the device: what `local` returns first, summed by its hospital, and scores as sums. Never: `own`.
 When few answer: the mean is over those who did. Nobody: the same w again, with a new draw.

@@ -50,8 +50,8 @@ class LiveSamples:
         name: of the device.
         signal: what the bundle takes.
         directory: of the store.
-        show: called with each group of new windows, on this object's thread. saved: with their number, when they are
-            on the disk.
+        show: called with each group of new windows, on this object's thread. saved: with their number, and that of
+            those with a label, when they are on the disk.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LiveSamples:
         directory: Path,
         recording: Recording,
         show: Callable[[LiveWindows], None],
-        saved: Callable[[int], None],
+        saved: Callable[[int, int], None],
         log: logging.Logger,
     ) -> None:
         self.name, self.signal, self.directory, self.log = name, signal, directory, log
