@@ -104,6 +104,7 @@ class SampleStore:
         with saying_unusable(self.path, "the store of samples cannot be opened"), self.index:
             self.salt = settle_facts(self.index, shape, signal, self.cipher, self.limits.held_out)
         self.load()
+        self.taken = TakenTimes(self.find_ids, self.index.latest(), shape[-1])
         room = FILLING * (self.limits.megabytes * 1e6 - FIXED_BYTES) / (4 * shape[0] * shape[1] + ROW_BYTES)
         self.most = max(1, int(room / 2))  # with a label, and as many without
 
@@ -114,7 +115,6 @@ class SampleStore:
         self.longest = self.index.longest()
         self.held_out = HeldOut(self.index, self.limits.held_out, lambda purpose, number: self.hash(purpose, number))
         self.labels_given = self.index.count_on(LABELS_GIVEN, 0)
-        self.taken = TakenTimes(self.find_ids, self.index.latest(), self.shape[-1])
 
     def find_ids(self, began: float, ended: float) -> list[int]:
         """Windows with a moment in this stretch of time, within a transaction."""
