@@ -77,7 +77,7 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
     """
     if not len(x) or trees < 1:
         raise UsageError(f"a forest of {trees} trees on {len(x)} samples: at least one of each")
-    samples = Samples(np.asarray(x, np.float32), np.asarray(y, np.int32), classes)
+    samples = Columns(np.asarray(x, np.float32), np.asarray(y, np.int32), classes)
     rows = np.tile(np.arange(len(x), dtype=np.int32), trees)
     node = np.repeat(np.arange(trees, dtype=np.int32), len(x))  # that each row is in, counted within the level
     levels: list[tuple[Integers, Floats, Integers, Integers]] = []
@@ -118,7 +118,7 @@ def best_splits(level: Level, random: np.random.Generator) -> None:
         level.try_splits(np.full(nodes, feature), random.random(nodes))
 
 
-class Samples:
+class Columns:
     """The samples of a forest, feature by feature, so that a node's values of one feature lie near each other.
 
     Args:
@@ -131,8 +131,9 @@ class Samples:
         self.y, self.classes = y, classes
 
     def values(self, rows: Integers, feature: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
-        """Of each row its value of a feature, (rows,)."""
-        return self.flat.take(feature * self.count + rows)
+        """Values (rows,) of one feature of each row."""
+        found: npt.NDArray[np.float32] = self.flat.take(feature * self.count + rows)
+        return found
 
 
 class Level:
@@ -142,10 +143,10 @@ class Level:
         rows, node: all samples of the level, node by node, and which node each is in.
         label: int32 (nodes,), the class of most samples of each.
         feature, threshold: of these splits. best: impurity behind them; inf: there is none.
-        open: which nodes are looked at: those of several classes at first. pieces: their samples, some thousand together.
+        open: which nodes are looked at, at first those of several classes. pieces: their samples, some thousand each.
     """
 
-    def __init__(self, samples: Samples, rows: Integers, node: Integers, width: int) -> None:
+    def __init__(self, samples: Columns, rows: Integers, node: Integers, width: int) -> None:
         self.samples = samples
         self.feature, self.threshold = np.zeros(width, np.int32), np.zeros(width, np.float32)
         self.best, self.label = np.full(width, np.inf), np.zeros(width, np.int32)
@@ -207,7 +208,7 @@ class Piece:
         counts: (classes, m), samples of each class. squares: (m,), sums of their squares.
     """
 
-    def __init__(self, samples: Samples, rows: Integers, nodes: Integers, starts: Integers) -> None:
+    def __init__(self, samples: Columns, rows: Integers, nodes: Integers, starts: Integers) -> None:
         self.samples, self.rows, self.nodes, self.starts = samples, rows, nodes, starts
         self.sizes = np.diff(starts, append=len(rows))
         self.codes = self.spread(np.arange(len(nodes), dtype=np.int32)) + np.int32(len(nodes)) * samples.y[rows]
