@@ -44,6 +44,15 @@ class UsageError(AuscultError):
     """
 
 
+class SamplesMissing(UsageError):
+    """A device's samples are too few for a run as yet: with so many more (`missing`, from 1 up), which have a label
+    where the run needs labels, the device takes part by itself."""
+
+    def __init__(self, why: str, missing: int):
+        super().__init__(why)
+        self.missing = missing
+
+
 class EncodeError(UsageError):
     """A message that cannot be written as bytes: it is not as it was declared. The text ends with the address."""
 

@@ -15,6 +15,8 @@ JOIN, NONE = "+", "none"
 as no label at all."""
 STEP_JOIN = "|"
 """What stands between the classes of a window's steps, one after another, where these are one text."""
+LONGEST_NUMBER = 18
+"""Digits of a name that is taken for a number."""
 DIVIDES = ","
 """What stands between names in options and cells of CSV; no label of a set may have it, or it would be cut in two."""
 
@@ -37,6 +39,17 @@ def label_key(text: str) -> str:
 def is_wide(sign: str) -> bool:
     """Is it a sign of full or half width that there is in the usual width, too?"""
     return unicodedata.decomposition(sign).startswith(("<wide>", "<narrow>"))
+
+
+def is_number(name: str) -> bool:
+    """Is it a whole number, 0 or more, as a class may be called?"""
+    return name.isdecimal() and len(name) <= LONGEST_NUMBER
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of classes in the order of a model's outputs: by value where all are whole numbers, else as texts."""
+    found = list(names)
+    return sorted(found, key=lambda name: (int(name), name)) if all(map(is_number, found)) else sorted(found)
 
 
 def check_set_name(name: object) -> str:

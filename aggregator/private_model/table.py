@@ -20,7 +20,7 @@ from edge_sdk.data.npz import read_npz
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.augfl.theory import largest_curvature
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.configuration.assembly import describe_excess, method_of, settings_of
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.configuration.settings import from_mapping
 
@@ -99,11 +99,13 @@ def give_regulariser(env: type, regulariser: Regulariser | None) -> dict[str, An
 
 
 def warnings_of(run: Run, sizes: Mapping[str, int], regulariser: Regulariser | None, theta0: Vector) -> Sequence[str]:
-    """Warnings of the method, which may depend on the curvature of the regulariser; only this node knows it."""
+    """Warnings of the method, which may depend on the curvature of the regulariser, which only this node knows; and of
+    a round that asks for more devices than there are."""
     method, settings = method_of(run), settings_of(run)
+    said = [why] if (why := describe_excess(settings, sizes)) else []
     if regulariser is None or method.private_warnings is None:
-        return method.warnings(settings, sizes)
-    return method.private_warnings(settings, sizes, curvature(regulariser, theta0))
+        return [*said, *method.warnings(settings, sizes)]
+    return [*said, *method.private_warnings(settings, sizes, curvature(regulariser, theta0))]
 
 
 def curvature(regulariser: Regulariser, theta0: Vector) -> float:

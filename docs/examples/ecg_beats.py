@@ -47,5 +47,6 @@ with device, opened(Playback(signals, float(speed), start=0.0)) as source:
     except SensorEnded:
         device.flush()
     say(f"kept: {dict(device.count_windows())}")
-    device.finished.wait()
+    while not device.finished.wait(1.0) and not device.refusal:
+        pass  # a run that wants more beats with a mark would be waited for, and here no more come
     say(f"finished: {device.refusal or 'the run is over'}")

@@ -14,9 +14,11 @@ for classification: K = sqrt(number of features), n_min = 2, no bootstrap.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +33,8 @@ DEEPEST = 60
 
 ROWS = 2**13
 """Samples in nodes that are split at once: what that takes is some MB, with whole nodes of up to so many more."""
+DONE = 0.25
+"""Share of the samples from which on it pays to leave those in decided nodes out."""
 PIECE = 512
 """Samples that are voted on at once: what that takes is some MB."""
 MOST_NODES = 2**23
@@ -73,135 +77,172 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
     """
     if not len(x) or trees < 1:
         raise UsageError(f"a forest of {trees} trees on {len(x)} samples: at least one of each")
-    x, y = np.ascontiguousarray(x, np.float32), np.asarray(y, np.int32)
+    samples = Columns(np.asarray(x, np.float32), np.asarray(y, np.int32), classes)
     rows = np.tile(np.arange(len(x), dtype=np.int32), trees)
     node = np.repeat(np.arange(trees, dtype=np.int32), len(x))  # that each row is in, counted within the level
     levels: list[tuple[Integers, Floats, Integers, Integers]] = []
     first, width = 0, trees
     for depth in range(DEEPEST):
-        feature, threshold, splits, label = split_level(Level(x, y, rows, node, width, classes), random)
-        splits &= depth < DEEPEST - 1
+        level = Level(samples, rows, node, width)
+        best_splits(level, random)
+        splits = np.isfinite(level.best) & (depth < DEEPEST - 1)
         order = np.cumsum(splits, dtype=np.int32) - np.int32(1)
         own = np.arange(first, first + width, dtype=np.int32)
         below = np.where(splits, np.int32(first + width) + np.int32(2) * order, own)
-        levels.append((np.where(splits, feature, np.int32(0)), threshold, below, label))
+        levels.append((np.where(splits, level.feature, np.int32(0)), level.threshold, below, level.label))
         first, width = first + width, 2 * int(splits.sum())
         if not width:
             break
-        inner = splits[node]
-        rows, node = rows[inner], node[inner]
-        node = np.int32(2) * order[node] + (x[rows, feature[node]] > threshold[node])
+        inner = splits[level.node]
+        rows, node = level.rows[inner], level.node[inner]
+        up = samples.values(rows, level.feature.astype(np.intp)[node]) > level.threshold[node]
+        node = np.int32(2) * order[node] + up
     found = [np.concatenate([level[k] for level in levels]) for k in range(4)]
     return Forest(found[0], found[1], found[2], found[3], trees, classes)
 
 
-def split_level(level: Level, random: np.random.Generator) -> tuple[Integers, Floats, npt.NDArray[np.bool_], Integers]:
-    """Features and thresholds of a level's splits, which nodes split, and the class of most samples of each."""
-    feature, threshold, splits = best_splits(level, random)
-    return feature, threshold, splits, level.counts.argmax(1).astype(np.int32)
+def best_splits(level: Level, random: np.random.Generator) -> None:
+    """The best of its random splits for each node of a level.
 
-
-def best_splits(level: Level, random: np.random.Generator) -> tuple[Integers, Floats, npt.NDArray[np.bool_]]:
-    """Features and thresholds of the best of its random splits for each node of a level, and which nodes split.
-
-    A node that none of the drawn features tells apart is asked for all of them, one after the other: it becomes a leaf
-    only if all its samples are of one class, or the same.
+    A node whose children are of one class each is decided: nothing is better. A node that none of the drawn features
+    tells apart is asked for all of them, one after the other: it becomes a leaf only if all its samples are of one
+    class, or the same.
     """
-    features, nodes = level.x.shape[1], len(level.counts)
+    features, nodes = level.samples.features, len(level.best)
     for _ in range(ceil(sqrt(features))):
         level.try_splits(random.integers(0, features, nodes), random.random(nodes))
+        level.drop_decided()
     for feature in range(features):
         if not level.keep_undecided():
             break
         level.try_splits(np.full(nodes, feature), random.random(nodes))
-    return level.feature, level.threshold, np.isfinite(level.best)
+
+
+class Columns:
+    """The samples of a forest, feature by feature, so that a node's values of one feature lie near each other.
+
+    Args:
+        x: float32 (N, F). y: int32 (N,), codes below `classes`.
+    """
+
+    def __init__(self, x: npt.NDArray[np.float32], y: npt.NDArray[np.int32], classes: int) -> None:
+        self.count, self.features = x.shape
+        self.flat = np.ascontiguousarray(x.T).ravel()
+        self.y, self.classes = y, classes
+
+    def values(self, rows: Integers, feature: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
+        """Values (rows,) of one feature of each row."""
+        found: npt.NDArray[np.float32] = self.flat.take(feature * self.count + rows)
+        return found
 
 
 class Level:
     """The nodes of one level, and the best split of each so far.
 
     Attributes:
-        counts: int32 (nodes, classes), of the classes of their samples.
+        rows, node: all samples of the level, node by node, and which node each is in.
+        label: int32 (nodes,), the class of most samples of each.
         feature, threshold: of these splits. best: impurity behind them; inf: there is none.
-        rows, node: samples in nodes of several classes, node by node, and which node each is in.
+        open: which nodes are looked at, at first those of several classes. pieces: their samples, some thousand each.
     """
 
-    def __init__(self, x: Floats, y: Integers, rows: Integers, node: Integers, width: int, classes: int) -> None:
-        self.x, self.y = x, y
+    def __init__(self, samples: Columns, rows: Integers, node: Integers, width: int) -> None:
+        self.samples = samples
         self.feature, self.threshold = np.zeros(width, np.int32), np.zeros(width, np.float32)
-        self.best = np.full(width, np.inf)
-        self.counts = np.zeros((width, classes), np.int32)
+        self.best, self.label = np.full(width, np.inf), np.zeros(width, np.int32)
         order = np.argsort(node, kind="stable").astype(np.int32)
         self.rows, self.node = rows[order], node[order]
-        self.find_pieces()
+        self.open, pure = np.ones(width, np.bool_), np.zeros(width, np.bool_)
+        self.pieces = list(self.cut(self.rows, self.node))
         for piece in self.pieces:
-            self.counts[self.nodes_of(piece)] = self.count(self.rows[piece], self.node[piece])
-        self.keep((self.counts > 0).sum(1) > 1)
+            self.label[piece.nodes] = piece.counts.argmax(0)
+            pure[piece.nodes] = piece.squares == piece.sizes**2
+        self.close(pure)
 
-    def find_pieces(self) -> None:
-        """Cuts the rows into pieces of whole nodes: what a piece takes on the way stays small, however many trees."""
-        self.starts = np.flatnonzero(np.r_[True, self.node[1:] != self.node[:-1]]) if len(self.node) else self.node[:0]
-        ends = np.append(self.starts[1:], len(self.node))
+    def close(self, nodes: npt.NDArray[np.bool_]) -> None:
+        """From here on these nodes are not looked at."""
+        if (self.open & nodes).any():
+            self.open &= ~nodes
+            inside = self.open[self.node]
+            self.pieces = list(self.cut(self.rows[inside], self.node[inside]))
+
+    def cut(self, rows: Integers, node: Integers) -> Iterator[Piece]:
+        """Pieces of whole nodes: what one takes on the way stays small, however many trees there are."""
+        if not len(node):
+            return
+        starts = np.flatnonzero(np.r_[True, node[1:] != node[:-1]])
+        ends = np.append(starts[1:], len(node))
         cuts = np.flatnonzero(np.diff(ends // ROWS)) + 1  # of the nodes: where a further ROWS rows are full
-        bounds = [0, *ends[cuts - 1].tolist(), len(self.node)]
-        self.pieces = [slice(a, b) for a, b in pairwise(bounds) if a < b]
+        for a, b in pairwise([0, *cuts.tolist(), len(starts)]):
+            inside = slice(starts[a], ends[b - 1])
+            yield Piece(self.samples, rows[inside], node[starts[a:b]], starts[a:b] - starts[a])
 
-    def nodes_of(self, piece: slice) -> slice:
-        """The nodes of the level from the first to the last that a piece holds."""
-        return slice(int(self.node[piece.start]), int(self.node[piece.stop - 1]) + 1)
-
-    def count(self, rows: Integers, node: Integers) -> Integers:
-        """Samples of each class, (nodes of the piece, classes)."""
-        first, classes = int(node[0]), self.counts.shape[1]
-        wide = int(node[-1]) - first + 1
-        codes = (node - first) * classes + self.y[rows]
-        return np.bincount(codes, minlength=wide * classes).reshape(wide, classes)
-
-    def keep(self, nodes: npt.NDArray[np.bool_]) -> None:
-        """From here on only these nodes are looked at."""
-        inside = nodes[self.node]
-        self.rows, self.node = self.rows[inside], self.node[inside]
-        self.find_pieces()
+    def drop_decided(self) -> None:
+        """Nodes that no split can be better for are not looked at any more, once they hold a good part of the rows."""
+        done = sum(int(piece.sizes[self.best[piece.nodes] == 0].sum()) for piece in self.pieces)
+        if done > DONE * sum(len(piece.rows) for piece in self.pieces):
+            self.close(self.best == 0)
 
     def keep_undecided(self) -> bool:
         """Only nodes without a split are looked at from here on. False: there is none."""
-        self.keep(~np.isfinite(self.best))
-        return len(self.rows) > 0
+        self.close(np.isfinite(self.best))
+        return bool(self.pieces)
 
     def try_splits(self, drawn: Integers, shares: Floats) -> None:
         """One split of each node: of a feature (nodes,), at a share (nodes,) of the way between its extremes there."""
         for piece in self.pieces:
-            rows, node = self.rows[piece], self.node[piece]
-            starts = self.starts[np.searchsorted(self.starts, piece.start) : np.searchsorted(self.starts, piece.stop)]
-            self.try_piece(rows, node, starts - piece.start, self.nodes_of(piece), drawn, shares)
-
-    def try_piece(
-        self, rows: Integers, node: Integers, starts: Integers, of: slice, drawn: Integers, shares: Floats
-    ) -> None:
-        """One split of each node of a piece. `starts`: where in its rows each of them begins."""
-        at, first, counts = node[starts], of.start, self.counts[of]
-        values = self.x[rows, drawn[node]]
-        low, high = (np.asarray(f.reduceat(values, starts)) for f in (np.minimum, np.maximum))
-        cut = np.zeros(len(counts), np.float32)
-        cut[at - first] = low + shares[at].astype(np.float32) * (high - low)
-        up = values > cut[node - first]
-        codes = (node[up] - first) * counts.shape[1] + self.y[rows[up]]
-        above = np.bincount(codes, minlength=counts.size).reshape(counts.shape)
-        impurity = mixed_impurity(above, counts - above, counts.sum(1))
-        better = np.zeros(len(counts), np.bool_)
-        better[at - first] = (cut[at - first] < high) & (impurity[at - first] < self.best[at])
-        self.best[of] = np.where(better, impurity, self.best[of])
-        self.feature[of] = np.where(better, drawn[of], self.feature[of])
-        self.threshold[of] = np.where(better, cut, self.threshold[of])
+            of = piece.nodes
+            threshold, impurity = piece.split(drawn[of], shares[of].astype(np.float32))
+            better = impurity < self.best[of]
+            of = of[better]
+            self.best[of], self.feature[of], self.threshold[of] = impurity[better], drawn[of], threshold[better]
 
 
-def mixed_impurity(above: Integers, under: Integers, sizes: Integers) -> Floats:
-    """Gini impurity of two children, weighted by size: sum over both of n (1 - sum_c (n_c / n)^2), per sample."""
-    total = np.zeros(len(sizes))
-    for part in (above, under):
-        n = part.sum(1)
-        total += n - (part.astype(np.float64) ** 2).sum(1) / np.maximum(n, 1)
-    return np.asarray(total / np.maximum(sizes, 1))
+class Piece:
+    """Some nodes of a level with all their samples, which are split in one go.
+
+    Attributes:
+        rows: int32 (R,), samples, node by node. starts: (m,), where in them each node begins.
+        nodes, sizes: (m,), numbers of the nodes within the level, and how many samples each has.
+        codes: int32 (R,), class and node of each row in one number.
+        counts: (classes, m), samples of each class. squares: (m,), sums of their squares.
+    """
+
+    def __init__(self, samples: Columns, rows: Integers, nodes: Integers, starts: Integers) -> None:
+        self.samples, self.rows, self.nodes, self.starts = samples, rows, nodes, starts
+        self.sizes = np.diff(starts, append=len(rows))
+        self.codes = self.spread(np.arange(len(nodes), dtype=np.int32)) + np.int32(len(nodes)) * samples.y[rows]
+        self.counts = self.count(self.codes)
+        self.squares = squares_of(self.counts, self.counts)
+
+    def spread(self, of_nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What each node (m,) has, for each of its rows (R,)."""
+        return np.repeat(of_nodes, self.sizes)
+
+    def count(self, codes: Integers) -> npt.NDArray[np.int64]:
+        """Samples of each class in each node, (classes, m)."""
+        shape = self.samples.classes, len(self.nodes)
+        return np.bincount(codes, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def split(self, feature: Integers, share: Floats) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
+        """Thresholds (m,) of a split of each node, and the Gini impurity (m,) behind them.
+
+        sum over both children of n (1 - sum_c (n_c / n)^2), divided by the samples of the node; inf: all samples of the
+        node have one value. Sums of squares of whole numbers are exact in any order.
+        """
+        values = self.samples.values(self.rows, self.spread(feature))
+        low, high = (np.asarray(f.reduceat(values, self.starts)) for f in (np.minimum, np.maximum))
+        threshold = low + share * (high - low)
+        above = self.count(self.codes[values > self.spread(threshold)])
+        n, square = above.sum(0), squares_of(above, above)
+        rest, under = self.sizes - n, self.squares - 2 * squares_of(self.counts, above) + square
+        impurity = (n - square / np.maximum(n, 1)) + (rest - under / np.maximum(rest, 1))
+        return threshold, np.where(threshold < high, impurity / self.sizes, np.inf)
+
+
+def squares_of(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Products, summed over classes: (classes, m) twice -> (m,)."""
+    return np.asarray(np.einsum("cm,cm->m", a, b))
 
 
 # Predicting -----------------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@
     server(aggregator, w, mean, memory) -> w, memory  the same, with a vector (n,) that the aggregator remembers
     personal(device, w, own)    -> v                  the model that the device predicts with
 
-`own` and `memory` are None before the first round. Vectors are float32. What is left out is FedAvg's: `local` is
-mini-batch SGD, the next model is the mean, weighted by samples. `own`, where there is one, is the personal model.
+`own` and `memory` are None before the first round. Vectors are float32; none is to be changed in place. What is left
+out is FedAvg's: `local` is mini-batch SGD, the next model is the mean, weighted by samples. `own`, where there is
+one, is the personal model.
 
 Leaves the device: what `local` returns first, summed by its hospital, and scores as sums. Never: `own`.
 When few answer: the mean is over those who did. Nobody: the same w again, with a new draw.
@@ -17,7 +18,7 @@ A lost disk: that device begins with no `own`. Devices that come or leave, and h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -36,6 +37,7 @@ from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally
 from edge_sdk.methods.shared.aggregation.traffics import always_floats, summed
 from edge_sdk.methods.shared.evaluation.reports import progress, training_scores
+from edge_sdk.methods.shared.training.further_settings import settings_type
 from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, Training, batches, descend, gradient, one_of
 
 NOT_NEAR = "what its devices send does not lie near the model"
@@ -64,15 +66,6 @@ class Env(NodeEnv):
     """What a node is given."""
 
     settings: Any = field(default_factory=Settings)
-
-
-def settings_type(given: Mapping[str, Any]) -> type:
-    """The settings of a method with further ones. `given`: name -> default."""
-    if not given:
-        return Settings
-    known = Settings.__dataclass_fields__
-    fields = [(key, known[key].type if key in known else type(value), value) for key, value in given.items()]
-    return make_dataclass("Settings", fields, bases=(Settings,), frozen=True, kw_only=True)
 
 
 # What functions are given ---------------------------------------------------------------------------------------
@@ -291,12 +284,13 @@ def method(
         server: (aggregator, w, mean) -> w, or (aggregator, w, mean, memory) -> (w, memory): see `OwnAggregator`.
         personal: (device, w, own) -> the model that the device predicts with; None: `own`, where there is one.
         settings: name -> default of further settings, or another default of one that there is: eta_l, decay,
-            weight_decay, batch, local_epochs, participation, selection, weighting.
+            weight_decay, batch, local_epochs, participation, selection, weighting. The default says of what type it
+            is: 0.0 is any number, 0 a whole one.
         search: between which values `auscult tune` looks for settings, beside those of training.
         near: uploads lie near w, as a model does that began there; so they can travel as small integers.
 
     Raises:
-        UsageError: a function takes other arguments.
+        UsageError: a function takes other arguments, or a default is of another type.
 
     >>> import edge_sdk as auscult
     >>> def local(device, w, own):
@@ -321,7 +315,7 @@ def method(
         hospital=fedavg.FEDAVG.hospital,
         aggregator=Role(steps.aggregator_start, steps.aggregator_receive, steps.aggregator_close, AggregatorState),
         messages=fedavg.FEDAVG.messages,
-        settings=settings_type(settings or {}),
+        settings=settings_type(Settings, settings or {}),
         env=Env,
         show=show,
         models=steps.models,

@@ -66,6 +66,9 @@ def check_input(declared: Mapping[str, Any], value: Array) -> Array:
     name, shape = str(declared["name"]), ("B", *declared["shape"])
     if declared["dtype"] == "float32":
         return check_floats(name, value, shape)
+    value = np.asarray(value)
+    if value.dtype.kind == "f" and fits_shape(value.shape, shape) and (value == np.floor(value)).all():
+        value = value.clip(-1, declared["below"]).astype(np.int64)  # whole numbers, as a table or float32 file has them
     return check_integers(name, value, shape, int(declared["below"]))
 
 

@@ -77,6 +77,60 @@ def test_any_samples_give_a_forest_that_outlives_a_file(rows, features, trees, s
         assert {*np.flatnonzero(forest.vote(found, x[row : row + 1])[0])} <= {*same}
 
 
+def literal(x, y, classes, trees, random):
+    """The same, node by node as the definition says it; it draws for a whole level at a time, as `grow` does."""
+    level, found, first = [np.arange(len(x))] * trees, [], 0
+
+    def impurity(rows):
+        counts = np.bincount(y[rows], minlength=classes)
+        return len(rows) - (counts**2).sum() / max(len(rows), 1)
+
+    def tried(rows, best, feature, share):
+        values = x[rows, feature]
+        low, high = values.min(), values.max()
+        cut = low + np.float32(share) * (high - low)
+        both = impurity(rows[values > cut]) + impurity(rows[values <= cut])
+        return (both / len(rows), feature, cut) if cut < high and both / len(rows) < best[0] else best
+
+    while level:
+        best = [(np.inf, 0, np.float32(0))] * len(level)
+        mixed = [len(np.unique(y[rows])) > 1 for rows in level]
+        tries = [None] * int(np.ceil(np.sqrt(x.shape[1])))
+        for feature in [*tries, *range(x.shape[1])]:
+            undecided = [is_mixed and (feature is None or best[i][0] == np.inf) for i, is_mixed in enumerate(mixed)]
+            if feature is not None and not any(undecided):
+                break
+            features = random.integers(0, x.shape[1], len(level)) if feature is None else [feature] * len(level)
+            shares = random.random(len(level))
+            for i, rows in enumerate(level):
+                if undecided[i]:
+                    best[i] = tried(rows, best[i], features[i], shares[i])
+        following = []
+        for i, (rows, (least, feature, cut)) in enumerate(zip(level, best, strict=True)):
+            splits = least < np.inf
+            below = first + len(level) + len(following) if splits else first + i
+            found.append((feature, cut, below, np.bincount(y[rows]).argmax()))
+            following += [rows[x[rows, feature] <= cut], rows[x[rows, feature] > cut]] if splits else []
+        first, level = first + len(level), following
+    return [np.array(column) for column in zip(*found, strict=True)]
+
+
+@pytest.mark.parametrize(("rows_at_once", "done"), [(2**13, 0.25), (16, 0.25), (16, 0.0), (2**13, 1.0)])
+def test_it_grows_as_the_definition_says_to_the_bit(rows_at_once, done, monkeypatch):
+    """In pieces of any size, and whenever nodes that are decided are left out."""
+    monkeypatch.setattr(forest, "ROWS", rows_at_once)
+    monkeypatch.setattr(forest, "DONE", done)
+    x, y = clouds(rows=60, features=11)
+    x[:, 2], x[:, 3], x[20:30] = 1, np.round(x[:, 3]), x[5]  # one value, few values, equal samples of several classes
+    found = forest.grow(x, y, 3, 4, np.random.default_rng(3))
+    for mine, literally in zip(
+        (found.feature, found.threshold, found.below, found.label),
+        literal(x, y, 3, 4, np.random.default_rng(3)),
+        strict=True,
+    ):
+        assert np.array_equal(mine, literally)
+
+
 def test_a_forest_of_nothing_is_refused():
     with pytest.raises(UsageError, match="at least one of each"):
         forest.grow(np.zeros((0, 3)), np.zeros(0, int), 2, 5, np.random.default_rng(0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from edge_sdk.methods.fedavg import Settings as FedavgSettings
 from edge_sdk.methods.own import method
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.methods.shared.evaluation.reports import Progress
+from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.plugins import entries_of
 from tests.methods import contract
 from tests.methods.problems import DEVICES, HASTY, LAYOUT, LOSSY, USUAL, play, state, told
@@ -189,3 +192,28 @@ def test_near_and_pull_go_together():
     with pytest.raises(UsageError, match="give near, what the result is held near, and pull"):
         one = method("own-near", local=lambda device, w: device.sgd(w, near=w))
         play(evaluated(one), one.settings(**SMALL), 1)
+
+
+def test_a_setting_is_of_the_type_of_its_default_and_the_error_says_so() -> None:
+    whole = method("own-whole", settings={"strength": 0})
+    with pytest.raises(UsageError, match=r"strength = 0\.5: expected a whole number; by its default 0 .* with 0\.0 it"):
+        from_mapping(whole.settings, {"strength": 0.5}, "settings")
+    assert from_mapping(whole.settings, {"strength": 3}, "settings").strength == 3
+    given = {"strength": np.float32(0.5), "often": np.int64(2), "eta_l": 1}
+    made = from_mapping(method("own-numbers", settings=given).settings, {"strength": 1}, "settings")
+    assert (made.strength, made.often, made.eta_l) == (1.0, 2, 1.0)
+    assert all(type(value) is float for value in (made.strength, made.eta_l))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"strength": None}, "strength = None: a default is a number, a text, True or False"),
+        ({"strength": [1, 2]}, r"strength = \[1, 2\]: a default is"),
+        ({"local_epochs": 2.5}, "local_epochs = 2.5: expected int"),
+        ({"weighting": 1}, "weighting = 1: expected str"),
+    ],
+)
+def test_a_default_of_another_type_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        method("own-wrong", settings=given)

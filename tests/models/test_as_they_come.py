@@ -97,7 +97,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is (deprecated|not supported)")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_nobody_can_read_is_refused_by_name(name):
     make, told = REFUSED[name]

@@ -10,6 +10,8 @@ import pytest
 import edge_sdk as auscult
 from edge_sdk.data.samples import read_samples
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import in_order
+from edge_sdk.model.inputs import check_input
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.research.fleets.parts import split_rows
 
@@ -51,9 +53,66 @@ def test_all_parts_have_their_share_of_every_class(count):
     assert sizes[0] >= 1 and sizes[1] >= (count > 1) and sizes[2] >= (count > 2)
 
 
-def test_numbers_keep_their_order_as_classes():
+def test_numbers_keep_their_order_as_classes_and_are_written_as_they_were_given():
     y = np.arange(24) % 12
-    assert {*stored(auscult.Fleet.from_arrays({"ann": (np.ones((24, 3)), y)}), "ann").train.labels} >= {"02", "10"}
+    fleet = auscult.Fleet.from_arrays({"ann": (np.ones((24, 3)), y)})
+    assert fleet.form().classes == tuple(map(str, range(12)))
+    assert {*stored(fleet, "ann").train.labels} == {*map(str, range(12))}
+    x = np.ones((24, 3, 12))
+    fleet = auscult.Fleet.from_arrays({"ann": (x, np.tile([0, 7, 12], (24, 1)))}, task="steps")
+    assert fleet.form().classes == ("0", "7", "12")
+    assert in_order(["12", "7", "walk"]) == ["12", "7", "walk"], "texts are in the order of texts"
+
+
+def test_labels_that_differ_in_spaces_and_case_are_one_class_as_in_recordings(tmp_path):
+    words = ["walk", "Walk", " walk ", "sit"] * 5
+    with pytest.warns(UserWarning, match="labels: ' walk ' is 'walk', 'WALK' is 'walk', 'Walk' is 'walk'"):
+        fleet = auscult.Fleet.from_arrays({"ann": (X, words), "bob": (X, ["WALK", "walk"] * 10)})
+    assert fleet.form().classes == ("sit", "walk")
+    assert len(stored(fleet, "ann").held_out) == 4, "a share of each class, however it is written"
+    rows = [f"{n / 10},{n},{words[n // 30 % 20]}" for n in range(600)]
+    (tmp_path / "ann.csv").write_text("\n".join(["time,ax,activity", *rows]))
+    assert auscult.Fleet.from_traces(tmp_path, window=10, stride=10).form().classes == ("sit", "walk")
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), "", " ", "nan"])
+def test_a_sample_without_a_label_is_said_to_be_one(nothing):
+    with pytest.raises(UsageError, match=r"device bob: y\[3\] is .*, a sample without a label: leave such samples out"):
+        auscult.Fleet.from_arrays({"ann": (X, ["a", "b"] * 10), "bob": (X, ["a", "b", "a", nothing] * 5)})
+    with pytest.raises(UsageError, match=r"device ann: y\[3\] is"):
+        auscult.Fleet.from_arrays({"ann": (X, np.array([0, 1, 0, "" if nothing == " " else None] * 5, object))})
+
+
+def test_where_windows_need_no_label_nothing_is_none():
+    x = np.random.default_rng(0).normal(size=(20, 2, 12))
+    for given in ({"task": "reconstruction"}, {"labels": "all"}):
+        y = [{"a"}, {"b"}, None, float("nan")] * 5 if "labels" in given else ["a", "b", None, float("nan")] * 5
+        found = stored(auscult.Fleet.from_arrays({"ann": (x, y)}, **given), "ann")
+        assert {*found.train.labels, *found.held_out.labels} == {"a", "b", ""}
+    steps = np.array([["a", None, "b"]] * 20, object)
+    assert auscult.Fleet.from_arrays({"ann": (x, steps)}, task="steps").form().classes == ("a", "b")
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int64", "uint64", "bool"])
+def test_whole_numbers_are_floats(kind):
+    x = (np.arange(60).reshape(20, 3) % 2).astype(kind)
+    found = stored(auscult.Fleet.from_arrays({"ann": (x, Y)}), "ann")
+    assert found.train.x.dtype == np.float32 and found.train.x.max() == 1
+
+
+def test_whole_numbers_that_are_not_exact_are_refused_with_the_device():
+    x = np.zeros((20, 3), np.int64)
+    x[3, 1] = -(2**24) - 1
+    with pytest.raises(UsageError, match=r"device bob: x is int64 and has -16777217; .* x.astype\('float32'\)"):
+        auscult.Fleet.from_arrays({"ann": (X, Y), "bob": (x, Y)})
+
+
+def test_an_input_of_integers_takes_the_whole_numbers_of_a_file_of_floats():
+    declared = {"name": "ids", "dtype": "int64", "shape": [2], "below": 5}
+    assert check_input(declared, np.array([[0, 4]], np.float32)).tolist() == [[0, 4]]
+    for wrong in (0.5, 5.0, -1.0, np.nan, np.inf):
+        with pytest.raises(UsageError, match="ids"):
+            check_input(declared, np.array([[0, wrong]], np.float32))
 
 
 def test_the_same_arrays_are_the_same_folder():

@@ -64,7 +64,7 @@ def test_a_class_at_each_step_is_a_number_or_a_text() -> None:
     assert by_numbers.data == by_texts.data and by_numbers.form().task == steps.TASK
     assert stored(by_numbers).train.labels[3] == "||" and stored(by_numbers).train.labels[0] == "|".join(texts[0])
     plain = Fleet.from_arrays({"ann": (x, codes * 6), "bob": (x, codes)}, task="steps")
-    assert plain.form().task.names == ("00", "01", "02", "06", "12"), "numbers keep their order"
+    assert plain.form().task.names == ("0", "1", "2", "6", "12"), "numbers keep their order"
     assert "one class of 5 at each of 3 steps" in plain.summary
 
 
@@ -83,7 +83,11 @@ STEPS_X = steps.draw(40)[0]
         ((STEPS_X, Y), {"task": "steps", "labels": ["a", "b"]}, "y has 0 to 2, expected 0 to 1 of a, b"),
         ((STEPS_X, Y[:9]), {"task": "steps"}, "40 samples and 9 labels"),
         ((STEPS_X[:, 0], Y), {"task": "steps"}, "x is float32 (40, 12); for task steps expected (N, channels, time)"),
-        ((STEPS_X, [["a", None, "b"]] * 40), {"task": "steps"}, "y has None, expected texts, or '' where nobody"),
+        (
+            (STEPS_X, np.array([["a", 2.5, "b"]] * 40, object)),
+            {"task": "steps"},
+            "y has 2.5, expected texts, or '' where nobody",
+        ),
         (STEPS_X[:, 0], {"task": "forecast"}, "for task forecast expected (N, channels, time)"),
         (STEPS_X, {}, "device ann: x without y, expected (x, y) or (x, y, x_test, y_test); windows without labels are"),
         ((STEPS_X, None, STEPS_X), {"task": "forecast"}, "3 arrays, expected (x, y) or (x, y, x_test, y_test) or x al"),

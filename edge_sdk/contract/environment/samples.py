@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class OwnWindows:
         unlabelled: () -> their features (M, F).
         logits: theta -> what a model says of them, (M, classes).
         taught: (rows, labels) -> fields of an env whose gradient also has these unlabelled samples, with these labels.
+        grown: what was grown on them last, by all that it depends on beside them: asked for again, it is there.
     """
 
     labels: npt.NDArray[np.int64]
@@ -50,6 +51,7 @@ class OwnWindows:
     unlabelled: Callable[[], npt.NDArray[np.floating]]
     logits: Callable[[Vector], npt.NDArray[np.floating]]
     taught: Callable[[npt.NDArray[np.intp], npt.NDArray[np.int64]], Mapping[str, Any]]
+    grown: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

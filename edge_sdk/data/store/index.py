@@ -10,6 +10,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,11 @@ class SampleIndex:
     def longest(self) -> float:
         """Seconds of the longest window."""
         return float(self.run("SELECT COALESCE(MAX(ended - began), 0) FROM windows").fetchone()[0])
+
+    def latest(self) -> float:
+        """Time of the last sample of all windows; -inf: there is none."""
+        found = self.run("SELECT MAX(ended) FROM windows").fetchone()[0]
+        return -inf if found is None else float(found)
 
     def set_label(self, id: int, label: str | None) -> None:
         self.run("UPDATE windows SET label = ? WHERE id = ?", (label, id))

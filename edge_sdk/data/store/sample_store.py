@@ -33,6 +33,7 @@ from edge_sdk.data.store.facts import settle_facts
 from edge_sdk.data.store.index import SampleIndex, StoreFault, StoreUnusable, saying_unusable
 from edge_sdk.data.store.parts import HeldOut
 from edge_sdk.data.store.recording import StoreLimits
+from edge_sdk.data.store.taken_times import TakenTimes
 from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_word
 
 ROW_BYTES = 160
@@ -103,6 +104,7 @@ class SampleStore:
         with saying_unusable(self.path, "the store of samples cannot be opened"), self.index:
             self.salt = settle_facts(self.index, shape, signal, self.cipher, self.limits.held_out)
         self.load()
+        self.taken = TakenTimes(self.find_ids, self.index.latest(), shape[-1])
         room = FILLING * (self.limits.megabytes * 1e6 - FIXED_BYTES) / (4 * shape[0] * shape[1] + ROW_BYTES)
         self.most = max(1, int(room / 2))  # with a label, and as many without
 
@@ -113,6 +115,10 @@ class SampleStore:
         self.longest = self.index.longest()
         self.held_out = HeldOut(self.index, self.limits.held_out, lambda purpose, number: self.hash(purpose, number))
         self.labels_given = self.index.count_on(LABELS_GIVEN, 0)
+
+    def find_ids(self, began: float, ended: float) -> list[int]:
+        """Windows with a moment in this stretch of time, within a transaction."""
+        return [row[0] for row in self.index.overlapping(began, ended, self.longest)]
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -133,28 +139,34 @@ class SampleStore:
 
     # -- taking in
 
-    def add(self, windows: LiveWindows, now: float | None = None) -> None:
-        """Save windows; those of a time of which something was said already have a label at once.
+    def add(self, windows: LiveWindows, now: float | None = None) -> int:
+        """Save windows; those of a time of which something was said already have a label at once. Windows of a time of
+        which there are older ones are left out (taken_times.py). Returns how many are saved.
 
         Args:
             now: seconds since 1970. Windows are too old by this, or by the new windows' times if these are earlier: a
                 recording that is played back must not be deleted as soon as it is saved, nor all there is by one
                 window of a clock that was wrong. None: by the new windows' times.
         """
-        for first in range(0, len(windows), BATCH):
-            self.add_some(windows, range(first, min(first + BATCH, len(windows))), now)
+        saved = 0
+        for run in self.taken.runs(windows):
+            self.taken.begin(windows, run.start, self.next_id)
+            for first in range(run.start, run.stop, BATCH):
+                saved += self.add_some(windows, range(first, min(first + BATCH, run.stop)), now)
+        return saved
 
-    def add_some(self, windows: LiveWindows, which: range, now: float | None) -> None:
+    def add_some(self, windows: LiveWindows, which: range, now: float | None) -> int:
         """Save some of the windows in one transaction."""
         with self.changing():
             self.longest = max(self.longest, float((windows.ended - windows.began).max()))
-            rows = [self.make_row(windows, at) for at in which]
+            rows = [self.make_row(windows, at) for at in which if self.taken.are_free(windows, at)]
             self.index.add(rows)
             self.labels_given = self.index.count_on(LABELS_GIVEN, sum(row[6] is not None for row in rows))
             for row in rows:
                 self.counts[row[6]] = self.counts.get(row[6], 0) + 1
             newest = float(windows.ended[list(which)].max())
             self.make_room(newest if now is None else min(newest, now))
+        return len(rows)
 
     def make_row(self, windows: LiveWindows, at: int) -> tuple[int, float, float, int, int, int, str | None, bytes]:
         """The row of one new window."""

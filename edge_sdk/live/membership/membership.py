@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from logging import ERROR, WARNING
 from math import inf
 
 from edge_sdk.contract.children.device_facts import DeviceFacts
@@ -19,7 +20,7 @@ from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.storage.store import DiskError, Store, StoreDamaged, finding_damage
-from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.errors import PeerError, SamplesMissing, UsageError
 from edge_sdk.live.membership.offers import assemble_offered
 from edge_sdk.live.membership.rival_parents import Turns
 from edge_sdk.live.membership.surroundings import RunWork, Surroundings
@@ -210,13 +211,18 @@ class Membership:
             self.open_session(run, assembly)
             self.turns.note_change("" if before is None else before.id, run.id)
         except UsageError as e:
-            self.refusal = f"run {run.id}: {e}"
-            self.log.error("%s: %s", self.name, self.refusal)
-            self.told_refusal(self.refusal)
+            self.tell_refusal(f"run {run.id}: {e}", e.missing if isinstance(e, SamplesMissing) else 0)
         except (DiskError, OSError) as e:
             self.next_run = run
             self.disk_failed(e)
         self.announcer.announce()
+
+    def tell_refusal(self, why: str, missing: int = 0) -> None:
+        """Say why a run is not taken up, unless it was said. `missing`: samples that may yet come; nothing is wrong."""
+        if why != self.refusal:
+            self.refusal = why
+            self.log.log(WARNING if missing else ERROR, "%s: %s", self.name, why)
+            self.told_refusal(why, missing)
 
     def open_session(self, run: Run, assembly: Assembly) -> None:
         """Open a run's store and the session on it. A damaged store is put aside, and the run begun on a new one."""
@@ -279,9 +285,7 @@ class Membership:
         self.next_run, self.refused = None, b""
         if refusal == self.refusal:
             return
-        self.refusal = refusal
-        self.log.error("%s: %s", self.name, refusal)
-        self.told_refusal(refusal)
+        self.tell_refusal(refusal)
         self.leave_run()
         self.announcer.announce()
 

@@ -21,7 +21,7 @@ from edge_sdk.algebra.ensemble import Ensemble, Floats, log_probabilities, poole
 from edge_sdk.algebra.forest import Forest, grow, log_votes
 from edge_sdk.algebra.optim import SGD, Adam
 from edge_sdk.algebra.vectors import Layout, Vector
-from edge_sdk.contract.environment.samples import Labelled
+from edge_sdk.contract.environment.samples import Labelled, OwnWindows, SelfLabels
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Candidate, Settling
@@ -33,6 +33,8 @@ Counts = npt.NDArray[np.int64]
 PERSONAL, LOCAL, TREES = 41, 42, 44  # purposes of randomness, apart from those of the methods
 MOST_SAMPLES = 4000
 """Samples of a forest, copies and self-labelled ones included: so that a small device has it in seconds."""
+KEPT_NODES = 200_000
+"""Nodes of the forests that a device keeps while a run lasts: some 3 MB."""
 
 
 # Training -------------------------------------------------------------------------------------------------------
@@ -88,15 +90,30 @@ def walk_anew(
 
 
 def forest(env: NodeEnv, s: Settling, kind: int) -> Forest | None:
-    """A forest (of `Settling.forests`) on a device's own samples; None: they have no features, or there are none."""
-    own, random = env.own, env.random(env.rounds, TREES, kind)
+    """A forest (of `Settling.forests`) on a device's own samples; None: they have no features, or there are none.
+
+    A run asks for the same one several times: when it labels, when it counts, when it predicts.
+    """
+    own, labels = env.own, env.self_labels if kind == TAUGHT_FOREST else None
     if own is None or not len(own.labels):
         return None
+    taught = None if labels is None else (labels.rows.tobytes(), labels.labels.tobytes())
+    way = env.me, env.seed, env.rounds, s.trees, s.copies, kind, taught
+    found: Forest = own.grown.pop(way, None) or forest_anew(env, s, kind, own, labels)
+    own.grown[way] = found
+    while len(own.grown) > 1 and sum(len(one.label) for one in own.grown.values()) > KEPT_NODES:
+        own.grown.pop(next(iter(own.grown)))  # the one that was not asked for longest
+    return found
+
+
+def forest_anew(env: NodeEnv, s: Settling, kind: int, own: OwnWindows, labels: SelfLabels | None) -> Forest:
+    """A forest, as `forest` has it, whatever was grown before."""
+    random = env.random(env.rounds, TREES, kind)
     x = own.features(min(s.copies, max(0, MOST_SAMPLES // len(own.labels) - 1)), random)
     y = np.tile(own.labels, len(x) // len(own.labels))
-    if kind == TAUGHT_FOREST and env.self_labels is not None:
-        x = np.concatenate([x, own.unlabelled()[env.self_labels.rows]])
-        y = np.concatenate([y, env.self_labels.labels])
+    if labels is not None:
+        x = np.concatenate([x, own.unlabelled()[labels.rows]])
+        y = np.concatenate([y, labels.labels])
     rows = np.sort(random.permutation(len(y))[:MOST_SAMPLES])
     return grow(x[rows], y[rows], int(y.max()) + 1, s.trees, random)
 

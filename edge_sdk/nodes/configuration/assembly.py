@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any
@@ -129,6 +129,22 @@ def settings_of(run: Run) -> Any:
 
         check_method(method, settings, robust_of(run))
     return settings
+
+
+def describe_excess(settings: Any, sizes: Mapping[str, int]) -> str:
+    """Why rounds have fewer devices than a setting asks for, as a sentence: there are not so many; "": there are.
+
+    Args:
+        settings: of a method. sizes: hospital -> its devices.
+    """
+    asked = getattr(settings, "participation", 1.0)
+    of_each = hasattr(settings, "taking_part")  # where each hospital draws for itself
+    most = max(sizes.values(), default=0) if of_each else sum(sizes.values())
+    if asked <= max(1, most):
+        return ""
+    whose = "no hospital has more than" if of_each else "there are"
+    said = f"participation = {asked:g}: a round asks {asked:g} devices, {whose} {most}"
+    return f"{said}; a number up to {most}, or a share up to 1 (1: all)"
 
 
 def fixes_members(run: Run) -> str:

@@ -98,7 +98,9 @@ def build(kind: type[T], table: Mapping[str, Any], prefix: str, base: Path, faul
             faults.append(unknown_key(prefix + str(key), str(key), list(fields)))
     for name in fields:
         if name in table:
+            told = len(faults)
             found[name] = convert(hints[name], table[name], prefix + name, base, faults)
+            faults[told:] = [fault + fields[name].metadata.get("note", "") for fault in faults[told:]]
         elif name in required(kind):
             faults.append(f"{prefix}{name} is missing: {said(hints[name])}")
     if len(faults) > before:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edge_sdk.data.samples import Label
 from edge_sdk.methods.shared.aggregation.scores import TEST
+from edge_sdk.model.tasks.task import ModelTask
+from edge_sdk.model.tasks.task_protocol import CLASS, LABELS, VALUE
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,28 @@ def describe_want(listed: int, given: int, held_out: int, least: int, needs_labe
         )
     if given or held_out:
         return f"{listed} labelled windows to train on, and {held_out} held out; {least} are needed: label more"
-    return "nothing is labelled yet"
+    return f"nothing is labelled yet; {least} labelled windows are needed"
+
+
+GIVEN = {VALUE: "value", LABELS: "names"}
+"""Kind of task -> what its label is called, where that is no activity."""
+
+
+def describe_labels(task: ModelTask, names: Sequence[str], labels: Sequence[Label]) -> str:
+    """The end of such a reason: how labels are given, and which there are none of.
+
+    Args:
+        names: of the run. labels: of the samples that the device would train on.
+    """
+    if not task.needs_labels:
+        return ""
+    told = f"; labels are given with device.label({GIVEN.get(task.kind, 'activity')}, began, ended), of {quoted(names)}"
+    missing = [name for name in names if name not in labels] if task.kind == CLASS and labels else []
+    return f"{told}; there is none of {quoted(missing)} yet" if missing else told
+
+
+def quoted(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def describe_scores(sums: Mapping[str, float]) -> str:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from edge_sdk.nodes.device.questions import LabelQuestion
     from edge_sdk.nodes.models.prediction_stream import PredictionStream
 
-LOOKS_AGAIN = 4
-"""Looks at a refused run while as many windows come as it needs, where they need no label."""
 LABELS_LOOK = 60.0  # seconds between two looks at how many windows have a label
 
 
@@ -52,7 +50,8 @@ class Device:
         training: what it trains with: recordings, threads, code of its own; see `LocalTraining`.
 
     Attributes:
-        finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
+        finished: set when the run is over, and when it is refused (`refusal` says why) but for want of labels or
+            windows, which may come. Another run clears it.
         part: its part in runs: samples, models, the node on the network.
 
     Raises:
@@ -90,8 +89,7 @@ class Device:
         )
         self.name, self.runtime, self.live, self.finished = name, self.part.runtime, self.part.live, self.part.finished
         self.came, self.fault = 0, ""
-        if not self.part.own_model.task.needs_labels:
-            self.live.saved = self.note_windows
+        self.live.saved = self.note_windows
         willingness = self.runtime.willingness
         if training.recording.tells_labels:
             willingness.count, willingness.every = self.live.count_labels, min(willingness.every, LABELS_LOOK)
@@ -195,16 +193,16 @@ class Device:
         said = frozenset(activity) if isinstance(activity, Set) else activity
         changed = self.live.open().label(self.part.own_model.task.write(said), began, ended)
         touched = changed > 0 or self.part.own_model.task.kind == STEPS  # parts of windows may be, which nobody counts
-        if touched and self.refusal:
-            self.runtime.reconsider()  # the run may have been refused for want of labels
-        elif touched:
-            self.runtime.wake()  # its hospital may want to know
+        if touched:  # its hospital may want to know, and a run may have been refused for want of labels, or just be
+            self.runtime.reconsider()
         return changed
 
-    def note_windows(self, count: int) -> None:
-        """Look at a run again that was refused, when there are some more windows than then."""
-        self.came += count
-        if self.refusal and self.came >= max(1, self.live.recording.least // LOOKS_AGAIN):
+    def note_windows(self, count: int, labelled: int) -> None:
+        """Look at a run again that was refused for want of windows, when so many have come. `labelled`: of the new
+        ones, about whose time something had been said before they came."""
+        task = self.part.own_model.task  # of windows with classes of steps nobody counts those with some of these
+        self.came += labelled if task.needs_labels and task.kind != STEPS else count
+        if 0 < self.part.missing <= self.came:
             self.came = 0
             self.runtime.reconsider()
 

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.data.live.barren import BarrenMeter, read_times
+from edge_sdk.data.live.cutter import Block, StreamCutter, group_blocks
 from edge_sdk.data.live.rate import RateMeter
-from edge_sdk.data.live.resample import ChannelJoiner, Resampler, is_same_rate
-from edge_sdk.data.live.windower import LiveWindows, Windower
+from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.data.samples import Samples
 from edge_sdk.data.store.cipher import read_key
 from edge_sdk.data.store.every_window import every_window
@@ -50,8 +50,8 @@ class LiveSamples:
         name: of the device.
         signal: what the bundle takes.
         directory: of the store.
-        show: called with each group of new windows, on this object's thread. saved: with their number, when they are
-            on the disk.
+        show: called with each group of new windows, on this object's thread. saved: with their number, and that of
+            those with a label, when they are on the disk.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LiveSamples:
         directory: Path,
         recording: Recording,
         show: Callable[[LiveWindows], None],
-        saved: Callable[[int], None],
+        saved: Callable[[int, int], None],
         log: logging.Logger,
     ) -> None:
         self.name, self.signal, self.directory, self.log = name, signal, directory, log
@@ -76,18 +76,15 @@ class LiveSamples:
             raise
         self.source = recording.sensor_hz or signal.rate_hz
         channels, rate = len(signal.channels), signal.rate_hz
-        same = is_same_rate(self.source, rate)
-        self.resampler = None if same else Resampler(self.source, rate, channels)
-        self.joiner = ChannelJoiner(self.source, rate, channels)
-        self.windower = Windower(channels, rate, signal.window, signal.stride)
-        self.meter, self.fault = RateMeter(self.source), ""
+        self.cutter = StreamCutter(self.source, channels, rate, signal.window, signal.stride)
+        self.meter, self.fault, self.too_slow = RateMeter(self.source), "", False
         self.barren = BarrenMeter(max(signal.window, signal.stride) * self.source / rate, channels)
         self.frozen: FrozenSamples | None = None
         self.unlabelled: FrozenSamples | None = None  # in a run that wants them
-        self.queue: deque[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]] = deque()
+        self.queue: deque[Block] = deque()
         self.most = int(WAITING * self.source) + 1
         self.waiting, self.lost = 0, 0
-        self.unsaved, self.why_unsaved = 0, ""
+        self.unsaved, self.why_unsaved, self.told_taken = 0, "", False
         self.wake_at = 1  # samples that wait: with so many the thread is woken
         self.say_at = self.say_rate_at = 0.0
         self.wake = threading.Condition()
@@ -104,8 +101,8 @@ class LiveSamples:
             raise UsageError(self.fault)
         place, block = self.check_block(samples, channel)
         when = self.check_times(time, len(block))
-        if time is not None and channel is None and len(when):
-            self.check_rate(when)
+        if time is not None and channel is None and len(when) and self.is_too_slow(when, np.ndim(time) == 0):
+            return
         with self.wake:
             self.queue.append((place, when, block))
             self.waiting += len(block)
@@ -137,23 +134,43 @@ class LiveSamples:
             return clocks.time() + np.arange(1 - count, 1) / self.source
         return read_times(time, count, self.source)
 
-    def check_rate(self, when: npt.NDArray[np.float64]) -> None:
-        """Tells where samples come at another rate than was said.
+    def is_too_slow(self, when: npt.NDArray[np.float64], are_made: bool) -> bool:
+        """Do samples come so slowly that windows of them would be longer than the bundle's? Tells where they come at
+        another rate than was said.
+
+        Args:
+            when: their times (n,). are_made: all but the first are made of the rate that was said.
 
         Raises:
-            UsageError: they come so fast that windows would be of another length; those that were made are erased.
+            UsageError: they come so fast that windows would be shorter; those that were made are erased.
         """
         with self.wake:
             self.meter.push(float(when[0]), float(when[-1]), len(when))
-            said, now = self.meter.describe(), clocks.monotonic()
-            if not said or (now < self.say_rate_at and not self.meter.too_fast):
-                return
-            self.say_rate_at = now + SAY_EVERY
-        if not self.meter.too_fast:
+            said, now, before = self.meter.describe(), clocks.monotonic(), self.too_slow
+            stretched = self.cutter.resampler is None or (are_made and len(when) > 1)
+            self.too_slow = self.meter.too_slow and stretched
+            due = self.meter.too_fast or self.too_slow != before or (bool(said) and now >= self.say_rate_at)
+            self.say_rate_at = now + SAY_EVERY if due else self.say_rate_at
+        if due:
+            again = ["windows are kept again"] if before and not self.too_slow else []
+            self.tell_rate("; ".join([said, *again] if said else again), float(when[-1]))
+        return self.too_slow
+
+    def tell_rate(self, said: str, now: float) -> None:
+        """Tell of the rate at which samples come, until now, and erase windows that are of another length by it.
+
+        Raises:
+            UsageError: it is too fast.
+        """
+        if self.meter.too_fast:
+            self.fault = f"device {self.name}: {said}"
+            self.erase(self.meter.since, now)
+            raise UsageError(self.fault)
+        if not self.too_slow:
             return self.log.warning("%s: %s", self.name, said)
-        self.fault = f"device {self.name}: {said}"
-        self.erase(self.meter.since, float(when[-1]))
-        raise UsageError(self.fault)
+        what = "a window of them would last longer than the model's: none is kept or predicted until that is over"
+        self.log.warning("%s: %s; %s", self.name, said, what)
+        self.erase(self.meter.since, now)
 
     def label(self, activity: str | None, began: float, ended: float) -> int:
         """Say what was done, after all samples that have come are saved."""
@@ -274,35 +291,31 @@ class LiveSamples:
                     with self.wake:
                         self.unsaved, self.why_unsaved = self.unsaved + len(item[1]), say_reason(error)
                     self.log.exception("%s: %d samples could not be saved", self.name, len(item[1]))
-            self.wake_at = self.count_to_wake()
+            self.wake_at = self.cutter.count_missing()  # until then it need not be woken
 
     def take(self, place: int, time: npt.NDArray[np.float64], block: npt.NDArray[np.float32]) -> None:
         """Make windows of samples, and let them be seen and saved."""
-        if said := self.barren.push(time, block):
-            self.log.warning("%s: %s", self.name, said)
-        known = np.isfinite(block).reshape(len(block), -1).all(1)
-        time, block = time[known], block[known]
-        if not len(block):
-            return
-        if place >= 0:
-            ticks, values = self.joiner.push(place, time, block)
-        elif self.resampler is not None:
-            ticks, values = self.resampler.push(time, block)
-        else:
-            return self.save(self.windower.push(time, block))
-        self.save(self.windower.push(ticks / self.signal.rate_hz, values.astype(np.float32)))
-
-    def save(self, windows: LiveWindows) -> None:
+        said, windows = self.barren.push(time, block), self.cutter.push(place, time, block)
         if len(windows):
             self.barren.reset()
             self.show(windows)
-            self.store.add(windows, clocks.time())
-            self.saved(len(windows))
+            before = self.store.labels_given
+            count = self.store.add(windows, clocks.time())
+            self.saved(count, self.store.labels_given - before)
+            self.say_taken(windows, len(windows) - count)
+        elif said:
+            self.log.warning("%s: %s", self.name, said)
 
-    def count_to_wake(self) -> int:
-        """Samples with which the next window may be whole: until then the thread need not be woken."""
-        missing = self.windower.window + self.windower.skip - len(self.windower.time)
-        return max(1, int(missing * self.source / self.signal.rate_hz))
+    def say_taken(self, windows: LiveWindows, left_out: int) -> None:
+        """Tell, once for as long as that goes on, that windows are left out."""
+        if left_out and not self.told_taken:
+            self.log.warning(
+                "%s: windows are left out, as of %.1f (seconds since 1970): that time was recorded already; its clock "
+                "was set back, or a recording comes again, and what came first stays",
+                self.name,
+                windows.began[0],
+            )
+        self.told_taken = left_out > 0
 
     def say_lost(self, lost: int) -> None:
         if lost and (now := clocks.monotonic()) >= self.say_at:
@@ -322,16 +335,3 @@ def chooser(task: ModelTask, names: Sequence[str]) -> Choose:
     if isinstance(task, StepClasses):
         return partial(step_windows, steps=task.steps)
     return SampleStore.labelled if task.needs_labels else partial(every_window, abnormal=names[1:])
-
-
-def group_blocks(
-    items: list[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]],
-) -> list[tuple[int, npt.NDArray[np.float64], npt.NDArray[np.float32]]]:
-    """Blocks in their order, where neighbours of the same channel are one."""
-    found: list[tuple[int, list[npt.NDArray[np.float64]], list[npt.NDArray[np.float32]]]] = []
-    for place, time, block in items:
-        if not found or found[-1][0] != place:
-            found.append((place, [], []))
-        found[-1][1].append(time)
-        found[-1][2].append(block)
-    return [(place, np.concatenate(times), np.concatenate(blocks)) for place, times, blocks in found]

@@ -14,7 +14,7 @@ from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import SamplesMissing, UsageError
 from edge_sdk.live.loop.runtime import Assembly, LaneSettings, LaneWork, Runtime, Transport, TreePlace
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.live.membership.willingness import Willingness
@@ -31,7 +31,7 @@ from edge_sdk.nodes.configuration.assembly import (
     make_env,
     settings_of,
 )
-from edge_sdk.nodes.device.descriptions import RunRefused, describe_scores, describe_want
+from edge_sdk.nodes.device.descriptions import RunRefused, describe_labels, describe_scores, describe_want
 from edge_sdk.nodes.device.lanes import DeviceLane, assemble_version, hears_of_rollout
 from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.progress_log import ProgressLog
@@ -66,7 +66,8 @@ class Participant:
         live: what it observes.
         current: the run that it takes part in. kept: what that has made here so far.
         working: the model that predicts. versions: what rollouts bring. rollout: the one that it takes part in.
-        finished: set when the run is over, and when it is refused: `refusal` says why. Another run clears it.
+        finished: set when the run is over, and when it is refused for good. Another run clears it.
+        missing: samples for want of which the run is refused for now.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Participant:
         self.working = load_working(directory, f"device {name}", self.model, threads)
         self.log = logging.getLogger(f"auscult.{name}")
         self.live = LiveDevice(name, self.model.bundle, directory / "samples", training.recording, self.log)
-        self.finished = threading.Event()
+        self.finished, self.missing = threading.Event(), 0
         self.rollouts = rollouts_trust(key, directory, policy.evaluations)
         self.gate = Gate(policy.allow, directory, self.finished)
         self.pace = None if budget is None else self.make_pace(budget, threads)
@@ -235,7 +236,10 @@ class Participant:
             self.live.end_run()  # the run is to have what is labelled when it can begin, not what is now
             counts = len(train), len(given), len(held_out or ())
             why = describe_want(*counts, self.live.recording.least, self.model.task.needs_labels)
-            raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
+            if self.train is not None:  # no other samples come while it runs
+                raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
+            how = describe_labels(self.model.task, run.classes, train.labels)
+            raise SamplesMissing(f"device {self.name}: {why}{how}", max(1, self.live.recording.least - len(train)))
         y = self.codes(train, run)
         live = self.live if self.train is None else None
         loose = read_unlabelled(run, self.model, self.unlabelled, live, f"device {self.name}")
@@ -296,12 +300,8 @@ class Participant:
         """
         if isinstance(message, Scores):
             self.kept = replace(self.kept, scores=message.sums)
-            self.log.info(
-                "%s: judged the models of round %d: %s",
-                self.name,
-                message.round,
-                self.model.task.describe(message.sums) or describe_scores(message.sums),
-            )
+            judged = self.model.task.describe(message.sums) or describe_scores(message.sums)
+            self.log.info("%s: judged the models of round %d: %s", self.name, message.round, judged)
         if isinstance(message, SAID):
             self.log.warning("%s: round %d: %s", self.name, message.round, message.what)
         if isinstance(message, (Models, Finished)):
@@ -316,9 +316,10 @@ class Participant:
                 self.pace.progress.forget()
             self.finished.set()
 
-    def receive_refusal(self, why: str) -> None:
-        """Tell the application that the run goes on without this device."""
-        self.finished.set()
+    def receive_refusal(self, why: str, missing: int = 0) -> None:
+        """Tell the application that the run goes on without this device: until it has more samples, if some miss."""
+        self.missing = missing
+        (self.finished.clear if missing else self.finished.set)()
         try:
             self.tell(RunRefused(why))
         except Exception:  # the application's own affair, as with events

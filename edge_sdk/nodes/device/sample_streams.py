@@ -26,13 +26,14 @@ class LiveDevice:
         directory: of the store.
 
     Attributes:
-        saved: called with the number of windows when some more are on the disk; None: nobody wants to hear it.
+        saved: called when more windows are on the disk, with their number and how many of them have a label; None:
+            nobody wants to hear it.
     """
 
     def __init__(self, name: str, bundle: Bundle, directory: Path, recording: Recording, log: logging.Logger) -> None:
         self.name, self.bundle, self.directory, self.recording, self.log = name, bundle, directory, recording, log
         self.samples: LiveSamples | None = None
-        self.saved: Callable[[int], None] | None = None
+        self.saved: Callable[[int, int], None] | None = None
         self.streams: tuple[PredictionStream, ...] = ()
         self.opening = threading.Lock()
 
@@ -71,10 +72,10 @@ class LiveDevice:
         for stream in self.streams:
             stream.show(windows)
 
-    def note_saved(self, count: int) -> None:
+    def note_saved(self, count: int, labelled: int) -> None:
         """Tell whoever waits for windows how many more are on the disk."""
         if self.saved is not None:
-            self.saved(count)
+            self.saved(count, labelled)
 
     def add_stream(self, stream: PredictionStream) -> PredictionStream:
         with self.opening:

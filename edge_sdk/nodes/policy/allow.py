@@ -17,7 +17,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.nodes.configuration.around import privacy_of
 from edge_sdk.nodes.configuration.assembly import method_of
-from edge_sdk.nodes.policy.budget import HOURS, is_within
+from edge_sdk.nodes.policy.budget import check_hours, is_within
 from edge_sdk.nodes.policy.epsilon_ledger import rho_of_run
 
 POLICY, BY_HAND = "policy", "by-hand"
@@ -58,9 +58,7 @@ class Allow:
         if unknown := sorted(m for m in {*self.methods} if m not in METHODS and m != ROLLOUT):
             known = ", ".join(sorted((*METHODS, ROLLOUT)))
             raise UsageError(f"methods: there is no {unknown[0]!r}; there are: {known}")
-        for span in self.hours:
-            if not HOURS.fullmatch(span):
-                raise UsageError(f'hours: {span!r}: expected a span of the day such as "22:00-06:30"')
+        check_hours(self.hours)
         if self.max_bytes < 0:
             raise UsageError(f"max_bytes = {self.max_bytes}, at least 0")
         for name in ("epsilon_per_run", "epsilon_for_good"):
@@ -153,13 +151,13 @@ def check_bytes(allow: Allow, run: Run, facts: RunFacts) -> str:
     return f"it has used {facts.spent / 1e6:.1f} MB, at most {allow.max_bytes / 1e6:.1f} MB are allowed"
 
 
-def check_hours(allow: Allow, run: Run, facts: RunFacts) -> str:
+def check_time(allow: Allow, run: Run, facts: RunFacts) -> str:
     if not allow.hours or any(is_within(span, facts.minute) for span in allow.hours):
         return ""
     return f"it waits for the hours in which runs are allowed: {', '.join(allow.hours)}"
 
 
-RULES: tuple[Rule, ...] = (check_method, check_messages, check_epsilon, check_decision, check_bytes, check_hours)
+RULES: tuple[Rule, ...] = (check_method, check_messages, check_epsilon, check_decision, check_bytes, check_time)
 """In the order in which they are told: what lasts before what passes."""
 
 

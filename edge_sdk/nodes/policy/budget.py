@@ -11,7 +11,7 @@ A rule whose fact nobody tells forbids training and says so: a battery that nobo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from math import inf
 
@@ -70,9 +70,16 @@ class TrainingBudget:
         for name in ("watts", "celsius_margin", "calm", "keep_every", "joules"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"{name} = {getattr(self, name)}: 0 or more")
-        for span in self.hours:
-            if not HOURS.fullmatch(span):
-                raise UsageError(f'hours: {span!r}: expected a span of the day such as "22:00-06:30"')
+        check_hours(self.hours)
+
+
+def check_hours(hours: Iterable[str]) -> None:
+    """Raises UsageError for a text that is no span of the day, or none of any length. Midnight to midnight is a day."""
+    for span in hours:
+        if not HOURS.fullmatch(span):
+            raise UsageError(f'hours: {span!r}: expected a span of the day such as "22:00-06:30"')
+        if span[:5] == span[6:] != "00:00":
+            raise UsageError(f"hours: {span!r}: it has no length; for the whole day leave hours out")
 
 
 def check_types(budget: TrainingBudget) -> None:

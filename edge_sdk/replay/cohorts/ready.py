@@ -16,7 +16,7 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Label, Samples, SplitSamples, read_samples
 from edge_sdk.errors import UsageError
-from edge_sdk.label_names import NORMAL, STEP_JOIN
+from edge_sdk.label_names import NORMAL, STEP_JOIN, in_order
 from edge_sdk.model.tasks.task import StepClasses, Values
 from edge_sdk.records import list_inputs
 from edge_sdk.replay.anomalies.asked import AskedTask
@@ -85,7 +85,7 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
         or values_of(folder, labels, how)
     )
     run_names = () if how.words is None else (NORMAL, *how.words)
-    classes = tuple(sorted({*texts})) if task is None else task.named(run_names)
+    classes = tuple(in_order({*texts})) if task is None else task.named(run_names)
     kinds = f"{len(classes)} classes" if task is None else task.in_words()
     return Cohort(
         summary=f"{count_nodes(tree)}, {kinds}, samples that are ready",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from edge_sdk.data.traces.labels import is_missing
 from edge_sdk.errors import UsageError
-from edge_sdk.label_names import JOIN, label_key
+from edge_sdk.label_names import JOIN, in_order, label_key
 from edge_sdk.model.tasks.several_labels import SeveralLabels, names_in, split_set
 from edge_sdk.model.tasks.step_classes import STEPS, StepClasses
 from edge_sdk.replay.values.asked import words
@@ -62,7 +62,7 @@ def asked_steps(text: str, found: Iterable[str], steps: int) -> StepClasses | No
     """
     if not steps:
         return None
-    there = sorted({label_key(name): name for name in found if not is_missing(name)}.values())
+    there = in_order({label_key(name): name for name in found if not is_missing(name)}.values())
     names = tuple(there) if text in ("", ALL) else words(text)
     try:
         task = StepClasses(names, steps)

@@ -15,7 +15,7 @@ from edge_sdk.hardware.boards.emulation import Emulation
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.plugged import PluggedTask
 from edge_sdk.model.tasks.task import STEPS, Reconstruction, SeveralLabels, StepClasses
-from edge_sdk.nodes.configuration.assembly import augmentation_of, family_of, method_of, settings_of
+from edge_sdk.nodes.configuration.assembly import augmentation_of, describe_excess, family_of, method_of, settings_of
 from edge_sdk.nodes.configuration.presets import METHOD, PRESETS, RECOMMENDED, ROUNDS, preset_of
 from edge_sdk.nodes.configuration.private_table import Private, takes_private
 from edge_sdk.nodes.kernels.outputs import check_count
@@ -149,7 +149,10 @@ def plan_run(job: Replay, cohort: Cohort) -> Run:
     if family_of(run).public:
         check_count(run, settings, 0 if cohort.public is None else len(cohort.public))
     check_newcomers(job, cohort, run)
-    check_hospitals(run, {hospital: len(devices) for hospital, devices in members_of(job, cohort).items()})
+    sizes = {hospital: len(devices) for hospital, devices in members_of(job, cohort).items()}
+    check_hospitals(run, sizes)
+    if why := describe_excess(settings, sizes):
+        raise UsageError(why)
     if job.private is not None and cohort.task is not None:
         raise UsageError("--private with --target or --labels: a pretrained model tells classes apart")
     if job.private is not None and not takes_private(method_of(run).env):

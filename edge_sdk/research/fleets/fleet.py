@@ -20,7 +20,7 @@ from edge_sdk.model.tasks.task import CLASS, LABELS, VALUE
 from edge_sdk.records import list_inputs
 from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.research.fleets.cache import keep_folder
-from edge_sdk.research.fleets.parts import pad_numbers, parts_of_arrays, targets_in
+from edge_sdk.research.fleets.parts import find_classes, parts_of_arrays, targets_in
 from edge_sdk.research.fleets.tables import columns_of, sample_columns, write_recordings
 from edge_sdk.research.fleets.window_tasks import WINDOW_TASKS, WindowTask, check_window_options
 
@@ -70,7 +70,8 @@ class Fleet:
         Args:
             devices: name -> (x, y), or (x, y, x_test, y_test) where you have split them yourself. x: numbers (N, ...),
                 a row for each sample: (N, channels, time) for windows of sensors, (N, features) for rows of a table;
-                y (N,): classes, as whole numbers from 0 or texts; or values, as floats, (N, K) where there are several;
+                y (N,): classes, as whole numbers from 0 or texts, which are one class if they differ in spaces or upper
+                case only; or values, as floats, (N, K) where there are several;
                 or sets of labels, as booleans (N, K) or as lists of names, also empty ones. For task "reconstruction"
                 and "forecast" x alone will do, y are texts of what has happened; for "steps" y (N, S) has a class at
                 each step of a window, -1 or "" where nobody knows it.
@@ -104,11 +105,13 @@ class Fleet:
             check_window_options(named, given)
             cut = WindowTask(named, held_out, validation, given.get("labels", ()), given.get("abnormal", ()))
             windows = cut.parts({checked_name(str(name), "device name"): own for name, own in devices.items()})
-            return cls(str(store_parts(windows, in_classes=False)), {"task": named, **given}, "from arrays")
+            return cls(str(store_parts(windows)), {"task": named, **given}, "from arrays")
         if alone := next((name for name, own in devices.items() if hasattr(own, "__array__")), None):
             wanted = "(x, y) or (x, y, x_test, y_test); windows without labels are for task reconstruction or forecast"
             raise UsageError(f"device {alone}: x without y, expected {wanted}")
         targets = targets_in(devices, words_of(predict), None if labels is None else words_of(labels))
+        if targets.kind == CLASS and not named:
+            targets = replace(targets, classes=find_classes(devices))
         parts = {
             checked_name(str(name), "device name"): parts_of_arrays(str(name), arrays, held_out, validation, targets)
             for name, arrays in devices.items()
@@ -123,7 +126,7 @@ class Fleet:
             asked = {"labels": targets.names or ALL}
         if named:
             asked = {"task": named}
-        return cls(str(store_parts(parts, targets.kind == CLASS and not named)), asked, "from arrays", own)
+        return cls(str(store_parts(parts)), asked, "from arrays", own)
 
     @classmethod
     def from_frame(
@@ -264,17 +267,13 @@ def said(key: str, value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
 
 
-def store_parts(parts: Mapping[str, SplitSamples], in_classes: bool = True) -> Path:
+def store_parts(parts: Mapping[str, SplitSamples]) -> Path:
     """Writes samples into a folder of the cache, a file for each device, once for the same content.
-
-    Args:
-        in_classes: labels are classes; those that are numbers are put in their order.
 
     Raises:
         UsageError: devices have samples of different shapes.
     """
-    padded = with_padded_labels(parts) if in_classes else parts
-    shapes = {name: {key: x.shape[1:] for key, x in list_inputs(p.train.x).items()} for name, p in padded.items()}
+    shapes = {name: {key: x.shape[1:] for key, x in list_inputs(p.train.x).items()} for name, p in parts.items()}
     first = next(iter(shapes))
     if other := next((name for name in shapes if shapes[name] != shapes[first]), None):
         raise UsageError(
@@ -282,27 +281,10 @@ def store_parts(parts: Mapping[str, SplitSamples], in_classes: bool = True) -> P
         )
 
     def write(folder: Path) -> None:
-        for name, p in padded.items():
+        for name, p in parts.items():
             store_samples(folder / f"{name}.npz", p.train, p.held_out, p.validation)
 
-    return keep_folder("fleets", hash_parts(padded), write)
-
-
-def with_padded_labels(parts: Mapping[str, SplitSamples]) -> dict[str, SplitSamples]:
-    """Samples whose classes are numbers of as many digits, so that they are in their order; values as they are."""
-    every = {label for p in parts.values() for part in parts_there(p) for label in part.labels}
-    names = [label for label in every if isinstance(label, str)]
-    digits = max(map(len, names)) if names and all(map(str.isdigit, names)) else 0
-    if digits and (alike := [n for n in names if len(n) < digits and n.zfill(digits) in every]):
-        raise UsageError(f"labels {alike[0]!r} and {alike[0].zfill(digits)!r} are one number; write it in one way")
-
-    def padded(part: Samples) -> Samples:
-        return Samples(part.x, pad_numbers([str(label) for label in part.labels], digits)) if names else part
-
-    return {
-        name: SplitSamples(padded(p.train), padded(p.held_out), None if p.validation is None else padded(p.validation))
-        for name, p in parts.items()
-    }
+    return keep_folder("fleets", hash_parts(parts), write)
 
 
 def parts_there(p: SplitSamples) -> list[Samples]:

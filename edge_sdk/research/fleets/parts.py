@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from edge_sdk.data.samples import Label, Samples, SplitSamples
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import JOIN, NONE, write_set
 from edge_sdk.model.tasks.task import CLASS, LABELS, VALUE
+from edge_sdk.research.fleets.class_names import array_of, blanked, check_labelled, is_nothing, spell_classes
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.intp]
@@ -23,6 +24,8 @@ BEFORE_ZERO = "a class is a whole number, 0 or more, or a text"
 OTHERS = "values are named, predict=[...]; of sets of labels y has a column of booleans for each, labels=[...]"
 WINDOWS, SHORT = 3, 16
 """Axes of windows (N, channels, time), and fewer samples of time than anybody's windows have."""
+EXACT = 1 << 24
+"""The whole numbers up to this one are float32 numbers."""
 RARE = 5
 """Samples of a set of labels below which it is divided together with other rare ones: parts of it would be empty."""
 
@@ -67,12 +70,14 @@ def take(x: Array, labels: Sequence[Label], rows: Rows) -> Samples:
 
 
 def inputs_of(name: str, values: Any) -> Array:
-    """Inputs as float32 or integers (N, ...).
+    """Inputs as float32 (N, ...). Whole numbers may be any that this holds exactly.
 
     Raises:
-        UsageError: they are neither, or not all finite as float32.
+        UsageError: they are no numbers, or not all finite, or whole and exact, as float32.
     """
     found = np.asarray(values)
+    if found.dtype.kind in "iub" and found.ndim >= 2:
+        return exact_floats(name, found)
     if found.dtype.kind == "f" and found.ndim >= 2:
         with np.errstate(over="ignore"):  # what is too large is told below
             found = np.ascontiguousarray(found, np.float32)
@@ -83,9 +88,19 @@ def inputs_of(name: str, values: Any) -> Array:
             )
         warn_of_axes(found.shape)
         return found
-    if found.dtype.kind in "iu" and found.ndim >= 2:
-        return found
     raise UsageError(f"device {name}: x is {found.dtype} {found.shape}, expected numbers (N, ...), one row per sample")
+
+
+def exact_floats(name: str, found: Array) -> Array:
+    """Whole numbers (N, ...) as float32. UsageError: one is too large for that."""
+    if found.size and found.dtype.kind != "b" and max(abs(int(found.min())), abs(int(found.max()))) > EXACT:
+        worst = int(max(found.min(), found.max(), key=lambda value: abs(int(value))))
+        raise UsageError(
+            f"device {name}: x is {found.dtype} and has {worst}; float32 holds whole numbers up to {EXACT:,} exactly: "
+            "scale them, or hand over x.astype('float32')"
+        )
+    warn_of_axes(found.shape)
+    return np.ascontiguousarray(found, np.float32)
 
 
 def warn_of_axes(shape: Sequence[int]) -> None:
@@ -96,12 +111,12 @@ def warn_of_axes(shape: Sequence[int]) -> None:
 
 
 def labels_of(name: str, values: Any) -> list[Label]:
-    """Labels (N,) as texts: numbers keep their order among classes, so 7 is "07" where there is a 12.
+    """Labels (N,) as texts; "" in place of those that there are not.
 
     Raises:
         UsageError: they are neither whole numbers nor texts.
     """
-    found = np.asarray(values)
+    found = blanked(array_of(values))
     if found.ndim != 1:
         raise UsageError(
             f"device {name}: y is of shape {found.shape}, expected (N,), a class for each sample; {OTHERS}"
@@ -115,6 +130,21 @@ def labels_of(name: str, values: Any) -> list[Label]:
     raise UsageError(f"device {name}: y is {found.dtype}; {BEFORE_ZERO}")
 
 
+def find_classes(devices: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+    """The class of each label in the y of all devices, which are (x, y) or (x, y, x_test, y_test).
+
+    Raises:
+        UsageError: a y has no classes, or a sample no label.
+    """
+    found = list[str]()
+    for name, arrays in devices.items():
+        for values in arrays[1::2]:
+            given = array_of(values)
+            check_labelled(str(name), given.tolist() if given.dtype.kind in "UO" else ())
+            found += map(str, labels_of(str(name), values))
+    return spell_classes(found)
+
+
 # Values and sets of labels --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Targets:
@@ -123,15 +153,17 @@ class Targets:
     Attributes:
         kind: of the task.
         names: of values, or of the columns of labels; none: nobody has named them.
+        classes: label as it is given -> its class; none: they are as they are given.
     """
 
     kind: str = CLASS
     names: tuple[str, ...] = ()
+    classes: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, device: str, values: Any) -> list[Label]:
         """Labels of a device's y. UsageError: they are none of this kind."""
         if self.kind == CLASS:
-            return labels_of(device, values)
+            return [self.classes.get(str(label), label) for label in labels_of(device, values)]
         return (values_of if self.kind == VALUE else sets_of)(self.names, device, values)
 
     def strata(self, labels: Sequence[Label]) -> list[str]:
@@ -168,7 +200,7 @@ def has_sets(values: Any) -> bool:
     """Says if each label is several names, or a row of booleans."""
     if hasattr(values, "__array__") and (found := np.asarray(values)).dtype != object:
         return found.ndim == 2 and found.dtype == bool
-    rows = list(values)
+    rows = [row for row in values if not is_nothing(row) and not (isinstance(row, str) and not row.strip())]
     if any(isinstance(row, (set, frozenset)) for row in rows):
         return True
     lists = all(isinstance(row, (list, tuple)) for row in rows)
@@ -177,7 +209,7 @@ def has_sets(values: Any) -> bool:
 
 def has_fractions(values: Any) -> bool:
     """Says if labels are numbers, and one of them is no whole one."""
-    found = np.asarray(values)
+    found = array_of(values)
     return found.ndim == 1 and found.dtype.kind == "f" and bool((found != np.floor(found)).any())
 
 
@@ -221,9 +253,9 @@ def is_flags(values: Any) -> bool:
 
 
 def read_set(device: str, at: int, row: Any) -> str:
-    """One set of labels, of names or of a text."""
-    if isinstance(row, str):
-        return row
+    """One set of labels, of names or of a text; "": nobody has looked."""
+    if isinstance(row, str) or is_nothing(row):
+        return row if isinstance(row, str) else ""
     if not isinstance(row, (set, frozenset, list, tuple)):
         expected = f"a set of names, or a text such as 'af{JOIN}pvc' or {NONE!r}"
         raise UsageError(f"device {device}: y[{at}] is {row!r:.60}, expected {expected}")
@@ -239,11 +271,6 @@ def check_lengths(name: str, x: Array, labels: Sequence[Label]) -> None:
         raise UsageError(f"device {name}: {len(x)} samples and {len(labels)} labels; one label for each sample")
     if not len(x):
         raise UsageError(f"device {name}: no samples; leave it out")
-
-
-def pad_numbers(labels: Sequence[str], digits: int) -> tuple[str, ...]:
-    """Labels, those that are numbers with leading zeros."""
-    return tuple(label.zfill(digits) if label.isdigit() else label for label in labels)
 
 
 def split_rows(labels: Sequence[str], held_out: float, validation: float) -> tuple[Rows, Rows, Rows]:

@@ -13,6 +13,7 @@ from edge_sdk.data.samples import Label, Samples, SplitSamples
 from edge_sdk.errors import UsageError, nearest
 from edge_sdk.label_names import STEP_JOIN, label_key
 from edge_sdk.model.tasks.task import FORECAST, RECONSTRUCTION, STEPS
+from edge_sdk.research.fleets.class_names import array_of, blanked
 from edge_sdk.research.fleets.parts import Array, check_lengths, inputs_of, labels_of, split_rows, take
 
 WINDOW_TASKS = (RECONSTRUCTION, FORECAST, STEPS)
@@ -52,16 +53,15 @@ class WindowTask:
         Raises:
             UsageError: an array has another shape or type, or nothing would be left to train on or to be judged by.
         """
-        digits = self.digits_in(devices) if self.kind == STEPS and not self.labels else 0
-        return {str(name): self.part(str(name), listed(arrays), digits) for name, arrays in devices.items()}
+        return {str(name): self.part(str(name), listed(arrays)) for name, arrays in devices.items()}
 
-    def part(self, name: str, arrays: Sequence[Any], digits: int) -> SplitSamples:
+    def part(self, name: str, arrays: Sequence[Any]) -> SplitSamples:
         """The samples of one device."""
         if len(arrays) not in (2, 4):
             wanted = "(x, y) or (x, y, x_test, y_test)" + " or x alone" * (self.kind != STEPS)
             raise UsageError(f"device {name}: {len(arrays)} arrays, expected {wanted}")
         check_shares(self.validation, 0.0 if len(arrays) == 4 else self.held_out)
-        pairs = [self.read(name, arrays[at], arrays[at + 1], digits) for at in range(0, len(arrays), 2)]
+        pairs = [self.read(name, arrays[at], arrays[at + 1]) for at in range(0, len(arrays), 2)]
         (x, labels), strange = pairs[0], self.strange(pairs[0][1])
         own = np.flatnonzero(~strange)
         held_out = 0.0 if len(arrays) == 4 else self.held_out
@@ -80,7 +80,7 @@ class WindowTask:
         keys = {label_key(name) for name in self.abnormal}
         return np.array([label_key(str(label)) in keys for label in labels], np.bool_)
 
-    def read(self, name: str, x: Any, y: Any, digits: int) -> tuple[Array, list[Label]]:
+    def read(self, name: str, x: Any, y: Any) -> tuple[Array, list[Label]]:
         """Windows of a device, and the text of each one's label."""
         found = inputs_of(name, x)
         if self.kind != RECONSTRUCTION and found.ndim < 3:
@@ -88,15 +88,15 @@ class WindowTask:
                 f"device {name}: x is {found.dtype} {found.shape}; for task {self.kind} expected (N, channels, time)"
             )
         if self.kind == STEPS:
-            labels = self.steps_of(name, y, found.shape, digits)
+            labels = self.steps_of(name, y, found.shape)
         else:
             labels = [""] * len(found) if y is None else labels_of(name, y)
         check_lengths(name, found, labels)
         return found, labels
 
-    def steps_of(self, name: str, y: Any, shape: Sequence[int], digits: int) -> list[Label]:
-        """Texts with the class of each step of windows. `digits`: of numbers, where nobody has named them."""
-        found = np.asarray(y)
+    def steps_of(self, name: str, y: Any, shape: Sequence[int]) -> list[Label]:
+        """Texts with the class of each step of windows."""
+        found = blanked(array_of(y))
         if found.ndim != 2 or found.dtype.kind not in "iuUO" or not 0 < found.shape[1] <= shape[-1]:
             wanted = f"({shape[0]}, steps), a class at each of 1 to {shape[-1]} steps of a window"
             raise UsageError(f"device {name}: y is {found.dtype} {found.shape}, expected {wanted}: numbers or texts")
@@ -108,16 +108,11 @@ class WindowTask:
                     f"device {name}: y has {found.min()} to {found.max()}, expected {wanted}, "
                     f"or {UNKNOWN} where nobody knows"
                 )
-            names = [*(self.labels or (str(k).zfill(digits) for k in range(int(found.max(initial=-1)) + 1))), ""]
+            names = [*(self.labels or (str(k) for k in range(int(found.max(initial=-1)) + 1))), ""]
             found = np.array(names, object)[found]
         elif strange := [one for one in found.ravel().tolist() if not isinstance(one, str)][:1]:
             raise UsageError(f"device {name}: y has {strange[0]!r:.60}, expected texts, or '' where nobody knows")
         return [STEP_JOIN.join(map(str, row)) for row in found.tolist()]
-
-    def digits_in(self, devices: Mapping[str, Any]) -> int:
-        """Digits of the largest number of a class, with which all are written, so that texts keep their order."""
-        every = [np.asarray(y) for arrays in devices.values() for y in listed(arrays)[1::2]]
-        return max([len(str(int(y.max()))) for y in every if y.dtype.kind in "iu" and y.size], default=0)
 
 
 def listed(arrays: Any) -> Sequence[Any]:

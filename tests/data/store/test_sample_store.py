@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.data.store.cipher import KEY_BYTES, DamagedWindow, PlainWindows, SealedWindows, read_key
 from edge_sdk.data.store.frozen import freeze
 from edge_sdk.data.store.recording import StoreLimits
@@ -234,3 +236,21 @@ def test_every_changed_byte_is_found() -> None:
                 cipher.open(sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :], b"about")
         with pytest.raises(DamagedWindow):
             cipher.open(sealed, b"other")
+
+
+def test_windows_of_a_recording_go_on_after_another_process_has_changed_the_store(
+    store: SampleStore, tmp_path: Path
+) -> None:
+    """What is stored of a recording is no reason to leave the rest of it out, also after all was read anew."""
+    windows = make_windows(range(30), recording=100)
+    windows = replace(windows, ended=windows.began + 3.9, recording=windows.recording + 7)  # each overlaps others
+
+    def part(first: int, last: int) -> LiveWindows:
+        return LiveWindows(*(getattr(windows, f.name)[first:last] for f in fields(windows)))
+
+    assert store.add(part(0, 10)) == 10
+    other = SampleStore(tmp_path / "samples", SHAPE, SMALL)
+    other.label("walk", BEGAN, BEGAN + 5)
+    other.close()
+    assert store.add(part(10, 20)) == 10 and store.add(part(20, 30)) == 10
+    assert store.add(part(5, 25)) == 0

@@ -10,7 +10,7 @@ from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.settling import labelling
+from edge_sdk.methods.settling import equations, labelling
 from edge_sdk.methods.settling.method import Choice, Chosen, Settle, settled
 from edge_sdk.methods.settling.self_training import LabelChoice, LabelledModel, WithLabels, self_trained, turns
 from edge_sdk.methods.settling.settings import Settling
@@ -87,6 +87,24 @@ def test_devices_label_at_their_turns_and_settle_on_labels_of_the_final_model():
         again = settled(FEDAVG, TREES).models(taught, net.nodes[d].record.state.inner.inner, shown)
         assert again["personal"].tobytes() == models.models["personal"].tobytes()
         assert net.nodes[d].record.state.inner.labels.rows.size > 0
+
+
+def test_a_run_grows_no_forest_twice_that_it_still_has_and_ends_as_if_it_did(monkeypatch):
+    asked, grow = list[bytes](), equations.grow
+
+    def counted(x, y, *more):
+        asked.append(x.tobytes() + y.tobytes())
+        return grow(x, y, *more)
+
+    monkeypatch.setattr(equations, "grow", counted)
+    _, kept = run()
+    grown_kept, asked[:] = list(asked), []
+    monkeypatch.setattr(equations, "KEPT_NODES", 0)  # of each device the last one only
+    _, anew = run()
+    for d in DEVICES:
+        [before], [after] = told(kept, Models, d), told(anew, Models, d)
+        assert {k: v.tobytes() for k, v in before.models.items()} == {k: v.tobytes() for k, v in after.models.items()}
+    assert {*grown_kept} == {*asked} and len(grown_kept) < len(asked)
 
 
 def test_a_device_that_knows_one_class_labels_nothing():

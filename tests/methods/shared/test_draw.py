@@ -6,9 +6,17 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from aggregator.private_model.table import warnings_of
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.run import Run
+from edge_sdk.errors import UsageError
+from edge_sdk.methods.fedavg import Settings as FedavgSettings
+from edge_sdk.methods.fedbcd.settings import Settings as FedbcdSettings
 from edge_sdk.methods.shared.aggregation import draw
 from edge_sdk.methods.shared.training.local import batches
+from edge_sdk.nodes.configuration.assembly import describe_excess
+from edge_sdk.replay.cohorts.form import form_cohort
+from edge_sdk.replay.planning.plan import Replay, plan_run
 
 SIZES = {"h0": 3, "h1": 2, "h2": 1}
 
@@ -81,3 +89,26 @@ def test_one_batch_is_all_samples(samples, batch):
 
 def test_nothing_to_do():
     assert parts(0, 20, 3) == parts(50, 20, 0) == []
+
+
+def test_more_devices_than_there_are_is_said():
+    said = "participation = 50: a round asks 50 devices, there are 6; a number up to 6, or a share up to 1 (1: all)"
+    assert describe_excess(FedavgSettings(participation=50), SIZES) == said
+    for participation in (0.2, 1.0, 6):
+        assert not describe_excess(FedavgSettings(participation=participation), SIZES)
+    assert not describe_excess(FedbcdSettings(participation=3), SIZES)
+    assert "no hospital has more than 3" in describe_excess(FedbcdSettings(participation=4), SIZES)
+
+
+def test_a_replay_with_fewer_devices_than_are_asked_is_refused(tmp_path):
+    job = Replay(data="breast-cancer", out=tmp_path / "out", method="fedavg", settings={"participation": 50})
+    options = {"devices": 1, "public": 0, "samples": 40}
+    cohort = form_cohort("breast-cancer", 3, 0, options)
+    with pytest.raises(UsageError, match="participation = 50: a round asks 50 devices, there are 3"):
+        plan_run(job, cohort)
+
+
+def test_an_aggregator_warns_of_it():
+    run = Run(id="r", method="fedavg", bundle="ab" * 32, classes=("a",), settings={"participation": 50})
+    (said,) = warnings_of(run, SIZES, None, np.zeros(3, np.float32))
+    assert said.startswith("participation = 50: a round asks 50 devices, there are 6")

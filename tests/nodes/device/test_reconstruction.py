@@ -115,7 +115,7 @@ def test_what_is_observed_is_trained_on_without_a_label(tmp_path: Path) -> None:
     device.observe(draw(100).reshape(-1, 1), time=began)
     with pytest.raises(UsageError, match=r"to train on, and .* held out; 300 are needed: go on recording"):
         device.part.parts(run, cancellable=False)
-    device.part.runtime.membership.refusal = "too few"
+    device.part.receive_refusal("too few", missing=100)
     for hour in range(1, 12):
         device.observe(draw(100, hour).reshape(-1, 1), time=began + 3600 * hour)
         device.flush()

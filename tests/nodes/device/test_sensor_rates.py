@@ -45,3 +45,32 @@ def test_a_sensor_of_which_too_little_comes_is_warned_of(tmp_path: Path, caplog:
             device.observe(sample, time=float(time))
     assert caplog.text.count("come at 20 Hz by their times, where 32 Hz is expected; some are lost, or") == 1
     device.close()
+
+
+@pytest.mark.parametrize("size", [1, 10, 128])
+def test_windows_that_last_twice_as_long_are_not_kept_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int
+) -> None:
+    """Windows of 64 samples would be of four seconds, and be predicted and learned from as if they were of two."""
+    device = make_device(tmp_path)
+    times, values = signal_of(100, rate=16.0)
+    with caplog.at_level(logging.INFO):
+        for at in range(0, len(times), size):
+            device.observe(values[at : at + size], time=float(times[at]))
+        assert device.count_windows() == {}
+        assert caplog.text.count("come at 16 Hz") in (1, 2) and caplog.text.count("none is kept or predicted") == 1
+        more, values = signal_of(60, first=100)
+        for at in range(0, len(more), size):
+            device.observe(values[at : at + size], time=float(more[at]))
+        assert 30 < device.count_windows()[""] < 55, "its rate is right again"
+    assert caplog.messages[-1].endswith("windows are kept again")
+    device.close()
+
+
+def test_a_slow_sensor_whose_samples_have_times_of_their_own_is_resampled_by_these(tmp_path: Path) -> None:
+    device = make_device(tmp_path, recording=Recording(64.0, RECORDING.limits))
+    times, values = signal_of(60, rate=32.0)
+    for at in range(0, len(times), 10):
+        device.observe(values[at : at + 10], time=times[at : at + 10])
+    assert device.count_windows()[""] > 55
+    device.close()

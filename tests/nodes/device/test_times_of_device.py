@@ -12,6 +12,7 @@ import pytest
 
 from edge_sdk.data.store.index import StoreUnusable
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.device.device import Device
 from tests.nodes.device.test_live_device import BEGAN, make_device, observe_in_pieces, signal_of
 
 WRONG: tuple[tuple[Any, Any], ...] = (
@@ -60,6 +61,71 @@ def test_why_no_window_comes_is_said_once(tmp_path: Path, caplog: pytest.LogCapt
         device.flush()
     said = [line for line in caplog.messages if "no window has come" in line]
     assert len(said) == 1 and "longer than 0.5 s" in said[0] and "not milliseconds" in said[0]
+    device.close()
+
+
+def test_many_samples_at_once_that_make_windows_are_nothing_to_tell_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = make_device(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        device.observe(signal_of(50)[1], time=BEGAN)
+        assert device.count_windows()[""] == 49
+    assert not caplog.messages
+    device.close()
+
+
+def spans(device: Device) -> list[tuple[float, float]]:
+    """When the windows of a device's store began and ended, in seconds from BEGAN."""
+    device.flush()
+    found = device.live.open().store.select("1 ORDER BY began")
+    return [(a - BEGAN, b - BEGAN) for a, b in zip(found.began.tolist(), found.ended.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("size", [50, 320])
+@pytest.mark.parametrize("back", [1.0, 7.3, 20.0])
+def test_a_clock_that_is_set_back_makes_no_window_of_a_time_twice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int, back: float
+) -> None:
+    device = make_device(tmp_path)
+    device.label("walk", BEGAN, BEGAN + 20)
+    stream = device.predictions()
+    with caplog.at_level(logging.WARNING):
+        observe_in_pieces(device, 20, size=size)
+        before = spans(device)
+        observe_in_pieces(device, 40, first=20 - back, size=size)
+        found = spans(device)
+    assert found[: len(before)] == before and device.count_windows()["walk"] == 19
+    later = [began for began in (20 - back + k for k in range(39)) if began > before[-1][1] - 0.5]
+    assert [began for began, _ in found[len(before) :]] == pytest.approx(later), "a second is recorded once"
+    said = [line for line in caplog.messages if "left out" in line]
+    assert len(said) == 1 and "was recorded already" in said[0]
+    device.close()
+    assert len([*stream]) > 19 + 30, "what is predicted is of this moment, whatever the clock says"
+
+
+def test_what_is_handed_over_again_counts_once_also_after_a_restart(tmp_path: Path) -> None:
+    for _ in range(2):
+        for _ in range(2):
+            device = make_device(tmp_path)
+            for _ in range(2):
+                observe_in_pieces(device, 20)
+                device.flush()
+            assert device.count_windows() == {"": 19}
+            device.close()
+        device = make_device(tmp_path)
+        device.forget(BEGAN, BEGAN + 10)
+        observe_in_pieces(device, 20)
+        assert device.count_windows() == {"": 18}, "what is erased may come again"
+        device.forget()
+        device.close()
+
+
+def test_a_clock_that_was_ahead_takes_no_other_time_up(tmp_path: Path) -> None:
+    device = make_device(tmp_path)
+    observe_in_pieces(device, 20, first=3e8)
+    observe_in_pieces(device, 20)
+    assert device.count_windows() == {"": 38}
     device.close()
 
 

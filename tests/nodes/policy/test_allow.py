@@ -23,13 +23,13 @@ from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.allow import BY_HAND, Allow, RunFacts, find_objections
 from edge_sdk.nodes.policy.approvals import decide, digest_of, list_asked
 from edge_sdk.replay.nodes.broker import LocalBroker
-from edge_sdk.replay.planning.bundles import find_shipped_bundle
 from tests.delivery.fleet import eventually
 from tests.delivery.live import QUICK, playing
 from tests.delivery.nodes import make_runtime
 
 RUN = Run(id="first", method="fedavg", rounds=3, classes=("a", "b"))
 NIGHT = ("22:00-06:00",)
+WRIST = Path(__file__).parents[3] / "models" / "shipped" / "wrist.bundle"
 
 
 def objections(allow: Allow, run: Run = RUN, **facts: object) -> list[str]:
@@ -67,7 +67,14 @@ def test_rules_that_are_kept_let_a_run_in() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"methods": ("fedvag",)}, {"hours": ("25:00-01:00",)}, {"max_bytes": -1}, {"approval": "perhaps"}]
+    "wrong",
+    [
+        {"methods": ("fedvag",)},
+        {"hours": ("25:00-01:00",)},
+        {"hours": ("22:00-22:00",)},
+        {"max_bytes": -1},
+        {"approval": "perhaps"},
+    ],
 )
 def test_a_table_that_cannot_be_used_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
@@ -125,9 +132,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def bundle() -> Bundle:
-    path = find_shipped_bundle("wrist.bundle")
-    assert path is not None
-    return read_bundle(path)
+    return read_bundle(WRIST)
 
 
 class Trial:
@@ -137,8 +142,6 @@ class Trial:
         classes = tuple(f"c{i}" for i in range(11))
         self.run = Run(id="first", method="fedavg", bundle=bundle.sha256, classes=classes, **run)  # type: ignore[arg-type]
         self.heard: list[str] = []
-        path = find_shipped_bundle("wrist.bundle")
-        assert path is not None
 
         def order(run: Run) -> Assembly:
             return make_assembly(run, "aggregator", make_env(run, bundle.layout, bundle.theta0, sizes={"north": 1}))
@@ -151,7 +154,7 @@ class Trial:
         self.aggregator = make_runtime(
             "cloud", children=("north",), directory=base / "c", run=self.run, assemble=order, **common
         )  # type: ignore[arg-type]
-        about = {"aggregator": "cloud", "broker": url, "bundle": path, "directory": base / "north"}
+        about = {"aggregator": "cloud", "broker": url, "bundle": WRIST, "directory": base / "north"}
         self.hospital = Hospital("north", devices=("a",), policy=HospitalPolicy(allow=allow), **about)  # type: ignore[arg-type]
         self.device = make_runtime("a", parent="north", directory=base / "a", assemble=hear, **common)  # type: ignore[arg-type]
 

@@ -95,6 +95,7 @@ def test_spans_of_the_day(span: str, inside: tuple[str, ...], outside: tuple[str
     [
         ({"hours": ["22-6"]}, "expected a span of the day"),
         ({"hours": ["24:00-06:00"]}, "expected a span of the day"),
+        ({"hours": ["22:00-22:00"]}, "'22:00-22:00': it has no length; for the whole day leave hours out"),
         ({"min_battery": 30.0}, "min_battery = 30.0: a share"),
         ({"cpu_share": 0.0}, "cpu_share = 0.0"),
         ({"calm": -1.0}, "calm = -1.0: 0 or more"),
