@@ -42,6 +42,7 @@ from edge_sdk.methods.shared.membership import mirror
 from edge_sdk.methods.shared.membership.changing import mean_over
 from edge_sdk.methods.shared.membership.mirror import Account, CountedQuestion, Ledger, Unremembered
 from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, Training, above_zero, batches, descend, gradient
+from edge_sdk.methods.shared.training.statistics import without_statistics
 
 TRAINING = 1  # purpose of randomness
 
@@ -123,13 +124,13 @@ class DeviceState:
 def train(env: Env, m: CountedModel, g: Vector) -> tuple[Vector, VectorSum]:
     theta_k, loss = local_update(env, m.round, m.model, g)
     upload = VectorSum(theta_k, 1.0, 1, training_scores(env, loss, {"global": m.model}))
-    return local_gradient(g, m.model, theta_k, env.settings.alpha), upload
+    return without_statistics(env.layout, local_gradient(g, m.model, theta_k, env.settings.alpha)), upload
 
 
 def movement(env: Env, m: CountedModel, upload: VectorSum) -> tuple[Vector, Vector]:
-    """A `Movement`: by which -g_k / alpha (n,) moves, and theta_k from theta: the same."""
+    """A `Movement`: by which -g_k / alpha (n,) moves, and theta_k from theta."""
     moved: Vector = upload.total - upload.count * m.model
-    return moved, moved
+    return without_statistics(env.layout, moved.copy()), moved
 
 
 # Aggregator -----------------------------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ def step(env: Env, s: AggregatorState, sums: VectorSum) -> tuple[Vector, Vector]
     """theta and h after a round."""
     alpha, mean = env.settings.alpha, sums.total / sums.count
     before = mean_over(s.gradient, s.ledger.devices, env.devices)
-    h = server_gradient(before, s.model, mean, alpha, sums.count / env.devices)
+    h = without_statistics(env.layout, server_gradient(before, s.model, mean, alpha, sums.count / env.devices))
     return aggregate(mean, h, alpha), h
 
 

@@ -61,6 +61,7 @@ from edge_sdk.methods.shared.training.local import (
     one_of,
     zero_or_more,
 )
+from edge_sdk.methods.shared.training.statistics import averaged_statistics, without_statistics
 
 TRAINING = 1  # purpose of randomness
 
@@ -172,7 +173,7 @@ class DeviceState:
 
 def train(env: Env, m: ModelAndControl, c_i: Vector) -> tuple[Vector, VectorSum]:
     y, steps, loss = local_update(env, m.round, m.model, m.control, c_i)
-    tried = control_variate(env, m.round, m.model, y, steps, m.control, c_i)
+    tried = without_statistics(env.layout, control_variate(env, m.round, m.model, y, steps, m.control, c_i))
     both = np.concatenate([y, tried - c_i])
     return tried, VectorSum(both, 1.0, 1, training_scores(env, loss, {"global": m.model}))
 
@@ -213,7 +214,8 @@ def step(env: Env, s: AggregatorState, sums: VectorSum) -> tuple[Vector, Vector]
     """x and c after a round."""
     mean, control_moved = np.split(sums.total / sums.count, 2)
     control = mean_over(s.control, s.ledger.devices, env.devices)
-    return aggregate(s.model, control, mean, control_moved, env.settings.eta_g, sums.count / env.devices)
+    x, c = aggregate(s.model, control, mean, control_moved, env.settings.eta_g, sums.count / env.devices)
+    return averaged_statistics(env.layout, x, mean), c
 
 
 # As integers ----------------------------------------------------------------------------------------------------

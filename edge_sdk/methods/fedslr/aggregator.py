@@ -20,6 +20,7 @@ from edge_sdk.methods.shared.aggregation import draw, gather
 from edge_sdk.methods.shared.aggregation.gather import Tally
 from edge_sdk.methods.shared.evaluation.reports import progress
 from edge_sdk.methods.shared.membership.changing import departed, mean_over
+from edge_sdk.methods.shared.training.statistics import without_statistics
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def step(env: Env, s: Any) -> AggregatorState:
     w_mean = uploads.total / uploads.count
     share = uploads.count / env.devices
     before = mean_over(s.gamma_mean, s.devices, env.devices)
-    gamma_mean = update_auxiliary(before, w, w_mean, env.settings.eta_g, share)
+    gamma_mean = without_statistics(env.layout, update_auxiliary(before, w, w_mean, env.settings.eta_g, share))
     counted = {**s.counted, **dict.fromkeys(s.tally.heard, s.round)}
     model, t = aggregate(env, w, w_mean, gamma_mean), s.round + 1
     return AggregatorState(model, gamma_mean, t, None, counted, s.era, devices=env.devices)

@@ -7,6 +7,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.fedslr.settings import PHASE_I, PHASE_II, Env
 from edge_sdk.methods.shared.aggregation.server import ServerTerms, penalty, server_step
 from edge_sdk.methods.shared.training.local import batches, descend, gradient, local_prox
+from edge_sdk.methods.shared.training.statistics import without_statistics
 
 
 def local_phase(env: Env, round: int, w: Vector, gamma: Vector) -> tuple[Vector, float | None]:
@@ -29,14 +30,18 @@ def update_auxiliary(gamma: Vector, w: Vector, w_local: Vector, eta_g: float, sh
 
 
 def local_fusion(env: Env, round: int, w: Vector, p: Vector, epochs: int | None = None) -> Vector:
-    """Eq. (7), phase II: proximal SGD on f_i(w + p) + mu ||p||_1 with w frozen. `epochs`: personal_epochs if None."""
+    """Eq. (7), phase II: proximal SGD on f_i(w + p) + mu ||p||_1 with w frozen; p is zero at running statistics.
+
+    Args:
+        epochs: personal_epochs if None.
+    """
     s, p = env.settings, p.copy()
     epochs = s.personal_epochs if epochs is None else epochs
     steps = batches(env.random(round, PHASE_II), env.samples, s.batch, epochs)
     shrink = local_prox(s.personal_penalty, env.layout, p, s.mu * s.eta(round))
     damp = s.weight_decay if s.personal_weight_decay else 0.0
     descend(gradient(env, round, PHASE_II), p, steps, s.eta(round), damp=damp, base=w, prox=shrink)
-    return p
+    return without_statistics(env.layout, p)
 
 
 def aggregate(env: Env, w: Vector, w_mean: Vector, gamma_mean: Vector) -> Packed:

@@ -15,6 +15,7 @@ from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.fedslr.messages import FedslrModel
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.membership.mirror import Account
+from edge_sdk.methods.shared.training.statistics import without_statistics
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,6 @@ class Past(Account):
 
 
 def movement(env: NodeEnv, m: FedslrModel, upload: Sum) -> tuple[Vector, Vector]:
-    """A `Movement`: by which -eta_g gamma_i (n,) moves, by eq. (5), and what of the model does: the same."""
+    """A `Movement`: by which -eta_g gamma_i (n,) moves, by eq. (5), and what of the model does."""
     moved: Vector = upload.total - upload.count * lowrank.unpack(env.layout, m.model)
-    return moved, moved
+    return without_statistics(env.layout, moved.copy()), moved

@@ -1,0 +1,87 @@
+"""Running statistics of batch normalisation in theta: methods average them, and nothing that corrects a gradient moves
+them. A variance that a correction takes below zero is worth nothing in a prediction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.vectors import layout_of
+from edge_sdk.methods import feddyn, scaffold
+from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.shared.training.parts import LAST, parts
+from tests.methods.problems import DEVICES, LAYOUT, TREE, envs_of, play, state
+
+BODY = (("norm.weight", (2,), "norm"), ("head.weight", (2, 2), "linear"), ("head.bias", (2,), "bias"))
+KEPT = layout_of(*BODY, ("norm.running_mean", (2,), "norm"), ("norm.running_var", (2,), "norm"))
+START = np.concatenate([np.full(8, 0.3), [0.0, 0.0], [1.0, 1.0]])
+STATISTICS = slice(8, 12)
+STEP = {"eta_l": 0.1, "decay": 1.0, "weight_decay": 0.0, "batch": 0, "local_epochs": 3}
+SEEN = {d: np.array([0.5 + k, -k, 0.001 * (k + 1), 0.02 * (k + 1)]) for k, d in enumerate(DEVICES)}
+"""Device -> means and variances of its one batch."""
+
+
+def pulled(device):
+    """A gradient whose statistics go a tenth of the way to the batch's in a step of 0.1, as in a bundle."""
+
+    def gradient(theta, indices=None):
+        found = theta - 0.1 * len(device)
+        found[STATISTICS] = theta[STATISTICS] - SEEN[device]
+        return 1.0, found
+
+    return gradient
+
+
+def played(method, settings, rounds=12):
+    given = {"layout": KEPT, "theta0": START}
+    envs = envs_of(method, settings, rounds)
+    for name, env in envs.items():
+        own = {"grad_fn": pulled(name), "score": lambda theta: {"samples": 1}} if name in DEVICES else {}
+        envs[name] = replace(env, **given, **own, validation=None, held_out=None)
+    return play(method, settings, rounds, tree=TREE, envs=envs)[0]
+
+
+def averaged(rounds, pull=0.0):
+    """What FedAvg makes of statistics, uniformly over devices; `pull`: of a term 1/2 ||v - w||^2 in a device's loss."""
+    w = START[STATISTICS]
+    for _ in range(rounds):
+        ends = []
+        for seen in SEEN.values():
+            v = w
+            for _ in range(STEP["local_epochs"]):
+                v = v - STEP["eta_l"] * (v - seen + pull * (v - w))
+            ends.append(v)
+        w = np.mean(ends, 0)
+    return w
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "pull"),
+    [
+        (fedslr.FEDSLR, fedslr.Settings(**STEP, eta_g=10.0), 0.1),
+        (feddyn.FEDDYN, feddyn.Settings(**STEP, alpha=0.1), 0.1),
+        (scaffold.SCAFFOLD, scaffold.Settings(**STEP, local_steps=3, eta_g=2.0), 0.0),
+        (scaffold.SCAFFOLD, scaffold.Settings(**STEP, local_steps=3, control="gradient"), 0.0),
+    ],
+    ids=["fedslr", "feddyn", "scaffold", "scaffold by gradients"],
+)
+def test_methods_that_correct_drift_average_statistics(method, settings, pull):
+    net = played(method, settings)
+    model = state(net, "aggregator").model
+    theta = model if isinstance(model, np.ndarray) else lowrank.unpack(KEPT, model)
+    np.testing.assert_allclose(theta[STATISTICS], averaged(12, pull), rtol=1e-6, atol=1e-9)
+    assert (theta[10:] > 0).all()
+
+
+def test_a_sparse_component_has_no_statistics_of_its_own():
+    net = played(fedslr.FEDSLR, fedslr.Settings(**STEP, eta_g=10.0, mu=1e-4))
+    for d in DEVICES:
+        assert not state(net, d).p[STATISTICS].any() and state(net, d).p[:8].any()
+
+
+def test_the_last_layer_is_the_classifier_though_statistics_lie_behind_it():
+    assert parts(KEPT, LAST).personal == (slice(2, 8),)
+    assert parts(LAYOUT, LAST).personal == (LAYOUT.slots[-1].span,)
