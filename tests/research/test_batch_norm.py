@@ -1,0 +1,82 @@
+"""A torch module with batch normalisation in `simulate`: it trains as in torch, running statistics with it."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import edge_sdk as auscult
+from edge_sdk.model.model import Model
+from edge_sdk.research.fleets.modules import bundle_of
+
+torch = pytest.importorskip("torch", reason="a module of torch is compiled")
+pytestmark = pytest.mark.usefixtures("own_cache")
+ROUNDS, STEP = 3, 0.1
+
+
+def arrays():
+    random = np.random.default_rng(0)
+    found = {}
+    for k, (name, count) in enumerate({"ann": 70, "bob": 20, "cem": 30}.items()):
+        y = np.arange(count) % 3
+        x = (random.normal(size=(count, 5)) * 2 + 3 * k + y[:, None]).astype(np.float32)
+        found[name] = x, y, x[:6], y[:6]
+    return found
+
+
+def make_net():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(5, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Dropout(0.0), torch.nn.Linear(8, 3)
+    )
+
+
+def fedavg_of_torch(net, devices):
+    """FedAvg of one full batch in each round, of parameters and of running statistics."""
+    w = copy.deepcopy(net).double().train()
+    weights = np.array([len(y) for _, y, *_ in devices.values()]) / sum(len(y) for _, y, *_ in devices.values())
+    for _ in range(ROUNDS):
+        states = []
+        for x, y, *_ in devices.values():
+            own = copy.deepcopy(w)
+            torch.nn.functional.cross_entropy(own(torch.tensor(x).double()), torch.tensor(y)).backward()
+            with torch.no_grad():
+                for p in own.parameters():
+                    p -= STEP * p.grad
+            states.append(own.state_dict())
+        mean = {key: sum(s[key].double() * k for k, s in zip(weights, states, strict=True)) for key in states[0]}
+        w.load_state_dict(mean)
+    return w.eval()
+
+
+def test_it_is_averaged_as_in_torch_with_its_running_statistics():
+    devices, net = arrays(), make_net()
+    data = auscult.Fleet.from_arrays(devices, validation=0.0)
+    settings = {"eta_l": STEP, "decay": 1.0, "weight_decay": 0.0, "batch": 0, "local_epochs": 1}
+    play = {"rounds": ROUNDS, "hospitals": 1, "neighbours": 0, "plain": True}
+    run = auscult.simulate(data, "fedavg", model=net, settings=settings, **play)
+    want, x = fedavg_of_torch(net, devices), devices["bob"][0]
+    kept = run.devices["bob"].working
+    for slot in kept.model.layout.slots:
+        expected = want.state_dict()[slot.name].numpy().ravel()
+        np.testing.assert_allclose(kept.kept.models["global"][slot.span], expected, atol=1e-6, err_msg=slot.name)
+    with torch.no_grad():
+        expected = want(torch.tensor(x).double()).softmax(1).numpy()
+    np.testing.assert_allclose(run.devices["bob"].predict(x, "global").probabilities, expected, atol=1e-5)
+    assert net.training and float(net[1].running_mean.abs().max()) == 0  # the module itself is as it was
+
+
+def test_a_module_in_evaluation_mode_keeps_the_statistics_that_it_has():
+    data, net = auscult.Fleet.from_arrays(arrays(), validation=0.0), make_net()
+    trained = Model(bundle_of(net, data)).bundle
+    frozen = Model(bundle_of(net.eval(), data)).bundle
+    assert (trained.manifest["norm"], frozen.manifest["norm"]) == ("running", "frozen")
+
+
+def test_statistics_of_some_layers_cannot_be_frozen_alone():
+    net = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Sequential(torch.nn.BatchNorm1d(4)))
+    net[1].eval()
+    with pytest.raises(auscult.UsageError, match=r"1 is in evaluation mode and 2\.0 in training mode"):
+        bundle_of(net, auscult.Fleet.from_arrays(arrays(), validation=0.0))
