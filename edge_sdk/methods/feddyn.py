@@ -85,7 +85,7 @@ def local_update(env: Env, round: int, theta: Vector, g: Vector) -> tuple[Vector
         theta_k, and the mean loss of the batches (None where there was no batch).
     """
     s, v = env.settings, theta.copy()
-    steps = batches(env.random(round, TRAINING), env.samples, s.batch, s.local_epochs)
+    steps = batches(env.random(round, TRAINING), env.samples, s.batch, s.local_epochs, env.least)
     damp, pull = s.weight_decay + s.alpha, g + s.alpha * theta
     return v, descend(gradient(env, round, TRAINING), v, steps, s.eta(round), damp=damp, pull=pull)
 

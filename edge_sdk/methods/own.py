@@ -114,7 +114,7 @@ class OwnDevice:
         self.purpose += 1
         s, v = self.settings, np.array(start, self.env.theta0.dtype)
         passes = s.local_epochs if epochs is None else epochs
-        steps = batches(self.env.random(self.round, self.purpose), self.samples, s.batch, passes)
+        steps = batches(self.env.random(self.round, self.purpose), self.samples, s.batch, passes, self.env.least)
         slope, eta = gradient(self.env, self.round, self.purpose), s.eta(self.round) if rate is None else rate
         towards = None if near is None or not pull else pull * near
         loss = descend(slope, v, steps, eta, damp=s.weight_decay + (pull or 0.0), pull=towards)

@@ -136,7 +136,7 @@ def local_update(env: Env, round: int, x: Vector, c: Vector, c_i: Vector) -> tup
 def mini_batches(env: Env, round: int) -> list[Indices]:
     """The K mini-batches of a device in a round, shuffled anew in each pass; at least one sample is needed."""
     s, k = env.settings, env.settings.local_steps
-    passes = batches(env.random(round, TRAINING), env.samples, s.batch, k or s.local_epochs)
+    passes = batches(env.random(round, TRAINING), env.samples, s.batch, k or s.local_epochs, env.least)
     return list(islice(passes, k or None))
 
 

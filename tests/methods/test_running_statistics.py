@@ -12,6 +12,7 @@ from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.vectors import layout_of
 from edge_sdk.methods import feddyn, scaffold
 from edge_sdk.methods.fedslr import method as fedslr
+from edge_sdk.methods.shared.training.local import batches
 from edge_sdk.methods.shared.training.parts import LAST, parts
 from tests.methods.problems import DEVICES, LAYOUT, TREE, envs_of, play, state
 
@@ -85,3 +86,13 @@ def test_a_sparse_component_has_no_statistics_of_its_own():
 def test_the_last_layer_is_the_classifier_though_statistics_lie_behind_it():
     assert parts(KEPT, LAST).personal == (slice(2, 8),)
     assert parts(LAYOUT, LAST).personal == (LAYOUT.slots[-1].span,)
+
+
+@pytest.mark.parametrize(
+    ("samples", "least", "sizes"), [(9, 1, [4, 4, 1]), (9, 2, [4, 5]), (8, 2, [4, 4]), (3, 2, [3])]
+)
+def test_a_last_batch_that_is_too_small_is_joined_to_the_one_before(samples, least, sizes):
+    random = np.random.default_rng(0)
+    found = list(batches(random, samples, 4, 2, least))
+    assert [samples if rows is None else len(rows) for rows in found] == 2 * sizes
+    assert all(rows is None or len(set(rows)) == len(rows) for rows in found)

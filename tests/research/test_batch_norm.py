@@ -68,6 +68,13 @@ def test_it_is_averaged_as_in_torch_with_its_running_statistics():
     assert net.training and float(net[1].running_mean.abs().max()) == 0  # the module itself is as it was
 
 
+def test_it_trains_in_batches_of_which_a_single_sample_is_left_over():
+    """70 samples in batches of 23 leave one, which has no variance; so do labels that devices give themselves."""
+    play = {"rounds": 1, "hospitals": 1, "neighbours": 0, "plain": True, "settings": {"batch": 23}}
+    run = auscult.simulate(auscult.Fleet.from_arrays(arrays(), validation=0.0), "fedavg", model=make_net(), **play)
+    assert run.results[0]["curve"] is not None and np.isfinite(run.devices["ann"].working.kept.models["global"]).all()
+
+
 def test_a_module_in_evaluation_mode_keeps_the_statistics_that_it_has():
     data, net = auscult.Fleet.from_arrays(arrays(), validation=0.0), make_net()
     trained = Model(bundle_of(net, data)).bundle
@@ -76,7 +83,9 @@ def test_a_module_in_evaluation_mode_keeps_the_statistics_that_it_has():
 
 
 def test_statistics_of_some_layers_cannot_be_frozen_alone():
-    net = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Sequential(torch.nn.BatchNorm1d(4)))
+    net = torch.nn.Sequential(
+        torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Sequential(torch.nn.BatchNorm1d(4))
+    )
     net[1].eval()
     with pytest.raises(auscult.UsageError, match=r"1 is in evaluation mode and 2\.0 in training mode"):
         bundle_of(net, auscult.Fleet.from_arrays(arrays(), validation=0.0))

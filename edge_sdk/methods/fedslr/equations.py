@@ -19,7 +19,7 @@ def local_phase(env: Env, round: int, w: Vector, gamma: Vector) -> tuple[Vector,
     if env.local_solver is not None:
         return env.local_solver(w, gamma), None
     s, v = env.settings, w.copy()
-    steps = batches(env.random(round, PHASE_I), env.samples, s.batch, s.local_epochs)
+    steps = batches(env.random(round, PHASE_I), env.samples, s.batch, s.local_epochs, env.least)
     damp, pull = s.weight_decay + 1 / s.eta_g, gamma + w / s.eta_g
     return v, descend(gradient(env, round, PHASE_I), v, steps, s.eta(round), damp=damp, pull=pull)
 
@@ -37,7 +37,7 @@ def local_fusion(env: Env, round: int, w: Vector, p: Vector, epochs: int | None 
     """
     s, p = env.settings, p.copy()
     epochs = s.personal_epochs if epochs is None else epochs
-    steps = batches(env.random(round, PHASE_II), env.samples, s.batch, epochs)
+    steps = batches(env.random(round, PHASE_II), env.samples, s.batch, epochs, env.least)
     shrink = local_prox(s.personal_penalty, env.layout, p, s.mu * s.eta(round))
     damp = s.weight_decay if s.personal_weight_decay else 0.0
     descend(gradient(env, round, PHASE_II), p, steps, s.eta(round), damp=damp, base=w, prox=shrink)

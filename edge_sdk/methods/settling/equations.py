@@ -104,7 +104,7 @@ def forest(env: NodeEnv, s: Settling, kind: int) -> Forest | None:
 def endless(env: NodeEnv, s: Settling, purpose: int) -> Iterator[Indices]:
     """Mini-batches, epoch after epoch; the same wherever and whenever they are drawn for this device and purpose."""
     random = env.random(env.rounds, purpose)
-    return chain.from_iterable(batches(random, env.samples, s.batch, 1) for _ in count())
+    return chain.from_iterable(batches(random, env.samples, s.batch, 1, env.least) for _ in count())
 
 
 def shrunk_but_head(layout: Layout, like: Vector, threshold: float) -> InPlace:

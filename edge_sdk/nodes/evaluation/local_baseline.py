@@ -102,7 +102,7 @@ def sgd_rate(settings: Any) -> float:
 def draw_batches(env: NodeEnv) -> Iterator[Indices]:
     """Mini-batches, epoch after epoch; the same for both optimisers."""
     random = env.random(env.rounds, ALONE)
-    return chain.from_iterable(batches(random, env.samples, batch_of(env.settings), 1) for _ in count())
+    return chain.from_iterable(batches(random, env.samples, batch_of(env.settings), 1, env.least) for _ in count())
 
 
 def choose_trial(correct: list[int]) -> int:

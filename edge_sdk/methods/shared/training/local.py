@@ -176,18 +176,22 @@ def steady_gradient(env: NodeEnv, round: int) -> Gradient:
 
 
 # SGD ------------------------------------------------------------------------------------------------------------
-def batches(random: np.random.Generator, samples: int, batch: int, epochs: int) -> Iterator[Indices]:
+def batches(random: np.random.Generator, samples: int, batch: int, epochs: int, least: int = 1) -> Iterator[Indices]:
     """Indices of one mini-batch after the other, shuffled anew in each epoch; None stands for all samples.
 
     Without samples there are no batches: a mean over nothing has no gradient.
+
+    Args:
+        least: samples that a step needs (`NodeEnv.least`); a last batch of fewer is joined to the one before.
     """
     for _ in range(epochs if samples else 0):
         if batch == 0 or samples <= batch:
             yield None
             continue
         order = random.permutation(samples)
-        for start in range(0, samples, batch):
-            yield order[start : start + batch]
+        end = samples - batch if 0 < samples % batch < least else samples
+        for start in range(0, end, batch):
+            yield order[start : samples if start + batch >= end else start + batch]
 
 
 def descend(
