@@ -31,6 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.running_statistics import without_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.contract.search import Range, SearchSpace
@@ -42,7 +43,6 @@ from edge_sdk.methods.shared.membership import mirror
 from edge_sdk.methods.shared.membership.changing import mean_over
 from edge_sdk.methods.shared.membership.mirror import Account, CountedQuestion, Ledger, Unremembered
 from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, Training, above_zero, batches, descend, gradient
-from edge_sdk.methods.shared.training.statistics import without_statistics
 
 TRAINING = 1  # purpose of randomness
 

@@ -39,6 +39,7 @@ from itertools import islice
 import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.running_statistics import averaged_statistics, without_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
@@ -61,7 +62,6 @@ from edge_sdk.methods.shared.training.local import (
     one_of,
     zero_or_more,
 )
-from edge_sdk.methods.shared.training.statistics import averaged_statistics, without_statistics
 
 TRAINING = 1  # purpose of randomness
 

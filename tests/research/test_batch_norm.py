@@ -13,7 +13,7 @@ from edge_sdk.research.fleets.modules import bundle_of
 
 torch = pytest.importorskip("torch", reason="a module of torch is compiled")
 pytestmark = pytest.mark.usefixtures("own_cache")
-ROUNDS, STEP = 3, 0.1
+ROUNDS, STEP, DECAY = 3, 0.03, 0.05
 
 
 def arrays():
@@ -44,7 +44,7 @@ def fedavg_of_torch(net, devices):
             torch.nn.functional.cross_entropy(own(torch.tensor(x).double()), torch.tensor(y)).backward()
             with torch.no_grad():
                 for p in own.parameters():
-                    p -= STEP * p.grad
+                    p -= STEP * (p.grad + DECAY * p)
             states.append(own.state_dict())
         mean = {key: sum(s[key].double() * k for k, s in zip(weights, states, strict=True)) for key in states[0]}
         w.load_state_dict(mean)
@@ -54,7 +54,7 @@ def fedavg_of_torch(net, devices):
 def test_it_is_averaged_as_in_torch_with_its_running_statistics():
     devices, net = arrays(), make_net()
     data = auscult.Fleet.from_arrays(devices, validation=0.0)
-    settings = {"eta_l": STEP, "decay": 1.0, "weight_decay": 0.0, "batch": 0, "local_epochs": 1}
+    settings = {"eta_l": STEP, "decay": 1.0, "weight_decay": DECAY, "batch": 0, "local_epochs": 1}
     play = {"rounds": ROUNDS, "hospitals": 1, "neighbours": 0, "plain": True}
     run = auscult.simulate(data, "fedavg", model=net, settings=settings, **play)
     want, x = fedavg_of_torch(net, devices), devices["bob"][0]

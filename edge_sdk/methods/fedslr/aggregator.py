@@ -11,6 +11,7 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.algebra.running_statistics import without_statistics
 from edge_sdk.contract.method import Send, Step, ask_nobody
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedslr.equations import aggregate, update_auxiliary
@@ -20,7 +21,6 @@ from edge_sdk.methods.shared.aggregation import draw, gather
 from edge_sdk.methods.shared.aggregation.gather import Tally
 from edge_sdk.methods.shared.evaluation.reports import progress
 from edge_sdk.methods.shared.membership.changing import departed, mean_over
-from edge_sdk.methods.shared.training.statistics import without_statistics
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.running_statistics import without_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, UP, Send, Step
 from edge_sdk.methods.fedslr.equations import local_fusion, local_phase, update_auxiliary
@@ -19,7 +20,6 @@ from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, has_diverged
 from edge_sdk.methods.shared.evaluation.reports import Diverged, training_scores
 from edge_sdk.methods.shared.membership.mirror import own_vector, recalled
-from edge_sdk.methods.shared.training.statistics import without_statistics
 
 
 @dataclass(frozen=True)

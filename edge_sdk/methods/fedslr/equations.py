@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.algebra.running_statistics import without_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.fedslr.settings import PHASE_I, PHASE_II, Env
 from edge_sdk.methods.shared.aggregation.server import ServerTerms, penalty, server_step
 from edge_sdk.methods.shared.training.local import batches, descend, gradient, local_prox
-from edge_sdk.methods.shared.training.statistics import without_statistics
 
 
 def local_phase(env: Env, round: int, w: Vector, gamma: Vector) -> tuple[Vector, float | None]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.running_statistics import without_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.fedslr.messages import FedslrModel
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.membership.mirror import Account
-from edge_sdk.methods.shared.training.statistics import without_statistics
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from edge_sdk.algebra import prox
 from edge_sdk.algebra.ensemble import Ensemble, Floats, log_probabilities, pooled, voted
 from edge_sdk.algebra.forest import Forest, grow, log_votes
 from edge_sdk.algebra.optim import SGD, Adam
+from edge_sdk.algebra.running_statistics import step_with_statistics
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.method import NodeEnv
@@ -74,12 +75,12 @@ def walk_anew(
     v, drawn = np.zeros_like(start), endless(env, s, purpose)
     optimiser = (Adam if s.optimiser == "adam" else SGD)(s.rate, decay=s.weight_decay)
     memory = optimiser.remember(v)
-    slope, done = gradient(env, env.rounds, purpose), 0
+    slope, done = gradient(env, env.rounds, purpose, rate=0), 0
     for n in steps:
         left, made, _, note = steps_left(slope, islice(drawn, n - done if env.samples else 0), v, *memory)
         optimiser.skip(made)
         for n_made, rows in enumerate(left, made + 1):
-            optimiser.step(v, slope(start + v, rows)[1])
+            step_with_statistics(env.layout, optimiser, v, slope(start + v, rows)[1])
             if shrink is not None:
                 shrink(v)
             note(n_made, 0.0)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.optim import SGD, Adam
+from edge_sdk.algebra.running_statistics import step_with_statistics
 from edge_sdk.algebra.vectors import layout_of
-from edge_sdk.methods import feddyn, scaffold
+from edge_sdk.methods import fedavg, feddyn, scaffold
 from edge_sdk.methods.fedslr import method as fedslr
 from edge_sdk.methods.shared.training.local import batches
 from edge_sdk.methods.shared.training.parts import LAST, parts
@@ -20,13 +22,13 @@ BODY = (("norm.weight", (2,), "norm"), ("head.weight", (2, 2), "linear"), ("head
 KEPT = layout_of(*BODY, ("norm.running_mean", (2,), "norm"), ("norm.running_var", (2,), "norm"))
 START = np.concatenate([np.full(8, 0.3), [0.0, 0.0], [1.0, 1.0]])
 STATISTICS = slice(8, 12)
-STEP = {"eta_l": 0.1, "decay": 1.0, "weight_decay": 0.0, "batch": 0, "local_epochs": 3}
+STEP = {"eta_l": 0.02, "decay": 0.9, "weight_decay": 0.05, "batch": 0, "local_epochs": 3}
 SEEN = {d: np.array([0.5 + k, -k, 0.001 * (k + 1), 0.02 * (k + 1)]) for k, d in enumerate(DEVICES)}
 """Device -> means and variances of its one batch."""
 
 
 def pulled(device):
-    """A gradient whose statistics go a tenth of the way to the batch's in a step of 0.1, as in a bundle."""
+    """A gradient whose statistics go a tenth of the way to the batch's in a step of 0.1: a momentum of 0.1."""
 
     def gradient(theta, indices=None):
         found = theta - 0.1 * len(device)
@@ -46,14 +48,17 @@ def played(method, settings, rounds=12):
 
 
 def averaged(rounds, pull=0.0):
-    """What FedAvg makes of statistics, uniformly over devices; `pull`: of a term 1/2 ||v - w||^2 in a device's loss."""
+    """What FedAvg makes of statistics, uniformly over devices, by torch's momentum of 0.1 whatever the step size.
+
+    `pull`: of a term 1/2 ||v - w||^2 in a device's loss.
+    """
     w = START[STATISTICS]
-    for _ in range(rounds):
+    for t in range(rounds):
         ends = []
         for seen in SEEN.values():
             v = w
             for _ in range(STEP["local_epochs"]):
-                v = v - STEP["eta_l"] * (v - seen + pull * (v - w))
+                v = v - 0.1 * (v - seen) - STEP["eta_l"] * STEP["decay"] ** t * pull * (v - w)
             ends.append(v)
         w = np.mean(ends, 0)
     return w
@@ -62,14 +67,16 @@ def averaged(rounds, pull=0.0):
 @pytest.mark.parametrize(
     ("method", "settings", "pull"),
     [
+        (fedavg.FEDAVG, fedavg.Settings(**STEP, weighting="uniform"), 0.0),
+        (fedavg.FEDAVG, fedavg.Settings(**STEP, weighting="uniform", proximal=0.3), 0.3),
         (fedslr.FEDSLR, fedslr.Settings(**STEP, eta_g=10.0), 0.1),
         (feddyn.FEDDYN, feddyn.Settings(**STEP, alpha=0.1), 0.1),
         (scaffold.SCAFFOLD, scaffold.Settings(**STEP, local_steps=3, eta_g=2.0), 0.0),
         (scaffold.SCAFFOLD, scaffold.Settings(**STEP, local_steps=3, control="gradient"), 0.0),
     ],
-    ids=["fedslr", "feddyn", "scaffold", "scaffold by gradients"],
+    ids=["fedavg", "fedprox", "fedslr", "feddyn", "scaffold", "scaffold by gradients"],
 )
-def test_methods_that_correct_drift_average_statistics(method, settings, pull):
+def test_methods_average_statistics_by_their_momentum(method, settings, pull):
     net = played(method, settings)
     model = state(net, "aggregator").model
     theta = model if isinstance(model, np.ndarray) else lowrank.unpack(KEPT, model)
@@ -96,3 +103,13 @@ def test_a_last_batch_that_is_too_small_is_joined_to_the_one_before(samples, lea
     found = list(batches(random, samples, 4, 2, least))
     assert [samples if rows is None else len(rows) for rows in found] == 2 * sizes
     assert all(rows is None or len(set(rows)) == len(rows) for rows in found)
+
+
+@pytest.mark.parametrize("optimiser", [SGD(0.004), Adam(0.004)], ids=["sgd", "adam"])
+def test_optimisers_leave_statistics_to_their_momentum(optimiser):
+    theta, seen, last = START.copy(), SEEN["d1"], START[0]
+    for t in range(3):
+        step_with_statistics(KEPT, optimiser, theta, pulled("d1")(theta)[1])
+        np.testing.assert_allclose(theta[STATISTICS], seen + 0.9 ** (t + 1) * (START[STATISTICS] - seen), rtol=1e-12)
+        assert 0 < abs(theta[0] - last) < 0.005
+        last = theta[0]
