@@ -89,6 +89,8 @@ def compile_torch(net: Any, data: Fleet) -> Path:
     if before[0] == state and before[1].is_file():
         return before[1]
     more = {} if cohort.task is None else {"task": cohort.task, "loss": usual_loss(cohort.task)}
+    if cohort.largest is not None and (below := table_of(net, cohort.largest)):
+        more |= {"below": below}
     if normalises_batches(net):
         more |= {"norm": "running", "max_batch": LARGEST_BATCH}
     refused, modes = load("edge_sdk.models.ir.errors").CompileError, {part: part.training for part in net.modules()}
@@ -108,6 +110,21 @@ def compile_torch(net: Any, data: Fleet) -> Path:
 def dropout_of(net: Any) -> str:
     """What becomes of dropout: it is kept where there is some."""
     return "keep" if any("drop" in type(part).__name__.lower() for part in net.modules()) else ""
+
+
+def table_of(net: Any, largest: int) -> int:
+    """Rows of the smallest embedding of a module in which whole numbers up to the largest are looked up; 0: it has no
+    embedding, and takes them for floats.
+
+    Raises:
+        UsageError: no embedding has so many rows.
+    """
+    kind = load("torch.nn").Embedding
+    rows = {name: part.num_embeddings for name, part in net.named_modules() if isinstance(part, kind)}
+    if rows and max(rows.values()) <= largest:
+        told = ", ".join(f"{name} has {count} rows" for name, count in rows.items())
+        raise UsageError(f"model: x has {largest}, and embedding {told}; numbers begin at 0")
+    return min((count for count in rows.values() if count > largest), default=0)
 
 
 def normalises_batches(net: Any) -> bool:
