@@ -82,6 +82,12 @@ def test_a_module_in_evaluation_mode_keeps_the_statistics_that_it_has():
     assert (trained.manifest["norm"], frozen.manifest["norm"]) == ("running", "frozen")
 
 
+def test_sizes_that_a_module_leaves_to_its_first_batch_are_those_of_the_data():
+    net = torch.nn.Sequential(torch.nn.LazyLinear(8), torch.nn.LazyBatchNorm1d(), torch.nn.Linear(8, 3))
+    model = Model(bundle_of(net, auscult.Fleet.from_arrays(arrays(), validation=0.0)))
+    assert model.bundle.manifest["norm"] == "running" and model.layout.size == 6 * 8 + 4 * 8 + 9 * 3
+
+
 def test_statistics_of_some_layers_cannot_be_frozen_alone():
     net = torch.nn.Sequential(
         torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Sequential(torch.nn.BatchNorm1d(4))

@@ -148,7 +148,10 @@ def normalises_batches(net: Any) -> bool:
 def hash_state(net: Any, more: str) -> str:
     """SHA-256 of a module's tensors, and of the numbers and texts that its parts have beside them."""
     found = hashlib.sha256(f"{more}\0{net!r}\0".encode())
+    is_lazy = load("torch.nn.parameter").is_lazy
     for name, tensor in net.state_dict().items():
+        if is_lazy(tensor):
+            continue  # it has no values yet, the compiler makes them
         found.update(f"{name}\0{tuple(tensor.shape)}\0{tensor.dtype}\0".encode())
         found.update(tensor.detach().cpu().numpy().tobytes())
     for name, tensor in net.named_parameters():
