@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.algebra.vectors import VARIANCE, Layout, Vector
 
 STATISTICS_STEP = 0.1
 """Size of the plain step that moves statistics by their momentum."""
@@ -39,6 +39,12 @@ def averaged_statistics(layout: Layout, v: Vector, mean: Vector) -> Vector:
         if slot.is_statistic:
             v[slot.span] = mean[slot.span]
     return v
+
+
+def lost_variances(layout: Layout, theta: Vector) -> list[str]:
+    """Layers of which theta (n,) has running variances below zero: what they give in predictions is worth nothing."""
+    variances = [slot for slot in layout.slots if slot.is_statistic and slot.name.endswith(VARIANCE)]
+    return [slot.name.rpartition(".")[0] for slot in variances if (theta[slot.span] < 0).any()]
 
 
 def step_with_statistics(layout: Layout, optimiser: Stepping, theta: Vector, grad: Vector) -> None:

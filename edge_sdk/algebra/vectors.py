@@ -20,7 +20,8 @@ Vector = npt.NDArray[np.floating]
 PIECE = 1 << 13
 """Numbers of a long vector that are worked on together where what that takes should stay in the processor's cache."""
 
-STATISTICS = ("running_mean", "running_var")
+VARIANCE = "running_var"
+STATISTICS = ("running_mean", VARIANCE)
 """Last parts of the names of running statistics of batch normalisation, as torch has them."""
 KINDS = ("conv", "linear", "norm", "bias", "recurrent", "embedding", "other")
 

@@ -75,6 +75,15 @@ def test_it_trains_in_batches_of_which_a_single_sample_is_left_over():
     assert run.results[0]["curve"] is not None and np.isfinite(run.devices["ann"].working.kept.models["global"]).all()
 
 
+def test_a_run_that_ends_with_negative_variances_says_so_first():
+    """Two bits for each number round variances of a hundredth to below zero."""
+    devices = {name: (x / 50, y, held / 50, own) for name, (x, y, held, own) in arrays().items()}
+    play = {"rounds": 2, "hospitals": 1, "neighbours": 0, "plain": True, "uploads": {"bits": 2}}
+    run = auscult.simulate(auscult.Fleet.from_arrays(devices, validation=0.0), "fedavg", model=make_net(), **play)
+    assert run.verdict.startswith("The model's running variances of 1 are below zero in places")
+    assert run.verdict in str(run)
+
+
 def test_a_module_in_evaluation_mode_keeps_the_statistics_that_it_has():
     data, net = auscult.Fleet.from_arrays(arrays(), validation=0.0), make_net()
     trained = Model(bundle_of(net, data)).bundle
