@@ -24,7 +24,6 @@ from edge_sdk.methods.shared.evaluation.beside import OwnKept
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.evaluation.reports import Diverged, Models, Progress, Report
 from edge_sdk.methods.shared.evaluation.spent import PrivateProgress, PrivateReport
-from edge_sdk.methods.shared.training.parts import named
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.nodes.configuration.around import (
     base_of,
@@ -201,6 +200,8 @@ def check_bundle(run: Run, bundle: Bundle, tier: str) -> None:
 def check_statistics(run: Run, bundle: Bundle) -> None:
     """Raises UsageError if running statistics would leave devices with noise, which takes variances below zero: the
     model would predict nothing. In FedBN they stay on the device."""
+    from edge_sdk.methods.shared.training.parts import named  # a run has loaded it already, a service not
+
     words = getattr(settings_of(run), "personal_slots", "")
     stays = named(bundle.layout, words) if words else set()
     if lost := next((s.name for s in bundle.layout.slots if s.is_statistic and s not in stays), ""):
