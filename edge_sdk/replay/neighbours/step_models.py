@@ -1,4 +1,4 @@
-"""Linear models and trees that tell the class of each step of a window, of features of what lies around it."""
+"""Linear models and trees that tell the class or values of each step of a window, by features of what is around."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.steps import step_edges
 from edge_sdk.replay.neighbours.features import Floats, features_of
-from edge_sdk.replay.neighbours.fitted import fit_linear, fit_trees
+from edge_sdk.replay.neighbours.fitted import fit_linear, fit_ridge, fit_trees, fit_value_trees
 
 Array = npt.NDArray[Any]
 REACH = 4
@@ -54,5 +54,26 @@ def fit_steps(trees: bool, value: float, x: Floats, y: Array, seed: int) -> Call
     def predict(new: Floats) -> Floats:
         found = np.log(np.clip(scores(new.reshape(-1, new.shape[2])), RAREST, 1.0))
         return np.moveaxis(found.reshape(len(new), -1, classes), 1, 2)
+
+    return predict
+
+
+def fit_step_values(
+    trees: bool, value: float, x: Floats, targets: tuple[Array, npt.NDArray[np.bool_]], seed: int
+) -> Callable[[Floats], Floats]:
+    """A model of features (N, S, F) and targets: features -> values (N, K, S).
+
+    Args:
+        trees: or ridge regression. value: samples in a leaf, or the penalty.
+        targets: (N * S, K), and which of these are known, (N * S,).
+    """
+    (y, known), rows = targets, x.reshape(-1, x.shape[2])
+    fitted = (
+        fit_value_trees(rows[known], y[known], int(value), seed) if trees else fit_ridge(rows[known], y[known], value)
+    )
+
+    def predict(new: Floats) -> Floats:
+        found = fitted(new.reshape(-1, new.shape[2]))
+        return np.moveaxis(found.reshape(len(new), -1, y.shape[1]), 1, 2)
 
     return predict
