@@ -10,10 +10,11 @@ import pytest
 from edge_sdk.data.cut import Cut
 from edge_sdk.data.cutting import cut_parts, cut_samples
 from edge_sdk.data.steps import cut_step_windows, step_edges, step_texts
-from edge_sdk.data.store.step_windows import main_class
+from edge_sdk.data.store.step_windows import said_of
 from edge_sdk.data.store.timeline import LabelledSpan
 from edge_sdk.data.traces import read_trace
 from edge_sdk.errors import UsageError
+from tests.steps import TASK
 
 
 def write(path: Path, labels: list[str], pauses: tuple[int, ...] = ()) -> Path:
@@ -104,4 +105,4 @@ def test_settings_that_do_not_go_together(more: dict[str, object], said: str, tm
 )
 def test_what_was_done_most_of_the_time(began: float, ended: float, found: str) -> None:
     spans = [LabelledSpan(0.0, 5.0, "rest"), LabelledSpan(5.0, 10.0, "walk")]
-    assert main_class(spans, began, ended) == found
+    assert TASK.in_step(*said_of(spans, began, ended)) == found

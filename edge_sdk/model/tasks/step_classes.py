@@ -97,6 +97,10 @@ class StepClasses(SeveralLabels):
             raise UsageError(f"label {label!r:.60}: expected the class of this time, one of {', '.join(self.names)}")
         return found
 
+    def write_along(self, said: Any) -> tuple[str | None, ...]:
+        """The class of each of equal parts of a stretch of time; of "" or None nobody knows."""
+        return tuple(None if name is None or name == "" else self.write(name) for name in said)
+
     def in_step(self, lasted: Mapping[str, float], unknown: float) -> str:
         """What was done most of the time; "": more of it nobody knows what was."""
         best = max(lasted, key=lambda name: (lasted[name], name), default="")

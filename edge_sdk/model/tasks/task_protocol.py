@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -156,6 +156,18 @@ class StepTask(OutputTask, Protocol):
         Args:
             lasted: what was said, as `write` has it -> seconds. unknown: seconds of which nothing was said.
         """
+
+    def write_along(self, said: Any) -> tuple[str | None, ...]:
+        """What was said of equal parts of a stretch of time, one after the other, as `write` has each; None: nobody
+        knows. UsageError: it is none of this task."""
+
+
+def write_said(task: ModelTask, said: Any) -> str | tuple[str | None, ...]:
+    """What somebody has said of a stretch of time, as it is kept: of a model of steps a list or an array is of equal
+    parts of it. UsageError: it is none of the task."""
+    if task.steps and (isinstance(said, list) or (isinstance(said, np.ndarray) and said.ndim)):
+        return cast(StepTask, task).write_along(said)
+    return task.write(frozenset(said) if isinstance(said, Set) else said)
 
 
 def check_steps(kind: str, steps: Any) -> None:
