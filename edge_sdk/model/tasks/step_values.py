@@ -148,7 +148,7 @@ class StepValues(Values):
     def known_rows(self, y: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
         """Targets (N * S, K) of all steps, and which of them are known, (N * S,)."""
         rows = np.moveaxis(y, 1, 2).reshape(-1, len(self.units))
-        return rows, (rows < KNOWN_BELOW).all(1)
+        return rows, np.asarray((rows < KNOWN_BELOW).all(1), np.bool_)
 
     def known_steps(self, y: Array, outputs: Floats) -> tuple[Array, Array]:
         """Targets and outputs (M, K) of the M steps whose values are known."""

@@ -110,7 +110,7 @@ def steps_of(folder: Path, texts: Sequence[str], how: ReadyOptions) -> StepClass
     """
     if how.task != STEPS:
         return None
-    sizes = sorted({text.count(STEP_JOIN) + 1 for text in texts if text})
+    sizes = sorted({steps_in(text) for text in texts if text})
     wanted = next(iter(sizes), 1) if how.steps is None else how.steps
     if strange := next((size for size in sizes if size != wanted), None):
         raise UsageError(f"{folder}: a label of {strange} steps, expected {wanted}, with {STEP_JOIN!r} between them")
@@ -147,8 +147,7 @@ def step_values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> 
         UsageError: they are not of one number of steps, that which is stated, or not of the values that are named.
     """
     names = words(how.target) or ("value",)
-    said = [label for label in labels if label != ""]
-    sizes = {n.count(STEP_JOIN) + 1 if isinstance(n, str) else np.size(n) / len(names) for n in said}
+    sizes = {steps_in(label) / (1 if isinstance(label, str) else len(names)) for label in labels if label != ""}
     wanted = next(iter(sizes), 1) if how.steps is None else how.steps
     if strange := [size for size in sizes if size != wanted or size % 1]:
         raise UsageError(f"{folder}: a label of {strange[0]:g} steps of {', '.join(names)}, expected {wanted:g}")
@@ -158,6 +157,11 @@ def step_values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> 
     if not len(known):
         raise UsageError(f"{folder}: no label has a step whose values are known")
     return asked_values(",".join(names), how.unit, how.range, known, int(wanted))
+
+
+def steps_in(label: Label) -> int:
+    """Steps that a text has, or numbers of another label."""
+    return label.count(STEP_JOIN) + 1 if isinstance(label, str) else len(label) if isinstance(label, tuple) else 1
 
 
 def parts_of(samples: SplitSamples) -> tuple[Samples, ...]:

@@ -5,7 +5,7 @@ trees     300 extremely randomised trees, at least 1 or 3 samples in a leaf
 linear    on standardised features: of values ridge regression, penalty 1, 10, 100 or 1000; of labels a logistic
           regression for each, penalty 1, 10, 100 or 1000; of another package's task as of values, on its targets; of
           steps a multinomial logistic regression, as trees on features of each step and of those about it; of values
-          at steps as of values, on these features
+          at steps as of values, on these features, by 50 trees
 network   the run's own, as the devices have trained it alone
 
 Of each kind the fleet chooses one setting, and then the kind, by what the task calls better on validation samples.
