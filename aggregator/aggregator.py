@@ -46,11 +46,13 @@ from edge_sdk.methods.shared.evaluation.reports import (
     Event,
     Report,
     mean_accuracies,
+    mean_errors,
     mean_loss,
     mean_macro_f1,
     share_name,
 )
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.tasks.task_protocol import ModelTask
 from edge_sdk.nodes.configuration.assembly import (
     check_bundle,
     family_of,
@@ -200,7 +202,8 @@ class Aggregator:
             more = {"time": time.time(), "bytes": self.runtime.counters.totals(), **self.describe_shown()}
             more |= {"phases": self.read_phases(), "task": self.bundle.task.kind}
             if isinstance(message, Report):
-                more |= self.bundle.task.fleet_scores(message.sums)
+                task = self.bundle.task
+                more |= task.fleet_scores(message.sums) | errors_in_units(task, message.sums, self.job)
             self.metrics.add(number, {**message.to_metrics(), **more, "deadlines": self.read_deadlines()})
             self.log.info("%s: %s", self.name, message.to_sentence())
             self.latest |= describe_figures({**message.to_metrics(), "task": self.bundle.task.kind})
@@ -310,6 +313,20 @@ def checked_hospitals(hospitals: Mapping[str, int]) -> dict[str, int]:
         checked_name(name, "hospital name")
         check_devices(f"hospitals.{name}", devices)
     return dict(hospitals)
+
+
+def errors_in_units(task: ModelTask, sums: Mapping[str, float], run: Run) -> dict[str, Any]:
+    """Mean absolute errors of models that predict values, with their units; nothing of other tasks.
+
+    Returns:
+        "errors": model -> value -> its error, and "units": of each value.
+    """
+    means = mean_errors(sums)
+    if not means:
+        return {}
+    from edge_sdk.model.tasks.task import Values
+
+    return {"errors": task.mean_errors(means, run.classes), "units": [*task.units]} if isinstance(task, Values) else {}
 
 
 def describe_figures(line: Mapping[str, Any]) -> dict[str, float]:

@@ -20,6 +20,7 @@ from aggregator.kernels import processor
 from aggregator.private_model.torch_graph import TorchGraph
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
+from edge_sdk.model.inputs import KNOWN_BELOW
 
 Array = npt.NDArray[Any]
 Tensor = torch.Tensor
@@ -47,6 +48,11 @@ def huber(output: Tensor, y: Tensor) -> Tensor:
     return F.huber_loss(output, y, reduction="none").flatten(1).mean(1)
 
 
+def masked(loss: EachLoss) -> EachLoss:
+    """A loss that leaves out targets of which nobody knows what they are."""
+    return lambda output, y: loss(output, torch.where(y < KNOWN_BELOW, y, output))
+
+
 def loss_in(manifest: Mapping[str, Any]) -> EachLoss:
     """The loss of a bundle. Raises UsageError for one that is not here."""
     smoothed = partial(labelled, smoothing=float(manifest.get("smoothing", 0.0)))
@@ -56,6 +62,8 @@ def loss_in(manifest: Mapping[str, Any]) -> EachLoss:
         "binary_cross_entropy": binary,
         "mean_squared_error": squared,
         "huber": huber,
+        "masked_squared_error": masked(squared),
+        "masked_huber": masked(huber),
     }
     if manifest["loss"] not in known:
         raise UsageError(f"{manifest['name']}: its loss is {manifest['loss']}, here are {', '.join(known)}")

@@ -15,7 +15,7 @@ from edge_sdk.arguments import Parser
 from edge_sdk.data.augment import AMOUNTS
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import CLASS, STEPS, Forecast, StepClasses
+from edge_sdk.model.tasks.task import CLASS, STEP_VALUES, STEPS, Forecast
 from edge_sdk.models.bundle.compile import Compiled, compile_module
 from edge_sdk.models.bundle.split import SplitNet, SplitSpec, compile_split
 from edge_sdk.models.frontend.tracing.explain import explain_forward
@@ -270,7 +270,7 @@ def read_module(args: argparse.Namespace) -> tuple[nn.Module, Spec]:
         if not shape or not classes:
             raise CompileError(f"{name} has no size of its own: --input and --classes, or --task, are missing")
         seen, made = (task.seen(shape), task.horizon) if isinstance(task, Forecast) else (shape, classes)
-        steps = [f"steps={task.steps}"] if isinstance(task, StepClasses) and entry.task == STEPS else []
+        steps = [f"steps={task.steps}"] if task and task.steps and entry.task in (STEPS, STEP_VALUES) else []
         net = build_entry(args.module, entry, seen, made, [*steps, *args.arg])
     else:
         net, classes = build_module(args.module, read_arguments(args.arg)), args.classes or 0

@@ -13,6 +13,7 @@ from edge_sdk.model.tasks.task import (
     FORECAST,
     LABELS,
     RECONSTRUCTION,
+    STEP_VALUES,
     STEPS,
     VALUE,
     Forecast,
@@ -20,6 +21,7 @@ from edge_sdk.model.tasks.task import (
     Reconstruction,
     SeveralLabels,
     StepClasses,
+    StepValues,
     Values,
 )
 from edge_sdk.models.ir.errors import CompileError
@@ -31,20 +33,21 @@ def add_task_options(p: argparse.ArgumentParser) -> None:
     """Options that say what the outputs are, and by which loss they are trained."""
     words = (
         "what it predicts: one class (default), value (numbers), labels (a set of names, also none), steps (a class at "
-        "each step of a window), the window itself "
+        "each step of a window), step_values (numbers at each), the window itself "
     )
     words += (
         "(reconstruction) or its last values (forecast), whose error is an anomaly score; or a task of another package"
     )
     p.add_argument("--task", metavar="TASK", help=words)
     words = "(cross_entropy; of values and reconstructions mean_squared_error, of labels binary_cross_entropy, of "
-    words += "steps soft_cross_entropy)"
+    words += "steps soft_cross_entropy, of values at steps masked_squared_error)"
     p.add_argument("--loss", choices=sorted(LOSSES), help=words)
     words = f"of the errors on a device's own validation windows, above which a window is an alarm ({USUAL_QUANTILE})"
     p.add_argument("--quantile", type=float, metavar="SHARE", help=words)
     words = "values at the end of a window that are forecast, of each channel: the module sees the window without them"
     p.add_argument("--horizon", type=int, metavar="VALUES", help=words)
-    words = "of a window, each of which has a class of its own: the module returns logits (batch, classes, steps)"
+    words = "of a window, each of which has a class or values of its own: the module returns logits (batch, classes, "
+    words += "steps), or (batch, values, steps)"
     p.add_argument("--steps", type=int, metavar="STEPS", help=words)
     p.add_argument(
         "--unit", metavar="UNIT,...", help="of the values, one for each output, such as bpm; none where it has none"
@@ -74,8 +77,8 @@ def read_task_options(args: argparse.Namespace) -> OutputTask | None:
     """
     if args.horizon is not None and args.task != FORECAST:
         raise CompileError(f"--horizon is of forecasts: say --task {FORECAST}")
-    if args.steps is not None and args.task != STEPS:
-        raise CompileError(f"--steps is of windows with a class at each step: say --task {STEPS}")
+    if args.steps is not None and args.task not in (STEPS, STEP_VALUES):
+        raise CompileError(f"--steps is of windows with something at each: say --task {STEPS} or {STEP_VALUES}")
     if args.task == CLASS:
         if args.unit is not None or args.names or args.range:
             raise CompileError(f"--unit, --names and --range are of values or labels: say --task {VALUE} or {LABELS}")
@@ -132,6 +135,14 @@ def read_steps(args: argparse.Namespace) -> StepClasses:
     return StepClasses(names, args.steps)
 
 
+def read_step_values(args: argparse.Namespace) -> StepValues:
+    """The values at each of --steps steps."""
+    if args.steps is None:
+        raise CompileError(f"--task {STEP_VALUES}: say how many steps a window has, e.g. --steps 16")
+    each = read_values(args)
+    return StepValues(each.units, each.names, each.low, each.high, args.steps)
+
+
 def read_values(args: argparse.Namespace) -> Values:
     """The values that --unit, --names and --range describe."""
     ranges = [read_range(text) for text in args.range or []]
@@ -145,6 +156,7 @@ READ: Mapping[str, Callable[[argparse.Namespace], OutputTask]] = {
     VALUE: read_values,
     LABELS: read_labels,
     STEPS: read_steps,
+    STEP_VALUES: read_step_values,
     RECONSTRUCTION: read_reconstruction,
     FORECAST: read_forecast,
 }

@@ -35,7 +35,8 @@ class Cut:
         abnormal: of a model that reconstructs windows, the labels of what is abnormal, or no names: every window
             counts, labelled or not, and those with a moment of these are only judged by. None: it predicts something
             else.
-        steps: of a window, each of which has a class of its own; 0: a window has one label.
+        steps: of a window, each of which has a class of its own, or with `target` values of its own; 0: a window has
+            one label.
     """
 
     trace: Path
@@ -61,8 +62,8 @@ class Cut:
         check_separator(self.separator)
         if self.abnormal is not None and (self.target or self.labelled or self.asked):
             raise UsageError("abnormal: every window counts; leave out target, labelled and asked")
-        if self.steps and (self.target or self.labelled or self.asked or self.abnormal is not None):
-            raise UsageError("steps: each has the class that was said; leave out target, labelled, asked and abnormal")
+        if self.steps and (self.labelled or self.asked or self.abnormal is not None):
+            raise UsageError("steps: each has what was said of it; leave out labelled, asked and abnormal")
         if self.steps < 0 or self.steps > self.window:
             raise UsageError(f"steps = {self.steps}: a window of {self.window} samples has 1 to {self.window}; 0: none")
         if self.window < 1 or self.stride < 1:

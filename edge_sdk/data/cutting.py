@@ -10,7 +10,7 @@ import numpy as np
 from edge_sdk.data.cut import Cut
 from edge_sdk.data.live.resample import is_same_rate
 from edge_sdk.data.samples import Normalise, Samples, SplitSamples, label_samples, read_labels
-from edge_sdk.data.steps import cut_step_windows, step_texts
+from edge_sdk.data.steps import cut_step_windows, cut_value_steps, step_texts
 from edge_sdk.data.traces import (
     Trace,
     Windows,
@@ -43,6 +43,9 @@ def cut_trace(data: Cut) -> tuple[Trace, Windows]:
     trace = resample_trace(trace, data.rate_hz) if data.rate_hz else trace
     if data.abnormal is not None:
         return trace, cut_all_windows(trace, data.window, data.stride, data.gap, data.abnormal)
+    if data.steps and data.target:
+        cuts = cut_value_steps(trace, data.window, data.stride, data.gap, data.steps, data.target)
+        return trace, cuts
     if data.steps:
         return trace, cut_step_windows(trace, data.window, data.stride, data.gap, data.steps)
     return trace, cut_windows(trace, window=data.window, stride=data.stride, gap=data.gap, target=data.target)
@@ -103,5 +106,6 @@ def as_samples(windows: Windows) -> Samples:
     if windows.in_steps:
         return Samples(np.ascontiguousarray(windows.x, np.float32), step_texts(windows.y, windows.classes))
     if windows.in_values:
-        return Samples(np.ascontiguousarray(windows.x, np.float32), read_labels(windows.y))
+        rows = windows.y.reshape(len(windows), -1)  # of steps value by value, each along time
+        return Samples(np.ascontiguousarray(windows.x, np.float32), read_labels(rows))
     return label_samples(windows.x, windows.y, windows.classes)

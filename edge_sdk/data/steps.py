@@ -1,4 +1,5 @@
-"""Windows whose steps have a class each: they cross changes of the label, and are divided into equal steps."""
+"""Windows whose steps have a class or values each: they cross changes of the label, and are divided into equal
+steps."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.traces import Trace, Windows, cut_windows
 from edge_sdk.data.traces.labels import UNLABELLED
+from edge_sdk.data.traces.windows import split_channels
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import STEP_JOIN
 
@@ -52,6 +54,23 @@ def cut_step_windows(trace: Trace, window: int, stride: int, gap: float, steps: 
     if len(found) and not known.any():
         raise UsageError(f"{trace.name}: none of its {len(found)} windows has a step with a label")
     return replace(found, y=y, classes=trace.classes).take(known)
+
+
+def cut_value_steps(trace: Trace, window: int, stride: int, gap: float, steps: int, target: Sequence[str]) -> Windows:
+    """Cuts a trace into windows, with y float64 (N, K, steps): of each of K columns means over the samples of steps.
+
+    Args:
+        window, stride, gap, target: as of `cut_windows`. steps: of a window.
+
+    Raises:
+        UsageError: as of `cut_windows`, or the window has fewer samples than steps.
+    """
+    edges = step_edges(window, steps)
+    found = cut_windows(trace, window, stride, gap, target)
+    columns = trace.values[:, split_channels(trace, target)[1]].astype(np.float64)
+    sums = np.concatenate([np.zeros_like(columns[:1]), np.cumsum(columns - columns[:1], 0)])
+    parts = np.diff(sums[found.first[:, None] + edges], axis=1) / np.diff(edges)[:, None]
+    return replace(found, y=np.ascontiguousarray(np.moveaxis(parts + columns[:1], 1, 2)))
 
 
 def step_texts(y: Codes, classes: Sequence[str]) -> tuple[str, ...]:

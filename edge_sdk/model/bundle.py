@@ -57,7 +57,10 @@ OPSETS = range(17, 22)
 PLAIN_DOMAINS = frozenset({"", "ai.onnx"})
 BLOCKED_DOMAINS = PLAIN_DOMAINS | {"com.microsoft", "com.microsoft.nchwc"}
 BLOCKED_SUFFIX = "+blocked"
-LOSSES = ("cross_entropy", "soft_cross_entropy", "binary_cross_entropy", "mean_squared_error", "huber")
+LOSSES = (
+    *("cross_entropy", "soft_cross_entropy", "binary_cross_entropy", "mean_squared_error", "huber"),
+    *("masked_squared_error", "masked_huber"),
+)
 DTYPES = ("float32", "int64")
 REPORT = "report.json"  # what was measured when it was made: not part of the identity
 

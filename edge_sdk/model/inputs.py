@@ -21,6 +21,12 @@ FLOAT32 = np.dtype(np.float32)
 SLACK = 1e-3
 """By how much probabilities of one position may be more than 1 together, as rounded ones are."""
 
+UNKNOWN = 1e30
+"""A target of which nobody knows what it is, for the losses "masked_squared_error" and "masked_huber", which leave it
+out. It is no NaN, which operators of runtimes do not agree on."""
+KNOWN_BELOW = UNKNOWN / 10
+MASKED = "masked_"
+
 
 def join_inputs(declared: Sequence[Mapping[str, Any]], x: Data) -> Array:
     """Checked samples as one array, of which rows can be chosen: with a field for each input if there are several.
@@ -149,8 +155,7 @@ def compute_losses(kind: str, z: Floats, y: Array) -> Floats:
         return np.asarray(each.reshape(len(z), -1).sum(1) * (z.shape[1] / z[0].size), np.float32)
     if kind == "binary_cross_entropy":
         each = np.maximum(z, 0) - z * y + np.log1p(np.exp(-np.abs(z)))
-    elif kind == "huber":
-        each = (cut := np.clip(z - y, -1, 1)) * (z - y - cut / 2)
     else:
-        each = np.square(z - y)
+        d = np.where(y < KNOWN_BELOW, z - y, np.float32(0)) if kind.startswith(MASKED) else z - y
+        each = (cut := np.clip(d, -1, 1)) * (d - cut / 2) if kind.endswith("huber") else np.square(d)
     return np.asarray(each.reshape(len(z), -1).mean(1), np.float32)

@@ -1,4 +1,4 @@
-"""A network that tells the class of each step of a window: convolutions along time whose reach grows by dilation.
+"""A network that tells the class or values of each step of a window, by dilated convolutions along time.
 
 Source of dilated convolutions, each of which adds to what went before: A. van den Oord et al., "WaveNet: a generative
 model for raw audio", 2016. Stages of sleep from a wrist's movement and heart rate: O. Walch et al., "Sleep stage
@@ -16,7 +16,7 @@ DILATIONS = (1, 2, 4, 8)
 
 
 class StepNetwork(nn.Module):
-    """Logits (K, S) of K classes at S steps of a window (channels, samples), whose samples S divides.
+    """Logits (K, S) of K classes, or K values, at S steps of a window (channels, samples), whose samples S divides.
 
     Of each step the first layers make `width` numbers: means and mean squares, over its samples, of what small filters
     find, for how much moves counts as well as where it is. The others see what lies around.

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.cutting import cut_samples
+from edge_sdk.data.cutting import cut_parts, cut_samples
 from edge_sdk.data.steps import cut_step_windows, step_edges, step_texts
-from edge_sdk.data.store.step_windows import main_class
+from edge_sdk.data.store.step_windows import said_of
 from edge_sdk.data.store.timeline import LabelledSpan
 from edge_sdk.data.traces import read_trace
 from edge_sdk.errors import UsageError
+from tests.steps import TASK
 
 
 def write(path: Path, labels: list[str], pauses: tuple[int, ...] = ()) -> Path:
@@ -58,14 +59,32 @@ def test_no_window_crosses_a_pause_and_whole_recordings_are_held_out(tmp_path: P
     )
 
 
+def test_values_of_steps_are_means_over_their_samples(tmp_path: Path) -> None:
+    a, b = np.arange(40) ** 2 / 8 + 1e5, np.sin(np.arange(40))
+    rows = [
+        f"{n / 10:.1f},{n % 7},{one!r},{other!r}"
+        for n, (one, other) in enumerate(zip(a.tolist(), b.tolist(), strict=True))
+    ]
+    (tmp_path / "a.csv").write_text("time,x,a,b\n" + "\n".join(rows))
+    cut = Cut(trace=tmp_path / "a.csv", window=10, stride=5, steps=4, target=("b", "a"), held_out=0.3)
+    found = cut_parts(cut)[0]
+    assert found.y.shape == (len(found), 2, 4) and found.x.shape[1:] == (1, 10) and found.classes == ("b", "a")
+    for first, y in zip(found.first.tolist(), found.y, strict=True):
+        for s, (start, end) in enumerate(((0, 2), (2, 5), (5, 7), (7, 10))):
+            part = slice(first + start, first + end)
+            assert y[:, s] == pytest.approx([b[part].mean(), a[part].mean()], rel=1e-6, abs=1e-6)
+    labels = cut_samples(cut).train.labels
+    assert labels[0] == tuple(found.y[0].ravel()), "value by value, each along time"
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         ({"steps": 65}, "steps = 65: a window of 64 samples has 1 to 64"),
         ({"steps": -1}, "steps = -1"),
-        ({"steps": 4, "target": ("x",)}, "leave out target"),
-        ({"steps": 4, "labelled": 5.0}, "leave out target, labelled"),
-        ({"steps": 4, "abnormal": ()}, "leave out target, labelled, asked and abnormal"),
+        ({"steps": 4, "labelled": 5.0}, "leave out labelled"),
+        ({"steps": 4, "target": ("x",), "labelled": 5.0}, "leave out labelled"),
+        ({"steps": 4, "abnormal": ()}, "leave out labelled, asked and abnormal"),
     ],
 )
 def test_settings_that_do_not_go_together(more: dict[str, object], said: str, tmp_path: Path) -> None:
@@ -86,4 +105,4 @@ def test_settings_that_do_not_go_together(more: dict[str, object], said: str, tm
 )
 def test_what_was_done_most_of_the_time(began: float, ended: float, found: str) -> None:
     spans = [LabelledSpan(0.0, 5.0, "rest"), LabelledSpan(5.0, 10.0, "walk")]
-    assert main_class(spans, began, ended) == found
+    assert TASK.in_step(*said_of(spans, began, ended)) == found

@@ -189,7 +189,10 @@ def test_the_best_parameters_find_the_classes(bundle: Path) -> None:
         ),
         (("--task", "steps", "--names", "a,b", "--steps", "4", "--unit", "g"), "leave them out with --task steps"),
         (("--task", "steps", "--names", "a,b", "--steps", "4", "--loss", "huber"), "expected soft_cross_entropy"),
-        (("--task", "steps", "--names", "a,b", "--steps", "4", "--augment", "shift=0.1"), "moved in time has other"),
+        (
+            ("--task", "steps", "--names", "a,b", "--steps", "4", "--augment", "shift=0.1"),
+            "moved in time has something else",
+        ),
         (("--task", "labels", "--names", "a,b", "--steps", "4"), "say --task steps"),
     ],
 )

@@ -102,6 +102,42 @@ def test_an_export_becomes_minutes_with_workouts_as_labels(
     assert labels == ["", "", "", *["traditional_strength_training"] * 2, "", "", ""]
 
 
+def sleep(stage: str, began: float, ended: float, source: str = "Watch") -> str:
+    return (
+        f'<Record type="HKCategoryTypeIdentifierSleepAnalysis" sourceName="{source}" '
+        f'value="HKCategoryValueSleepAnalysis{stage}" startDate="{date(began)}" endDate="{date(ended)}"/>'
+    )
+
+
+NIGHT = (
+    *(sleep("InBed", 0, 480, "Phone"), sleep("AsleepUnspecified", 0, 480, "Phone")),
+    *(sleep("AsleepCore", 60, 180), sleep("AsleepDeep", 180, 240), sleep("AsleepREM", 240, 300)),
+    *(sleep("Awake", 300, 360), sleep("Dreaming", 360, 420), sleep("AsleepCore", 480, 420)),
+)
+STAGES = ["", "asleep_core", "asleep_core", "asleep_deep", "asleep_rem", "awake", "", ""]
+
+
+def labels_of(found: Recorded) -> list[str]:
+    return [found.rows.words[code] for code in found.rows.codes.tolist()]
+
+
+def test_stages_of_sleep_are_labels_by_the_source_that_has_most(tmp_path: Path) -> None:
+    text = text_of([*beats(range(8)), *beats(range(8), "Phone")], "".join(NIGHT))
+    (found,) = read(write(tmp_path / "a.xml", text))
+    assert labels_of(found) == STAGES
+    assert "sleep: stages of Watch; 1 records of other sources left out" in " ".join(found.repairs.notes)
+    phone, watch = read(write(tmp_path / "b.xml", text), by="sourceName")
+    assert labels_of(watch) == STAGES and labels_of(phone) == ["asleep"] * 8
+    trained = write(tmp_path / "c.xml", text_of(beats(range(8)), "".join(NIGHT) + RUN))
+    assert labels_of(read(trained)[0])[3:5] == ["traditional_strength_training"] * 2, "a workout is no sleep"
+
+
+def test_too_many_stages_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apple_health, "MOST_STAGES", 3)
+    with pytest.raises(UsageError, match="more than 3 records of sleep"):
+        read(write(tmp_path / "a.xml", text_of(beats(range(8)), "".join(NIGHT))))
+
+
 def test_units_are_kept_and_channels_may_be_named(tmp_path: Path) -> None:
     oxygen: list[Record] = [
         ("OxygenSaturation", 60, 60, 0.97, "%", "Watch"),

@@ -12,7 +12,7 @@ from edge_sdk.cli import main
 from edge_sdk.data.samples import store_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.emulation import parse_boards
-from edge_sdk.model.tasks.task import FORECAST, RECONSTRUCTION, STEPS
+from edge_sdk.model.tasks.task import FORECAST, RECONSTRUCTION, STEP_VALUES, STEPS
 from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.replay.days import Days, days_lines, play_days
 from edge_sdk.replay.planning.plan import Replay
@@ -21,7 +21,7 @@ from edge_sdk.replay.traces.heart import write_heart_traces
 from edge_sdk.replay.traces.rhythms import write_rhythm_traces
 from edge_sdk.replay.traces.sleep import write_sleep_traces
 from edge_sdk.replay.traces.synth import write_traces
-from tests import steps
+from tests import step_values, steps
 from tests.layers import save_bundle
 from tests.reconstructions import WAVES
 
@@ -119,6 +119,7 @@ OTHER_TASKS = {
     "forecast": (write_fall_traces, 9, FALLS, "errors", "window"),
     "steps": (write_sleep_traces, 700, ("--label", "stage", "--window", "96"), "macro_f1", ""),
     "labels": (write_rhythm_traces, 4, ("--labels", "all", "--label", "labels", "--window", "128"), "macro_f1", ""),
+    "step_values": (write_heart_traces, 4, ("--target", "heart_rate", "--window", "64"), "errors", "heart_rate"),
     "value": (write_heart_traces, 4, ("--target", "heart_rate", "--window", "64"), "errors", "heart_rate"),
 }
 """Kind of task -> what writes traces, minutes of each, what is asked for, and under which key a score is, of what."""
@@ -152,6 +153,10 @@ def test_days_of_windows_and_of_steps_by_what_a_bundle_is_for(tmp_path: Path) ->
     for k in range(2):
         store_samples(tmp_path / "steps" / f"d{k}.npz", steps.samples(30, k), steps.samples(20, k + 5))
     check_scores(tmp_path / "steps", tmp_path / "own", ("--bundle", str(bundle)), "steps", "macro_f1", "")
+    bundle = step_values.compile_step_values(tmp_path / "curves.bundle")
+    for k in range(2):
+        store_samples(tmp_path / "curves" / f"d{k}.npz", step_values.samples(30, k), step_values.samples(20, k + 5))
+    check_scores(tmp_path / "curves", tmp_path / "curve", ("--bundle", str(bundle)), "step_values", "errors", "rate")
 
 
 @pytest.mark.long
@@ -161,5 +166,5 @@ def test_days_of_other_tasks_have_their_scores(task: str, tmp_path: Path) -> Non
     pytest.importorskip("torch", reason="a network is compiled")
     write, minutes, asked, key, of = OTHER_TASKS[task]
     write(tmp_path / "traces", devices=2, minutes=minutes)
-    asked = (*asked, "--task", task) if task in (STEPS, RECONSTRUCTION, FORECAST) else asked
+    asked = (*asked, "--task", task) if task in (STEPS, STEP_VALUES, RECONSTRUCTION, FORECAST) else asked
     check_scores(tmp_path / "traces", tmp_path / "out", asked, task, key, of)

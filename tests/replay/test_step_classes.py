@@ -75,7 +75,7 @@ def test_classes_are_those_of_the_traces_or_those_that_are_named(nights: Path) -
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"steps": 4}, "--steps 4: it is of windows with a class at each step: say --task steps"),
+        ({"steps": 4}, "--steps 4: it is of windows with a class or a value at each step: say --task steps"),
         ({"task": "steps", "target": "heart"}, "leave --target, --labelled and --ask out"),
         ({"task": "steps", "labelled": 5.0}, "leave --target, --labelled and --ask out"),
         ({"task": "steps", "steps": 65}, "steps = 65: a window of 64 samples has 1 to 64"),

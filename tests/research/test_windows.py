@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import edge_sdk as auscult
 from edge_sdk.data.samples import Samples, SplitSamples, read_samples, store_samples
 from edge_sdk.research.comparisons.frames import curve_rows, device_rows, share_rows
 from edge_sdk.research.fleets.fleet import Fleet
-from tests import reconstructions, steps
+from tests import reconstructions, step_values, steps
 from tests.research.test_results import check_html
 from tests.research.test_simulate import figures
 
@@ -204,3 +205,42 @@ def test_rows_of_steps_have_the_metrics_of_their_tables():
     metrics = {"macro_f1": 0.5, "steps_right": 0.7, "kappa": 0.2}
     rows = list(share_rows({"metrics": {"global": metrics}}))
     assert rows == [{"model": "global", **metrics}]
+
+
+def test_values_at_steps_are_those_of_the_command(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="a network is compiled")
+    bundle = step_values.compile_step_values(tmp_path / "curves.bundle")
+    arrays = {name: step_values.draw(40, k) for k, name in enumerate(("ann", "bob"))}
+    arrays["bob"][1][3:9, :, 2] = np.nan
+    asked = {"predict": ["rate", "level"], "unit": ["bpm", ""], "range": [(40, 180), (0, 10)]}
+    fleet = Fleet.from_arrays(arrays, task="step_values", **asked)  # type: ignore[arg-type]
+    assert fleet.form().task == step_values.TASK
+    run = auscult.simulate(fleet, "fedavg", model=bundle, **QUICK)
+    told = ("--task", "step_values", "--predict", "rate,level", "--unit", "bpm,", "--method", "fedavg")
+    told += ("--range", "40,180", "--range", "0,10")
+    found = of_the_command(Path(fleet.data), tmp_path / "out", *told, "--bundle", str(bundle))
+    assert figures(run.results[0]) == figures(found)
+    assert run.scores["global"]["rate"] == found["values"]["models"]["global"]["rate"]["mae"]
+    one = run.devices["ann"].predict(arrays["ann"][0][:1])[0]
+    assert one.curve is not None and one.curve.shape == (2, 3) and "bpm" in repr(run)
+
+
+CURVES_X, CURVES = step_values.draw(40)
+
+
+@pytest.mark.parametrize(
+    ("y", "more", "said"),
+    [
+        (CURVES, {}, "y is (40, 2, 3), expected (40, steps), numbers at each of 1 to 12 steps of a window"),
+        (CURVES[:, 0], {"predict": ["a", "b"]}, "y is (40, 3), expected (40, 2, steps)"),
+        (np.zeros((40, 13)), {}, "y is (40, 13), expected (40, steps)"),
+        (np.full((40, 3), np.inf), {}, "y has infinite numbers; NaN says that nobody knows"),
+        ([["a", "b"]] * 40, {}, "y is (40, 2), expected (40, steps)"),
+        (CURVES[:9, 0], {}, "40 samples and 9 labels"),
+        (CURVES[:, 0], {"labels": ["a"]}, "no option labels of task step_values; it is of task steps"),
+        (CURVES[:, 0] * np.nan, {}, "no label has a step whose values are known"),
+    ],
+)
+def test_arrays_that_are_no_values_of_steps_are_named(y: Any, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(auscult.UsageError, match=re.escape(said)):
+        Fleet.from_arrays({"ann": (CURVES_X, y)}, task="step_values", **more).form()

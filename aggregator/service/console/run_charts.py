@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from edge_sdk.methods.shared.evaluation.reports import ACCURACY, mean_accuracies, mean_loss, share_name
+from edge_sdk.replay.errors.page import round_errors
 from edge_sdk.replay.metrics.statistics import MACRO_F1
 from edge_sdk.replay.reports.charts import bars, lines
 from edge_sdk.replay.reports.page import COLOURS, accuracy_bands, accuracy_curves, per_round
@@ -29,6 +30,7 @@ OWN = {
 }
 """Curve that is no model's accuracy -> its colour."""
 MEANS = "Means over devices; shaded: one standard deviation between them."
+ERRORS = "Means over devices; of values at steps over all steps."
 AT_AGGREGATOR = "Between the aggregator and its hospitals."
 TIMES = "Training and evaluation: until the slowest hospital has answered. Aggregator: the rest of the round."
 HOP_NOTE = "Between devices and hospitals: known of hospitals that report their devices by name."
@@ -73,6 +75,18 @@ class Chart:
     csv: str = "rounds.csv"
 
 
+def draw_errors(found: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Mean absolute errors of models over rounds, a chart for each value; none of models that predict no values."""
+    told = next((line for line in reversed(found) if line.get("errors") and line.get("units")), None)
+    names = {} if told is None else next(iter(told["errors"].values()))
+    charts = []
+    for name, unit in zip(names, told["units"] if told else (), strict=False):
+        of, curves = f"{name} in {unit}" if unit else name, round_errors({"curve": thin(found)}, name)
+        title = f"Mean absolute error of {of}, held-out samples"
+        charts.append(Chart(title, draw(curves, of, has_zero=True), ERRORS, ""))
+    return charts
+
+
 def list_charts(lines: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], hops: Hops) -> list[Chart]:
     """All charts of a run's page; those of figures that its method does not have are left out.
 
@@ -89,6 +103,8 @@ def list_charts(lines: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]],
         ),
         Chart("MB on each hop so far", draw_hops(hops), HOP_NOTE * (hops["device_up"] is None), "hops.csv"),
     ]
+    if of_values := draw_errors(lines):
+        found[:1] = of_values
     if in_sets := are_sets(lines):
         found.insert(1, Chart("Macro-F1 on held-out samples", draw_macro_f1(lines), MEANS, ""))
     if has(rows, "harmed"):
@@ -161,13 +177,13 @@ def draw_comparison(found: Mapping[str, Sequence[dict[str, Any]]], model: str, t
 
 
 def draw(curves: Any, y_name: str, percent: bool = False, bands: Any = None, has_zero: bool = False) -> Markup:
-    """Curves over rounds, in the colours that models have in the report of a replay; a single value as a number. The
-    text is made of numbers and of our own names, and `charts` escapes it."""
+    """Curves over rounds, in the colours that models have in the report of a replay; a single value as a number. What
+    people have named is escaped, here and by `charts`."""
     points = [point for curve in curves.values() for point in curve]
     if len(points) == 1:  # what is only known when the run is over
         (round, value), shown = points[0], "{:.1%}" if percent else "{:.4g}"
-        said = f"<b>{shown.format(value)}</b><span>{y_name}, after round {round:g}</span>"
-        return Markup(f'<div class="tiles"><div class="tile">{said}</div></div>')
+        tile = Markup('<div class="tiles"><div class="tile"><b>{}</b><span>{}, after round {}</span></div></div>')
+        return tile.format(shown.format(value), y_name, f"{round:g}")
     colours = {**COLOURS, **OWN}
     return Markup(lines(curves, "round", y_name, percent, colours, bands or {}, has_zero))
 

@@ -34,7 +34,7 @@ from edge_sdk.data.store.index import SampleIndex, StoreFault, StoreUnusable, sa
 from edge_sdk.data.store.parts import HeldOut
 from edge_sdk.data.store.recording import StoreLimits
 from edge_sdk.data.store.taken_times import TakenTimes
-from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_word
+from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_words
 
 ROW_BYTES = 160
 """What a row takes beside the window itself, in its page and in two indices."""
@@ -208,8 +208,9 @@ class SampleStore:
 
     # -- what people say
 
-    def label(self, activity: str | None, began: float, ended: float) -> int:
-        """From `began` to `ended` this was done, whatever was said before; None takes back what was said.
+    def label(self, activity: str | tuple[str | None, ...] | None, began: float, ended: float) -> int:
+        """From `began` to `ended` this was done, or these one after the other, each as long, whatever was said before;
+        None takes back what was said.
 
         A window has a label if one thing was done from its first sample to its last.
 
@@ -219,9 +220,10 @@ class SampleStore:
         Raises:
             UsageError: no name, or no stretch of time.
         """
-        check_word(activity, began, ended)
+        parts = activity if isinstance(activity, tuple) else (activity,)
+        check_words(parts, began, ended)
         with self.changing():
-            self.timeline.say(activity if activity is None else activity.strip(), began, ended)
+            self.timeline.say_parts([part if part is None else part.strip() for part in parts], began, ended)
             changed = self.relabel(began, ended)
             self.index.save_spans((s.began, s.ended, s.activity) for s in self.timeline.spans)
         if changed > BATCH:

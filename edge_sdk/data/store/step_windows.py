@@ -1,9 +1,9 @@
-"""Windows of a store with the class of each of their steps, by what people have said of stretches of time."""
+"""Windows of a store with the class or values of each of their steps, by what people have said of stretches of time."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,12 +15,15 @@ from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
 from edge_sdk.data.store.timeline import LabelledSpan
 from edge_sdk.label_names import STEP_JOIN
 
+Combine = Callable[[Mapping[str, float], float], str]
+"""(what was said -> seconds, seconds of which nothing was said) -> what a step is; "": too little was said."""
 
-def step_windows(store: SampleStore, steps: int) -> StoredWindows:
-    """Windows of which a step has a class, of the latest OF_LATEST, in order of time.
 
-    A step has the class that most of its time has, as its samples stand for it; none where of more of it nothing was
-    said. Labels are such texts as "rest|rest|", with nothing for a step without one.
+def step_windows(store: SampleStore, steps: int, combine: Combine) -> StoredWindows:
+    """Windows of which a step has a label, of the latest OF_LATEST, in order of time.
+
+    What was said of the time that the samples of a step stand for is combined to the step's label. Labels of windows
+    are such texts as "rest|rest|", with nothing for a step without one.
     """
     latest = store.select("1 ORDER BY ended DESC, id DESC LIMIT ?", OF_LATEST).take(slice(None, None, -1))
     with store.lock:
@@ -30,14 +33,14 @@ def step_windows(store: SampleStore, steps: int) -> StoredWindows:
     labels = list[str]()
     for began, ended in zip(latest.began.tolist(), latest.ended.tolist(), strict=True):
         edges = (began + shares * (ended - began)).tolist()
-        said = [main_class(spans, a, b) for a, b in pairwise(edges)]
+        said = [combine(*said_of(spans, a, b)) for a, b in pairwise(edges)]
         labels.append(STEP_JOIN.join(said) if any(said) else "")
     found = replace(latest, labels=tuple(labels))
     return found.take(np.flatnonzero([label != "" for label in labels]))
 
 
-def main_class(spans: Sequence[LabelledSpan], began: float, ended: float) -> str:
-    """What was done most of the time between two moments; "": nobody knows."""
+def said_of(spans: Sequence[LabelledSpan], began: float, ended: float) -> tuple[dict[str, float], float]:
+    """What was said of the time between two moments -> seconds; and the seconds of which nothing was."""
     lasted, unknown = dict[str, float](), ended - began
     for span in spans[bisect_left(spans, began, key=lambda span: span.ended) :]:
         if span.began >= ended:
@@ -45,5 +48,4 @@ def main_class(spans: Sequence[LabelledSpan], began: float, ended: float) -> str
         own = min(ended, span.ended) - max(began, span.began)
         lasted[span.activity] = lasted.get(span.activity, 0.0) + own
         unknown -= own
-    best = max(lasted, key=lambda name: (lasted[name], name), default="")
-    return best if best and lasted[best] >= unknown else ""
+    return lasted, unknown

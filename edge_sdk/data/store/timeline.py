@@ -6,8 +6,9 @@ A word is about a stretch of time. It may correct an earlier one, in whole or in
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isfinite, isnan
 from numbers import Real
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 from edge_sdk.errors import UsageError
 
 LONGEST_NAME = 200  # characters
+MOST_PARTS = 10_000
+"""Parts of one stretch of time that are said at once."""
 LATEST_TIME = 1e11
 """Seconds since 1970, in the year 5138: what lies beyond is milliseconds, or less."""
 
@@ -42,6 +45,12 @@ class Timeline:
         said = [] if activity is None else [LabelledSpan(began, ended, activity)]
         self.spans[at] = join_spans([*before, *said, *after])
         self.join_neighbours(at.start)
+
+    def say_parts(self, parts: Sequence[str | None], began: float, ended: float) -> None:
+        """From `began` to `ended` these were done one after the other, each as long; None: nobody knows."""
+        edges = part_edges(len(parts), began, ended)
+        for activity, (start, end) in zip(parts, pairwise(edges), strict=True):
+            self.say(activity, start, end)
 
     def find_place(self, began: float, ended: float) -> slice:
         """The spans that overlap a stretch of time."""
@@ -74,6 +83,24 @@ def join_spans(spans: list[LabelledSpan]) -> list[LabelledSpan]:
         elif span.ended > span.began:
             found.append(span)
     return found
+
+
+def part_edges(count: int, began: float, ended: float) -> list[float]:
+    """Where each of so many equal parts of a stretch of time begins, and where the last one ends."""
+    return [*(began + (ended - began) * at / count for at in range(count)), ended]
+
+
+def check_words(parts: Sequence[str | None], began: float, ended: float) -> None:
+    """Raises UsageError unless these are names of things that were done one after the other in a stretch of time."""
+    if not 0 < len(parts) <= MOST_PARTS:
+        raise UsageError(
+            f"label: {len(parts)} parts of a stretch of time, expected 1 to {MOST_PARTS}: label it piecewise"
+        )
+    for activity in {*parts}:
+        check_word(activity, began, ended)
+    edges = part_edges(len(parts), began, ended)
+    if any(end <= start for start, end in pairwise(edges)):
+        raise UsageError(f"label: {len(parts)} parts of {ended - began:g} s are too short to be told apart")
 
 
 def check_word(activity: str | None, began: float, ended: float) -> None:

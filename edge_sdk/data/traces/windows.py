@@ -26,7 +26,7 @@ class Windows:
         name: of the trace.
         x: float32 (N, c, window), contiguous.
         y: int64 (N,), indices into `classes`; UNLABELLED of a stretch without a label. Of values: float64 (N, K), their
-            means over each window. Of steps: int64 (N, S), a code for each.
+            means over each window. Of steps: int64 (N, S), a code for each, or float64 (N, K, S), values of each.
         classes: label names, those of the trace; of values their names.
         recording: int64 (N,), which recording of the trace a window lies in (from 0, in time order).
         first: int64 (N,), index of a window's first sample in the trace.

@@ -29,7 +29,7 @@ class Reconstruction:
     """
 
     kind, outputs, histograms, evaluates = RECONSTRUCTION, 1, 0, True
-    needs_labels, augments, calibrates = False, False, True
+    needs_labels, augments, calibrates, steps = False, False, True, 0
 
     quantile: float = USUAL_QUANTILE
 

@@ -14,10 +14,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.label_names import DIVIDES, STEP_JOIN, clean_label, label_key
 from edge_sdk.model.tasks.several_labels import SeveralLabels
 from edge_sdk.model.tasks.task_protocol import STEPS as STEPS
-from edge_sdk.model.tasks.task_protocol import Array, Floats
-
-MOST_STEPS = 4096
-MOVED = "a window that is moved in time has other classes at its steps; leave shift out"
+from edge_sdk.model.tasks.task_protocol import Array, Floats, check_steps
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,7 @@ class StepClasses(SeveralLabels):
     steps: int = 1
 
     def __post_init__(self) -> None:
-        if type(self.steps) is not int or not 1 <= self.steps <= MOST_STEPS:
-            raise UsageError(f"task {STEPS}: steps = {self.steps!r:.60}, expected a number of 1 to {MOST_STEPS}")
+        check_steps(STEPS, self.steps)
         super().__post_init__()
 
     def check_name(self, name: str) -> None:
@@ -100,6 +96,15 @@ class StepClasses(SeveralLabels):
         if found is None:
             raise UsageError(f"label {label!r:.60}: expected the class of this time, one of {', '.join(self.names)}")
         return found
+
+    def write_along(self, said: Any) -> tuple[str | None, ...]:
+        """The class of each of equal parts of a stretch of time; of "" or None nobody knows."""
+        return tuple(None if name is None or name == "" else self.write(name) for name in said)
+
+    def in_step(self, lasted: Mapping[str, float], unknown: float) -> str:
+        """What was done most of the time; "": more of it nobody knows what was."""
+        best = max(lasted, key=lambda name: (lasted[name], name), default="")
+        return best if best and lasted[best] >= unknown else ""
 
     # -- scores
 

@@ -1,8 +1,8 @@
 """The task of a bundle: what its outputs are, how a label becomes a target, and how predictions are scored.
 
 One class for each sample is the task of every bundle that says nothing else. Values are in values.py, sets of labels in
-several_labels.py, a class for each step of a window in step_classes.py, windows that are reconstructed in
-reconstruction.py.
+several_labels.py, a class for each step of a window in step_classes.py, values for each step in step_values.py, windows
+that are reconstructed in reconstruction.py.
 
 A new task is a class that has what `task_protocol.OutputTask` lists, an entry of `read_task`, and a way to show its
 predictions (nodes/models/working_model.py). One of another package is an `own.OwnTask`, see plugged.py.
@@ -25,6 +25,7 @@ from edge_sdk.model.tasks.task_protocol import CLASS as CLASS
 from edge_sdk.model.tasks.task_protocol import FORECAST as FORECAST
 from edge_sdk.model.tasks.task_protocol import LABELS as LABELS
 from edge_sdk.model.tasks.task_protocol import RECONSTRUCTION as RECONSTRUCTION
+from edge_sdk.model.tasks.task_protocol import STEP_VALUES as STEP_VALUES
 from edge_sdk.model.tasks.task_protocol import STEPS as STEPS
 from edge_sdk.model.tasks.task_protocol import VALUE as VALUE
 from edge_sdk.model.tasks.task_protocol import Array, Floats, lacking
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from edge_sdk.model.tasks.reconstruction import Reconstruction as Reconstruction
     from edge_sdk.model.tasks.several_labels import SeveralLabels as SeveralLabels
     from edge_sdk.model.tasks.step_classes import StepClasses as StepClasses
+    from edge_sdk.model.tasks.step_values import StepValues as StepValues
     from edge_sdk.model.tasks.values import Values as Values
 
 Task: TypeAlias = "OneClass | Values | SeveralLabels | Reconstruction"
@@ -45,6 +47,7 @@ HOMES = {
     "Reconstruction": "reconstruction",
     "SeveralLabels": "several_labels",
     "StepClasses": "step_classes",
+    "StepValues": "step_values",
     "Values": "values",
 }
 """Class of a task -> the module here that it is loaded from when it is first used: a device has one bundle."""
@@ -52,6 +55,7 @@ READERS = {
     VALUE: ("values", "read_values"),
     LABELS: ("several_labels", "read_several_labels"),
     STEPS: ("step_classes", "read_step_classes"),
+    STEP_VALUES: ("step_values", "read_step_values"),
     RECONSTRUCTION: ("reconstruction", "read_reconstruction"),
     FORECAST: ("forecast", "read_forecast"),
 }
@@ -72,7 +76,7 @@ class OneClass:
         classes: outputs of the model; 0: its loss knows no classes, and nothing is counted.
     """
 
-    kind, needs_labels, augments, calibrates = CLASS, True, True, False
+    kind, needs_labels, augments, calibrates, steps = CLASS, True, True, False, 0
 
     classes: int
 

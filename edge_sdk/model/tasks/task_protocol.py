@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.errors import UsageError
 from edge_sdk.label_names import label_key
 
 CLASS = "class"
@@ -15,6 +16,7 @@ CLASS = "class"
 VALUE = "value"
 LABELS = "labels"
 STEPS = "steps"
+STEP_VALUES = "step_values"
 RECONSTRUCTION = "reconstruction"
 FORECAST = "forecast"
 """The kinds of the other tasks here, each of a module that is loaded for a bundle of that kind."""
@@ -22,6 +24,8 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.floating]
 Label = str | float | tuple[float, ...] | frozenset[str]
 """What somebody has said of a sample: the name of its class, a number or several, or a set of labels (or its text)."""
+MOST_STEPS = 4096
+MOVED = "a window that is moved in time has something else at its steps; leave shift out"
 
 
 class ModelTask(Protocol):
@@ -46,6 +50,11 @@ class ModelTask(Protocol):
     @property
     def augments(self) -> bool:
         """Is what a sample is trained with the same after the sample was changed at random?"""
+
+    @property
+    def steps(self) -> int:
+        """Steps of a window, of each of which something is predicted by itself; 0: one thing is, of the whole window.
+        The "samples" of scores are such steps, then."""
 
     @property
     def calibrates(self) -> bool:
@@ -138,6 +147,35 @@ class OutputTask(ModelTask, Protocol):
         """What is lost on each sample, (N,), from 0 up. `rows`: predictions (N, K), as people see them."""
 
 
+class StepTask(OutputTask, Protocol):
+    """A task of something at each of `steps` steps of a window."""
+
+    def in_step(self, lasted: Mapping[str, float], unknown: float) -> str:
+        """What a step is, by what people have said of its time, as a text; "": too little was said.
+
+        Args:
+            lasted: what was said, as `write` has it -> seconds. unknown: seconds of which nothing was said.
+        """
+
+    def write_along(self, said: Any) -> tuple[str | None, ...]:
+        """What was said of equal parts of a stretch of time, one after the other, as `write` has each; None: nobody
+        knows. UsageError: it is none of this task."""
+
+
+def write_said(task: ModelTask, said: Any) -> str | tuple[str | None, ...]:
+    """What somebody has said of a stretch of time, as it is kept: of a model of steps a list or an array is of equal
+    parts of it. UsageError: it is none of the task."""
+    if task.steps and (isinstance(said, list) or (isinstance(said, np.ndarray) and said.ndim)):
+        return cast(StepTask, task).write_along(said)
+    return task.write(frozenset(said) if isinstance(said, Set) else said)
+
+
+def check_steps(kind: str, steps: Any) -> None:
+    """Raises UsageError if a window of a task has no such number of steps."""
+    if type(steps) is not int or not 1 <= steps <= MOST_STEPS:
+        raise UsageError(f"task {kind}: steps = {steps!r:.60}, expected a number of 1 to {MOST_STEPS}")
+
+
 def lacking(kind: str, labels: Sequence[str], names: Sequence[str]) -> str:
     """A run has no outputs of these names, in words."""
     return f"has no {kind} {', '.join(labels)}; it has {', '.join(names)}"
@@ -150,7 +188,7 @@ class ByTargets:
         outputs, named, listed, targets: as of `OutputTask`.
     """
 
-    needs_labels, augments, calibrates = True, True, False
+    needs_labels, augments, calibrates, steps = True, True, False, 0
 
     def output_of(self: OutputTask, shape: Sequence[int]) -> tuple[int, ...]:
         return (self.outputs,)

@@ -45,17 +45,17 @@ class Values(ByTargets):
 
     def __post_init__(self) -> None:
         if not 0 < len(self.units) <= MOST_VALUES:
-            raise UsageError(f"task {VALUE}: {len(self.units)} values, expected 1 to {MOST_VALUES}")
+            raise UsageError(f"task {self.kind}: {len(self.units)} values, expected 1 to {MOST_VALUES}")
         if any(type(unit) is not str or len(unit) > TEXT or not unit.isprintable() for unit in self.units):
-            raise UsageError(f"task {VALUE}: units = {self.units!r:.80}, expected one text for each value")
+            raise UsageError(f"task {self.kind}: units = {self.units!r:.80}, expected one text for each value")
         if self.names:
-            check_names(f"task {VALUE}: names", self.names)
+            check_names(f"task {self.kind}: names", self.names)
         if len(self.names) not in (0, len(self.units)):
-            raise UsageError(f"task {VALUE}: {len(self.names)} names of {len(self.units)} values")
+            raise UsageError(f"task {self.kind}: {len(self.names)} names of {len(self.units)} values")
         if len(self.low) not in (0, len(self.units)) or len(self.low) != len(self.high):
-            raise UsageError(f"task {VALUE}: {len(self.low)} lower and {len(self.high)} upper ends of ranges")
+            raise UsageError(f"task {self.kind}: {len(self.low)} lower and {len(self.high)} upper ends of ranges")
         if not all(isfinite(a) and isfinite(b) and a < b for a, b in zip(self.low, self.high, strict=True)):
-            raise UsageError(f"task {VALUE}: ranges {self.low} to {self.high}: numbers, the lower one first")
+            raise UsageError(f"task {self.kind}: ranges {self.low} to {self.high}: numbers, the lower one first")
 
     @property
     def kind(self) -> str:

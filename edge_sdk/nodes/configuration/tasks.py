@@ -5,7 +5,8 @@ from __future__ import annotations
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.tasks.task import STEPS, OneClass, OutputTask
+from edge_sdk.model.tasks.task import OneClass, OutputTask
+from edge_sdk.model.tasks.task_protocol import MOVED
 
 WHOLE = "plain"
 """Family of methods whose devices train one whole model on the gradient of its own loss, whatever that is."""
@@ -37,8 +38,6 @@ def find_reason(run: Run, kernels: str, task: OutputTask) -> str:
         return "secret sums have no place for errors among their scores; leave uploads.secret out"
     if run.augment and not task.augments:
         return "a changed window would be compared with itself as it was; leave run.augment out"
-    if run.augment.get("shift") and task.kind == STEPS:
-        from edge_sdk.model.tasks.step_classes import MOVED
-
+    if run.augment.get("shift") and task.steps:
         return MOVED
     return ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edge_sdk.data.samples import Label
 from edge_sdk.methods.shared.aggregation.scores import TEST
 from edge_sdk.model.tasks.task import ModelTask
-from edge_sdk.model.tasks.task_protocol import CLASS, LABELS, VALUE
+from edge_sdk.model.tasks.task_protocol import CLASS, LABELS, STEP_VALUES, VALUE
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def describe_want(listed: int, given: int, held_out: int, least: int, needs_labe
     return f"nothing is labelled yet; {least} labelled windows are needed"
 
 
-GIVEN = {VALUE: "value", LABELS: "names"}
+GIVEN = {VALUE: "value", STEP_VALUES: "value", LABELS: "names"}
 """Kind of task -> what its label is called, where that is no activity."""
 
 

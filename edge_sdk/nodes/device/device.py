@@ -19,7 +19,7 @@ from edge_sdk.data.samples import Label, Samples, Unlabelled
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.model.inputs import Data
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task_protocol import STEPS
+from edge_sdk.model.tasks.task_protocol import write_said
 from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
 from edge_sdk.nodes.device.options import DEFAULT_POLICY, DEFAULT_TRAINING, DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.participant import Participant
@@ -176,13 +176,14 @@ class Device:
         """
         self.live.open().observe(samples, time, channel)
 
-    def label(self, activity: Label | Set[str], began: float, ended: float) -> int:
+    def label(self, activity: Label | Set[str] | list[Any] | npt.NDArray[Any], began: float, ended: float) -> int:
         """Say what was done from `began` to `ended`, seconds since 1970. Later words correct earlier ones.
 
         Args:
-            activity: a name, of a model that tells the class of each step of a window also of parts of windows; of one
-                that predicts sets of labels a set of names, also an empty one; of one that predicts values a number, or
-                a tuple of them, in its units.
+            activity: a name; of a model that predicts sets of labels a set of names, also an empty one; of one that
+                predicts values a number, or a tuple of them, in its units. Of one that predicts classes or values of
+                steps also of parts of windows; and a list of n names, or an array (n,) or (values, n), is of n equal
+                parts of this time, with "" or NaN where nobody knows.
 
         Returns:
             How many windows have another label than before, as a whole.
@@ -190,9 +191,9 @@ class Device:
         Raises:
             UsageError: it is no label of the bundle's task, or no stretch of time.
         """
-        said = frozenset(activity) if isinstance(activity, Set) else activity
-        changed = self.live.open().label(self.part.own_model.task.write(said), began, ended)
-        touched = changed > 0 or self.part.own_model.task.kind == STEPS  # parts of windows may be, which nobody counts
+        task = self.part.own_model.task
+        changed = self.live.open().label(write_said(task, activity), began, ended)
+        touched = changed > 0 or task.steps > 0  # parts of windows may be, which nobody counts
         if touched:  # its hospital may want to know, and a run may have been refused for want of labels, or just be
             self.runtime.reconsider()
         return changed
@@ -200,8 +201,8 @@ class Device:
     def note_windows(self, count: int, labelled: int) -> None:
         """Look at a run again that was refused for want of windows, when so many have come. `labelled`: of the new
         ones, about whose time something had been said before they came."""
-        task = self.part.own_model.task  # of windows with classes of steps nobody counts those with some of these
-        self.came += labelled if task.needs_labels and task.kind != STEPS else count
+        task = self.part.own_model.task  # of windows in steps nobody counts those of which some have a label
+        self.came += labelled if task.needs_labels and not task.steps else count
         if 0 < self.part.missing <= self.came:
             self.came = 0
             self.runtime.reconsider()

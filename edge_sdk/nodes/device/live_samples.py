@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ from edge_sdk.data.store.timeline import check_stretch
 from edge_sdk.errors import UsageError, say_reason
 from edge_sdk.live.presence.directory import disown, own_directory
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import ModelTask, StepClasses
+from edge_sdk.model.tasks.task_protocol import ModelTask, StepTask
 
 WAITING = 60.0
 """Seconds of the signal that wait at most for the thread; where it does not keep up, the oldest are lost."""
@@ -172,7 +172,7 @@ class LiveSamples:
         self.log.warning("%s: %s; %s", self.name, said, what)
         self.erase(self.meter.since, now)
 
-    def label(self, activity: str | None, began: float, ended: float) -> int:
+    def label(self, activity: str | tuple[str | None, ...] | None, began: float, ended: float) -> int:
         """Say what was done, after all samples that have come are saved."""
         self.wait_saved()
         return self.store.label(activity, began, ended)
@@ -331,7 +331,7 @@ def name_signal(signal: SignalSpec) -> str:
 
 def chooser(task: ModelTask, names: Sequence[str]) -> Choose:
     """The windows of a store that a run of these names is to have: those with a label, of steps those of which one has
-    a class, or every one."""
-    if isinstance(task, StepClasses):
-        return partial(step_windows, steps=task.steps)
+    some, or every one."""
+    if task.steps:
+        return partial(step_windows, steps=task.steps, combine=cast(StepTask, task).in_step)
     return SampleStore.labelled if task.needs_labels else partial(every_window, abnormal=names[1:])

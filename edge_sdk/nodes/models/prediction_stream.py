@@ -18,7 +18,6 @@ import numpy.typing as npt
 from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.step_classes import STEPS
 from edge_sdk.nodes.models.predictions import Prediction
 from edge_sdk.nodes.models.working_model import WorkingModel
 
@@ -47,7 +46,7 @@ class PredictionStream(Iterator[Prediction], AsyncIterator[Prediction]):
         if smooth < 1 or not 0 <= abstain <= 1:
             raise UsageError(f"predictions: smooth = {smooth}, abstain = {abstain}; at least 1, and a probability")
         working().find_model(which)
-        if smooth > 1 and (model := working().model).task.kind == STEPS:
+        if smooth > 1 and (model := working().model).task.steps:
             raise UsageError(f"predictions: smooth = {smooth}: {model.name} tells the steps of each window, no others")
         self.working, self.signal, self.which, self.abstain = working, signal, which, abstain
         self.queue: deque[tuple[npt.NDArray[np.float32], float, int]] = deque(maxlen=WAITING)

@@ -1,5 +1,5 @@
-"""What a device predicts: names of classes with their probabilities, also for each step of a window, sets of labels,
-values or how unusual a window is; and by which model."""
+"""What a device predicts: names of classes with their probabilities, sets of labels or values, classes and values also
+for each step of a window, or how unusual a window is; and by which model."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from edge_sdk.errors import UsageError
 Floats = npt.NDArray[np.floating]
 INITIAL = "initial"
 """Name of the bundle's own model, which predicts until a run has ended here."""
+VALUES_AXES = 2
+"""Of values of whole windows: windows, and values."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,9 @@ class Prediction:
             where there are no others) at the end of the run. That of all others is 0.5.
         steps: of a model that tells the classes of steps, the most probable class of each, with `probability` nan;
             empty: it predicts something else.
+        curve: of a model that predicts values at each of S steps, float64 (K, S) in their units, with `probability` nan
+            and no `values`; None: it predicts something else. Step s of a window lasts from s / S of it to (s + 1) / S.
+        units, spread: of the K values of a curve, see `Predictions`.
         score: of a model that reconstructs windows, the mean squared error of this one, with `probability` nan and no
             `probabilities`; None: it predicts something else.
         ahead: of a model that forecasts, the values that come after the window, float64 (C, horizon), in the units of
@@ -88,6 +93,9 @@ class Prediction:
     threshold: float | None = None
     ahead: Floats | None = None
     steps: tuple[str, ...] = ()
+    curve: Floats | None = None
+    units: tuple[str, ...] = ()
+    spread: tuple[float, ...] = ()
 
     @property
     def is_alarm(self) -> bool | None:
@@ -98,7 +106,8 @@ class Prediction:
     def value(self) -> Value:
         """The only value, or the first. Raises UsageError if the model predicts something else."""
         if not self.values:
-            raise UsageError("this prediction is of a class, of labels, steps or a score, and has no value")
+            more = "values at steps, its `curve`" if self.curve is not None else "a class, of labels, steps or a score"
+            raise UsageError(f"this prediction is of {more}, and has no value")
         return self.values[0]
 
 
@@ -110,7 +119,8 @@ class Predictions(Sequence[Prediction]):
         probabilities: float64 (N, C); of steps (N, C, S).
         classes: names of the C classes or labels, or of the K values.
         model, run, abstain: see `Prediction`; `abstain` is the threshold.
-        values: of a model that predicts values, float64 (N, K) in their units; None: it predicts classes.
+        values: of a model that predicts values, float64 (N, K) in their units, of values at each of S steps (N, K, S);
+            None: it predicts classes.
         units: of the K values.
         spread: half the width of their intervals; empty: it is not known.
         thresholds: of a model that predicts sets of labels, for each; empty: it predicts something else.
@@ -183,7 +193,10 @@ class Predictions(Sequence[Prediction]):
         return self.one(self.rows[at], at=at)
 
     def one(self, row: Floats, time: float | None = None, at: int = 0) -> Prediction:
-        """The prediction that probabilities (C,) or (C, S), or values (K,), of window number `at` make."""
+        """The prediction that probabilities (C,) or (C, S), or values (K,) or (K, S), of window number `at` make."""
+        if self.values is not None and self.values.ndim > VALUES_AXES:
+            of = (self.classes, self.model, self.run, time)
+            return Prediction(None, nan, np.zeros(0), *of, curve=row, units=self.units, spread=self.spread)
         if self.values is not None:
             return Prediction(
                 None, nan, row[:0], self.classes, self.model, self.run, time, values=tuple(self.values_of(row))

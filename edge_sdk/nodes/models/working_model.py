@@ -85,7 +85,7 @@ class WorkingModel:
             if abstain:
                 what = f"{self.model.name} predicts {self.model.task.in_words(self.classes)}"
                 raise UsageError(f"abstain = {abstain}: there is no probability of one class; {what}")
-            if smooth > 1 and self.model.task.kind == STEPS:
+            if smooth > 1 and self.model.task.steps:
                 raise UsageError(f"smooth = {smooth}: {self.model.name} tells the steps of each window, no others")
             x = self.model.samples(self.with_first_axis(x))
             rows = mean_of_last(self.model.task.shown(self.outputs(name, x), x), smooth)
@@ -173,7 +173,7 @@ class WorkingModel:
 
 # Other predictions than of one class ----------------------------------------------------------------------------
 def show_values(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
-    """Values (N, K) in their units, with intervals where the model has been judged here."""
+    """Values (N, K), or of steps (N, K, S), in their units, with intervals where the model has been judged here."""
     from edge_sdk.model.tasks.values import Values
 
     task, kept = working.model.task, working.kept

@@ -16,7 +16,7 @@ from edge_sdk.model.tasks.forecast import FORECAST, Forecast
 from edge_sdk.model.tasks.plugged import PluggedTask, find_plugged
 from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION, USUAL_QUANTILE, Reconstruction
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import CLASS, LABELS, STEPS, VALUE
+from edge_sdk.model.tasks.task import CLASS, LABELS, STEP_VALUES, STEPS, VALUE
 from edge_sdk.replay.values.asked import words
 
 QUARTER = 4
@@ -29,12 +29,12 @@ class AskedTask:
     data.
 
     Attributes:
-        task: "reconstruction", "forecast", "steps", another package's NAME:KEY=VALUE;KEY=VALUE, or "": a model predicts
-            classes, values or sets of labels.
+        task: "reconstruction", "forecast", "steps", "step_values", another package's NAME:KEY=VALUE;KEY=VALUE, or "": a
+            model predicts classes, values or sets of labels.
         abnormal: labels of what is abnormal, with commas between them; "": none is.
         quantile: of errors on a device's validation windows, above which a window is an alarm; None: the bundle's.
         horizon: values at the end of a window that are forecast; None: the bundle's, or a quarter of the window.
-        steps: of a window, each of which has a class; None: the bundle's, or one for each EIGHTH samples.
+        steps: of a window, each of which has a class or values; None: the bundle's, or one for each EIGHTH samples.
     """
 
     task: str = ""
@@ -43,11 +43,12 @@ class AskedTask:
     horizon: int | None = None
     steps: int | None = None
 
-    def check_asked(self, others: bool, labels: str = "") -> None:
+    def check_asked(self, others: bool, labels: str = "", target: str = "") -> None:
         """Raises UsageError if these options do not go together.
 
         Args:
-            others: something else is to be predicted, too. labels: names of labels that are.
+            others: only some windows have labels. labels: names of labels that are to be predicted, too. target: of
+                columns that are.
         """
         if self.task in (CLASS, VALUE, LABELS):
             raise UsageError(
@@ -58,13 +59,18 @@ class AskedTask:
         if self.horizon is not None and self.task != FORECAST:
             raise UsageError(f"--horizon {self.horizon}: it is of forecasts: say --task {FORECAST}")
         if self.steps is not None and not self.tells_steps:
-            raise UsageError(f"--steps {self.steps}: it is of windows with a class at each step: say --task {STEPS}")
+            said = f"say --task {STEPS}, or with --target --task {STEP_VALUES}"
+            raise UsageError(f"--steps {self.steps}: it is of windows with a class or a value at each step: {said}")
         if self.steps is not None and self.steps < 1:
             raise UsageError(f"--steps {self.steps}: expected a number of steps, 1 or more")
-        if self.tells_steps and others:
-            raise UsageError(f"--task {STEPS}: each step has the class that was said; leave --target, --labelled and "
-                             "--ask out")  # fmt: skip
-        if self.reconstructs and (others or labels):
+        if self.task == STEP_VALUES and labels:
+            raise UsageError(f"--task {STEP_VALUES} with --labels {labels}: each step has numbers, those of --target")
+        if self.tells_steps and (others or (target and self.task == STEPS)):
+            what = "has the class that was said" if self.task == STEPS else "has the values of its column"
+            leave = "--target, --labelled" if self.task == STEPS else "--labelled"
+            more = f" (values at each step are --task {STEP_VALUES})" if target else ""
+            raise UsageError(f"--task {self.task}: each step {what}; leave {leave} and --ask out{more}")
+        if self.reconstructs and (others or labels or target):
             raise UsageError(
                 f"--task {self.task}: every window counts; leave --target, --labels, --labelled and --ask out"
             )
@@ -76,8 +82,8 @@ class AskedTask:
 
     @property
     def tells_steps(self) -> bool:
-        """Is the class of each step of a window to be predicted?"""
-        return self.task == STEPS
+        """Is a class, or are values, of each step of a window to be predicted?"""
+        return self.task in (STEPS, STEP_VALUES)
 
     def steps_of(self, window: int) -> int:
         """Steps of a window of so many samples; 0: it has one label."""

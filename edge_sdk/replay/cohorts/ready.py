@@ -17,13 +17,13 @@ from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Label, Samples, SplitSamples, read_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL, STEP_JOIN, in_order
-from edge_sdk.model.tasks.task import StepClasses, Values
+from edge_sdk.model.tasks.task import STEP_VALUES, STEPS, StepClasses, StepValues, Values
 from edge_sdk.records import list_inputs
 from edge_sdk.replay.anomalies.asked import AskedTask
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, count_nodes
 from edge_sdk.replay.datasets.table import Floats
 from edge_sdk.replay.labels.asked import asked_labels, asked_steps
-from edge_sdk.replay.values.asked import asked_values
+from edge_sdk.replay.values.asked import asked_values, words
 
 PUBLIC = "public.npz"
 """In such a folder: `x` float32 (P, ...), inputs that all devices know, and no device."""
@@ -48,7 +48,7 @@ class ReadyOptions(AskedTask):
     labels: str = ""
 
     def __post_init__(self) -> None:
-        self.check_asked(bool(self.target), self.labels)
+        self.check_asked(False, self.labels, self.target)
 
 
 def is_ready(folder: Path) -> bool:
@@ -109,9 +109,9 @@ def steps_of(folder: Path, texts: Sequence[str], how: ReadyOptions) -> StepClass
     Raises:
         UsageError: they are not of one number of steps, that which is stated, or not of the classes that are.
     """
-    if not how.tells_steps:
+    if how.task != STEPS:
         return None
-    sizes = sorted({text.count(STEP_JOIN) + 1 for text in texts if text})
+    sizes = sorted({steps_in(text) for text in texts if text})
     wanted = next(iter(sizes), 1) if how.steps is None else how.steps
     if strange := next((size for size in sizes if size != wanted), None):
         raise UsageError(f"{folder}: a label of {strange} steps, expected {wanted}, with {STEP_JOIN!r} between them")
@@ -124,6 +124,8 @@ def values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> Value
     Raises:
         UsageError: they are of several kinds, or something is said of values and there are none.
     """
+    if how.task == STEP_VALUES:
+        return step_values_of(folder, labels, how)
     if all(isinstance(label, str) for label in labels):
         if how.target or how.unit or how.range:
             raise UsageError(
@@ -137,6 +139,30 @@ def values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> Value
         ["value"] if found.shape[1] == 1 else [f"value {k + 1}" for k in range(found.shape[1])]
     )
     return asked_values(names, how.unit, how.range, found)
+
+
+def step_values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> Values:
+    """The values at each step that labels are: numbers, value by value and along time, or texts.
+
+    Raises:
+        UsageError: they are not of one number of steps, that which is stated, or not of the values that are named.
+    """
+    names = words(how.target) or ("value",)
+    sizes = {steps_in(label) / (1 if isinstance(label, str) else len(names)) for label in labels if label != ""}
+    wanted = next(iter(sizes), 1) if how.steps is None else how.steps
+    if strange := [size for size in sizes if size != wanted or size % 1]:
+        raise UsageError(f"{folder}: a label of {strange[0]:g} steps of {', '.join(names)}, expected {wanted:g}")
+    plain = StepValues(("",) * len(names), names, steps=int(wanted))
+    found = np.moveaxis(plain.numbers(labels, str(folder)), 1, 2).reshape(-1, len(names))
+    known = found[np.isfinite(found).all(1)]
+    if not len(known):
+        raise UsageError(f"{folder}: no label has a step whose values are known")
+    return asked_values(",".join(names), how.unit, how.range, known, int(wanted))
+
+
+def steps_in(label: Label) -> int:
+    """Steps that a text has, or numbers of another label."""
+    return label.count(STEP_JOIN) + 1 if isinstance(label, str) else len(label) if isinstance(label, tuple) else 1
 
 
 def parts_of(samples: SplitSamples) -> tuple[Samples, ...]:

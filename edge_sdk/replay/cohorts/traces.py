@@ -13,7 +13,7 @@ import numpy as np
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.cut import Cut, check_shares
 from edge_sdk.data.cutting import labelled_part
-from edge_sdk.data.steps import cut_step_windows
+from edge_sdk.data.steps import cut_step_windows, cut_value_steps
 from edge_sdk.data.traces import Trace, TraceFolder, Windows, cut_windows, load_traces
 from edge_sdk.data.traces.abnormal import cut_all_windows, split_normal
 from edge_sdk.data.traces.read import UNLABELLED
@@ -22,7 +22,7 @@ from edge_sdk.data.traces.windows import split_channels
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import Values
+from edge_sdk.model.tasks.task import STEP_VALUES, Values
 from edge_sdk.replay.anomalies.asked import AskedTask, signal_of
 from edge_sdk.replay.cohorts.asked import asked_windows
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables, count_nodes
@@ -58,8 +58,8 @@ class Cutting(AskedTask):
             none: what the traces have.
         labels: names, with commas between them, of which each sample has a set; "all": those in the label column; "":
             each sample has one class. separator: between the labels of a set. Of steps: their classes; "": as "all".
-        task, abnormal, quantile, horizon, steps: of windows to be reconstructed or forecast, or with a class at each
-            step, or a task of another package.
+        task, abnormal, quantile, horizon, steps: of windows to be reconstructed or forecast, or with a class or values
+            at each step, or a task of another package.
     """
 
     label: str = "activity"
@@ -85,7 +85,9 @@ class Cutting(AskedTask):
 
     def __post_init__(self) -> None:
         check_shares(self.validation, self.held_out)
-        self.check_asked(bool(self.target or self.labelled or self.ask or self.ask_random), self.labels)
+        self.check_asked(bool(self.labelled or self.ask or self.ask_random), self.labels, self.target)
+        if self.task == STEP_VALUES and not self.target:
+            raise UsageError(f"--task {STEP_VALUES}: say which columns have the values of steps, --target NAME")
         if self.public < 0:
             raise UsageError(f"--public {self.public}: how many, or 0 for none")
         if self.ask < 0 or self.ask_random < 0 or (self.ask and self.ask_random):
@@ -122,7 +124,7 @@ def cohort_of_traces(folder: Path, hospitals: int, seed: int, how: Cutting) -> C
     asked = (
         own
         or how.reconstruction(there, how.window)
-        or asked_steps(how.labels, there, how.steps_of(how.window))
+        or asked_steps(how.labels, there, 0 if how.target else how.steps_of(how.window))
         or asked_labels(how.labels, there, how.separator)
     )
     target, task = words(how.target), asked or values_of(traces, how)
@@ -156,14 +158,17 @@ def in_hertz(rate: float) -> str:
 
 def signal_of_traces(traces: Sequence[Trace], how: Cutting) -> SignalSpec:
     """What windows of these traces are of, standardised over those that devices train on."""
-    first, rate = traces[0], round(traces[0].rate_hz, 6)
-    return signal_of(first.channels, rate, how.stride, [parts_of(trace, how)[0] for trace in traces])
+    rate, target = round(traces[0].rate_hz, 6), words(how.target)
+    inputs = [name for name in traces[0].channels if name not in target]
+    return signal_of(inputs, rate, how.stride, [parts_of(trace, how)[0] for trace in traces])
 
 
 def parts_of(trace: Trace, how: Cutting) -> tuple[Windows, Windows]:
     """Windows of a trace to learn from or choose by, and those held out."""
     if how.tells_steps:
-        cuts = cut_step_windows(trace, how.window, how.stride, how.gap, how.steps_of(how.window))
+        cut, steps = (how.window, how.stride, how.gap), how.steps_of(how.window)
+        target = words(how.target)
+        cuts = cut_value_steps(trace, *cut, steps, target) if target else cut_step_windows(trace, *cut, steps)
         return split(cuts, held_out=how.held_out)
     if how.words is None:
         return split(cut_windows(trace, how.window, how.stride, how.gap, words(how.target)), held_out=how.held_out)
@@ -181,7 +186,8 @@ def values_of(traces: Sequence[Trace], how: Cutting) -> Values | None:
     if not how.target:
         return None
     targets = [trace.values[:, split_channels(trace, words(how.target))[1]] for trace in traces]
-    return asked_values(how.target, how.unit, how.range, np.concatenate(targets))
+    steps = how.steps_of(how.window)
+    return asked_values(how.target, how.unit, how.range, np.concatenate(targets), steps)
 
 
 def read_traces(folder: Path, how: Cutting) -> TraceFolder:
@@ -211,9 +217,8 @@ def likeness_of_task(how: Cutting) -> dict[str, Any]:
     """What is to be predicted, as a device's [data] table says it."""
     if how.words is not None:
         return {"abnormal": how.words}
-    if how.tells_steps:
-        return {"steps": how.steps_of(how.window)}
-    return {"target": words(how.target)} if how.target else {}
+    steps = {"steps": how.steps_of(how.window)} if how.tells_steps else {}
+    return steps | ({"target": words(how.target)} if how.target else {})
 
 
 def skip_useless(traces: tuple[Trace, ...], how: Cutting) -> tuple[tuple[Trace, ...], list[str]]:

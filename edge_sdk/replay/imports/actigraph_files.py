@@ -5,10 +5,14 @@ The reader reserves memory by numbers in the file, and unpacks archives whatever
 
 from __future__ import annotations
 
+import gzip
 import re
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from zipfile import BadZipFile, ZipFile
 
 from edge_sdk.errors import UsageError
@@ -24,6 +28,9 @@ MEMBERS = {"info.txt": 2**20, "log.bin": 2**31}
 """Files in an ActiGraph's archive, and bytes that each may have; 2 GiB are 55 days at 100 Hz."""
 SAMPLES = 2 * 10**8
 """That a GENEActiv may say it has; its memory has room for 66 million."""
+PACKED = ".cwa.gz"
+MOST_UNPACKED = 2**32
+"""Bytes of an Axivity's file that was packed: its memory has a quarter of them."""
 HEAD_LINES, PAGE_LINES, LONGEST_LINE = 59, 10, 1 << 16
 CHUNK = 1 << 20
 
@@ -35,6 +42,45 @@ def is_actigraph_bin(path: Path) -> bool:
             return file.read(len(FIRST[".bin"])) == FIRST[".bin"]
     except OSError:  # which is told when it is read
         return False
+
+
+@contextmanager
+def unpacked(path: Path, damaged: bool) -> Iterator[Path]:
+    """A file, for as long as this lasts unpacked where it is packed by gzip.
+
+    Args:
+        damaged: what is whole of it is wanted.
+
+    Raises:
+        UsageError: it cannot be unpacked, or grows too large; or what reading it raises, with its own name.
+    """
+    if not path.name.lower().endswith(PACKED):
+        yield path
+        return
+    with TemporaryDirectory() as folder:
+        plain = Path(folder) / path.stem
+        try:
+            unpack(path, plain, damaged)
+            yield plain
+        except UsageError as error:
+            raise UsageError(str(error).replace(str(plain), str(path))) from error
+
+
+def unpack(path: Path, plain: Path, damaged: bool) -> None:
+    """Writes what is in a file that is packed by gzip. `damaged`: as far as it can be unpacked."""
+    size = 0
+    try:
+        with gzip.open(path) as source, plain.open("wb") as file:
+            while part := source.read1(CHUNK):  # what is there, also of a file that is cut off
+                if (size := size + len(part)) > MOST_UNPACKED:
+                    raise UsageError(f"{path}: more than {MOST_UNPACKED:,} bytes unpacked, expected {KINDS['.cwa']}")
+                file.write(part)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        if not damaged or not size:
+            more = "" if damaged else "; --damaged takes what is whole"
+            raise UsageError(f"{path}: damaged, it cannot be unpacked: {error}{more}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be unpacked ({error.strerror or error})") from error
 
 
 def check_file(path: Path, damaged: bool = False) -> None:

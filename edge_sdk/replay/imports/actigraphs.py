@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.times import find_zone, offset_of
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.imports.actigraph_files import KINDS, check_file
+from edge_sdk.replay.imports.actigraph_files import KINDS, check_file, unpacked
 from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, even_blocks, join_signals, values_at
 from edge_sdk.replay.imports.signal_files import choose
 
@@ -60,6 +61,12 @@ Metadata = Mapping[str, Mapping[str, str]]
 
 
 def read_actigraph(path: Path, name: str, said: Stated, repairs: Repairs) -> Recorded:
+    """Reads a recording, as `read_plain` does; one of an Axivity may be packed by gzip."""
+    with unpacked(path, said.damaged) as plain:
+        return replace(read_plain(plain, name, said, repairs), source=path)
+
+
+def read_plain(path: Path, name: str, said: Stated, repairs: Repairs) -> Recorded:
     """Reads a recording.
 
     Args:

@@ -1,14 +1,15 @@
-"""Exports of Apple Health, `export.zip` or the `export.xml` in it: quantities each minute, with workouts as labels.
+"""Exports of Apple Health, `export.zip` or the `export.xml` in it: minutes of quantities, labels of workouts and sleep.
 
 Quantities come whenever a watch, a telephone or a person notes them. Here each minute is a row: of what is measured
 (heart rate) the mean of a minute, and lines between minutes that lie at most LONGEST_MIN apart; of what adds up (steps,
 energy) the amount in each minute, none where there is no record. Minutes without the quantity that was measured most
 often are a gap. Several sources of one quantity (watch and telephone) count the same steps: the one with the most
-records is taken, or with `--by sourceName` each makes a trace of its own. Routes, electrocardiograms, and what the file
-says of the person stay out.
+records is taken, or with `--by sourceName` each makes a trace of its own. So it is with stages of sleep; time in bed is
+none. Routes, electrocardiograms, and what the file says of the person stay out.
 
 The file is read as it comes, and nothing of it is kept but numbers. Its document type, in which some versions made
-mistakes, is passed over, so no entity can be declared. Source: Apple, HealthKit, HKQuantityTypeIdentifier.
+mistakes, is passed over, so no entity can be declared. Source: Apple, HealthKit, HKQuantityTypeIdentifier and
+HKCategoryValueSleepAnalysis.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ HEALTH = (".zip", ".xml")
 FOLDER, ROOT = "apple_health_export/", b"<HealthData"
 BY = "sourceName"
 QUANTITY, WORKOUT = "HKQuantityTypeIdentifier", "HKWorkoutActivityType"
+SLEEP, STAGE = "HKCategoryTypeIdentifierSleepAnalysis", "HKCategoryValueSleepAnalysis"
+STAGES = {
+    **{"Awake": "awake", "Asleep": "asleep", "AsleepUnspecified": "asleep"},
+    **{"AsleepCore": "asleep_core", "AsleepDeep": "asleep_deep", "AsleepREM": "asleep_rem"},
+}
+"""Value of a record of sleep -> its label; until 2022 there was "Asleep" alone."""
+MOST_STAGES = 10**6
 ADDS_UP = {
     *("step_count", "distance_walking_running", "distance_cycling", "distance_swimming", "distance_wheelchair"),
     *("active_energy_burned", "basal_energy_burned", "flights_climbed", "push_count", "swimming_stroke_count"),
@@ -55,6 +63,8 @@ CHUNK, LONGEST_ELEMENT, DEEPEST, MOST_BYTES, MOST_SERIES = 1 << 16, 1 << 20, 32,
 
 Key = tuple[str, str, str]
 """Channel, source and unit of some records."""
+Span = tuple[float, float, str]
+"""From when to when (s since 1970), and what was done or how somebody slept."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -90,7 +100,9 @@ def read_health_export(path: Path, name: str, said: Stated, repairs: Repairs) ->
         own = {key: parts for key, parts in found.series.items() if not said.by or key[1] == source}
         one = Repairs(path, said.strict)
         one.notes, one.found = list(repairs.notes), dict(repairs.found)
-        yield minutes_of(path, source or name, choose_series(path, own, said, one), found.workouts, said, one)
+        yield minutes_of(
+            path, source or name, choose_series(path, own, said, one), found.labels(source, one), said, one
+        )
 
 
 class HealthRecords:
@@ -98,13 +110,14 @@ class HealthRecords:
 
     Attributes:
         series: channel, source and unit -> when its records begin and end (s since 1970), and their values.
-        workouts: from when to when what was done.
+        workouts: from when to when what was done. sleep: source -> from when to when which stage was.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.depth, self.fed = path, 0, 0
+        self.path, self.depth, self.fed, self.stages = path, 0, 0, 0
         self.series: dict[Key, tuple[array[float], array[float], array[float]]] = {}
-        self.workouts: list[tuple[float, float, str]] = []
+        self.workouts: list[Span] = []
+        self.sleep: dict[str, list[Span]] = {}
 
     def read(self) -> None:
         """Reads the file."""
@@ -133,6 +146,8 @@ class HealthRecords:
             return
         if element == "Record" and told.get("type", "").startswith(QUANTITY):
             self.take(told)
+        elif element == "Record" and told.get("type") == SLEEP:
+            self.take_stage(told)
         elif element == "Workout":
             began, ended = seconds_of(told.get("startDate")), seconds_of(told.get("endDate"))
             done = snake(told.get("workoutActivityType", "").removeprefix(WORKOUT))
@@ -161,6 +176,26 @@ class HealthRecords:
             self.series.setdefault(key, (array("d"), array("d"), array("d"))), (began, ended, value), strict=True
         ):
             numbers.append(number)
+
+    def take_stage(self, told: Mapping[str, str]) -> None:
+        """Takes a record of sleep, if it has a time and a stage."""
+        began, ended = seconds_of(told.get("startDate")), seconds_of(told.get("endDate"))
+        stage = STAGES.get(told.get("value", "").removeprefix(STAGE))
+        if stage is None or not began < ended:
+            return
+        self.stages += 1
+        if self.stages > MOST_STAGES:
+            raise UsageError(f"{self.path}: more than {MOST_STAGES} records of sleep")
+        self.sleep.setdefault(told.get("sourceName", "")[:200], []).append((began, ended, stage))
+
+    def labels(self, source: str, repairs: Repairs) -> list[Span]:
+        """What is known of one source, or of all ("": stages of sleep are by the one with the most records); what was
+        done counts more than how somebody slept, and comes later."""
+        most = max(sorted(self.sleep), key=lambda name: len(self.sleep[name]), default="")
+        if not source and len(self.sleep) > 1:
+            others = self.stages - len(self.sleep[most])
+            repairs.note(f"sleep: stages of {most}; {others} records of other sources left out (--by {BY}: each)")
+        return [*sorted(self.sleep.get(source or most, ())), *sorted(self.workouts)]
 
 
 @contextmanager
@@ -237,7 +272,7 @@ def minutes_of(
     path: Path,
     name: str,
     series: Mapping[str, tuple[str, Floats, Floats, Floats]],
-    workouts: Sequence[tuple[float, float, str]],
+    labels: Sequence[Span],
     said: Stated,
     repairs: Repairs,
 ) -> Recorded:
@@ -268,7 +303,7 @@ def minutes_of(
     values = np.stack([columns[channel][rows] for channel in kept], 1)
     found = recorded_arrays(path, name, Stated(), time=edges[:-1][rows], values=values, channels=kept, units=units)
     found.repairs = repairs
-    label_rows(found.rows, sorted(workouts))
+    label_rows(found.rows, labels)
     return found
 
 

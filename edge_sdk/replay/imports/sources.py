@@ -14,7 +14,7 @@ from edge_sdk.data.traces.read import read_table
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.actigraph_files import KINDS as ACTIGRAPHS
-from edge_sdk.replay.imports.actigraph_files import is_actigraph_bin
+from edge_sdk.replay.imports.actigraph_files import PACKED, is_actigraph_bin
 from edge_sdk.replay.imports.actigraphs import read_actigraph
 from edge_sdk.replay.imports.apple_health import HEALTH, is_health_export, read_health_export
 from edge_sdk.replay.imports.columns import read_columns_file
@@ -30,7 +30,7 @@ LIMIT = 8 * 2**30
 TEXTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz", ".dat", ".dat.gz")
 COLUMNS = (".parquet", ".feather", ".arrow")
 SIGNALS = (*EDF, ".hea")
-OTHERS = (*COLUMNS, *SIGNALS, *FIT, *ACTIGRAPHS)
+OTHERS = (*COLUMNS, *SIGNALS, *FIT, *ACTIGRAPHS, PACKED)
 BESIDE = ("GENERATED.txt", "tags.csv")
 """Files that are no recordings."""
 
@@ -129,7 +129,7 @@ def read_source(name: str, path: Path, said: Stated, reader: str = "") -> Iterat
         yield read_fit_file(path, name, said, repairs)
     elif suffix in HEALTH:
         yield from read_health_export(path, name, said, repairs)
-    elif suffix in ACTIGRAPHS:
+    elif suffix in ACTIGRAPHS or path.name.lower().endswith(PACKED):
         yield read_actigraph(path, name, said, repairs)
     elif suffix in SIGNALS:
         yield read_signal_file(path, name, said, repairs)

@@ -90,12 +90,12 @@ def fit_ridge(x: Floats, y: Floats, penalty: float) -> Scores:
     return lambda rows: np.asarray(ridge.predict(standardised(rows))).reshape(len(rows), -1)
 
 
-def fit_value_trees(x: Floats, y: Floats, leaf: int, seed: int) -> Scores:
-    """Extremely randomised trees for targets (N, K). `leaf`: as of `fit_trees`."""
+def fit_value_trees(x: Floats, y: Floats, leaf: int, seed: int, trees: int = TREES) -> Scores:
+    """Extremely randomised trees for targets (N, K), so many of them. `leaf`: as of `fit_trees`."""
     from sklearn.ensemble import ExtraTreesRegressor
 
     own = y[:, 0] if y.shape[1] == 1 else y  # one value is a vector to scikit-learn
-    forest = ExtraTreesRegressor(TREES, min_samples_leaf=leaf, random_state=seed, n_jobs=1).fit(x, own)
+    forest = ExtraTreesRegressor(trees, min_samples_leaf=leaf, random_state=seed, n_jobs=1).fit(x, own)
     return lambda rows: np.asarray(forest.predict(rows)).reshape(len(rows), -1)
 
 

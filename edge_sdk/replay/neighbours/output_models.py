@@ -4,7 +4,8 @@ kind      grid
 trees     300 extremely randomised trees, at least 1 or 3 samples in a leaf
 linear    on standardised features: of values ridge regression, penalty 1, 10, 100 or 1000; of labels a logistic
           regression for each, penalty 1, 10, 100 or 1000; of another package's task as of values, on its targets; of
-          steps a multinomial logistic regression, as trees on features of each step and of those about it
+          steps a multinomial logistic regression, as trees on features of each step and of those about it; of values
+          at steps as of values, on these features, by 50 trees
 network   the run's own, as the devices have trained it alone
 
 Of each kind the fleet chooses one setting, and then the kind, by what the task calls better on validation samples.
@@ -23,13 +24,13 @@ import numpy.typing as npt
 
 from edge_sdk.model.tasks.own import LINKS
 from edge_sdk.model.tasks.plugged import PluggedTask
-from edge_sdk.model.tasks.task import LABELS, OutputTask, StepClasses
+from edge_sdk.model.tasks.task import LABELS, OutputTask, StepClasses, StepValues
 from edge_sdk.replay.metrics.scores import ALONE, ALONE_LINEAR, ALONE_TREES, LOCAL, POOLED
 from edge_sdk.replay.neighbours.candidates import LINEAR, NETWORK, TREES
 from edge_sdk.replay.neighbours.features import features_of, kind_of_features
 from edge_sdk.replay.neighbours.fitted import fit_logistic, fit_ridge, fit_value_trees, is_installed
 from edge_sdk.replay.neighbours.holders import MOST_POOLED
-from edge_sdk.replay.neighbours.step_models import fit_steps, step_features
+from edge_sdk.replay.neighbours.step_models import fit_step_values, fit_steps, step_features
 from edge_sdk.replay.neighbours.told import COMPUTED, LEFT_OUT, MISSING, UNDEFINED
 
 Array = npt.NDArray[Any]
@@ -93,7 +94,7 @@ def look_for_output_models(
 
 def seen_of(task: OutputTask, x: Array) -> Array:
     """Features of samples, (N, F); of steps (N, S, F)."""
-    return step_features(x, task.steps) if isinstance(task, StepClasses) else features_of(x)
+    return step_features(x, task.steps) if task.steps else features_of(x)
 
 
 def fit(task: OutputTask, kind: str, value: float, x: Array, y: Array, seed: int) -> Predict:
@@ -104,6 +105,8 @@ def fit(task: OutputTask, kind: str, value: float, x: Array, y: Array, seed: int
     """
     if isinstance(task, StepClasses):
         return fit_steps(kind == TREES, value, x, y, seed)
+    if isinstance(task, StepValues):
+        return fit_step_values(kind == TREES, value, x, task.known_rows(y), seed)
     trees = fit_value_trees(x, y, int(value), seed) if kind == TREES else None
     if task.kind == LABELS:
         return (lambda rows: logits(trees(rows))) if trees else fit_logistic(x, y, 1 / value)
@@ -145,7 +148,7 @@ def choose(
 def choose_pooled(task: OutputTask, seen: Mapping[str, Any], trained: Sequence[str], seed: int) -> tuple[str, Predict]:
     """The kind and the best of all settings, on all training samples in one place; of many samples some are drawn."""
     x, y = (np.concatenate([seen[n][0][i] for n in trained]) for i in (0, 1))
-    most = max(1, MOST_POOLED // task.steps) if isinstance(task, StepClasses) else MOST_POOLED
+    most = max(1, MOST_POOLED // max(1, task.steps))
     drawn = np.sort(np.random.default_rng([seed, 23]).permutation(len(x))[:most])
     models = [(kind, fit(task, kind, value, x[drawn], y[drawn], seed)) for kind, value in GRID]
     return min(models, key=lambda pair: badness_on(task, dict.fromkeys(trained, pair[1]), seen))

@@ -1,4 +1,4 @@
-"""Linear models and trees that tell the class of each step of a window, of features of what lies around it."""
+"""Linear models and trees that tell the class or values of each step of a window, by features of what is around."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy.typing as npt
 
 from edge_sdk.data.steps import step_edges
 from edge_sdk.replay.neighbours.features import Floats, features_of
-from edge_sdk.replay.neighbours.fitted import fit_linear, fit_trees
+from edge_sdk.replay.neighbours.fitted import fit_linear, fit_ridge, fit_trees, fit_value_trees
 
 Array = npt.NDArray[Any]
 REACH = 4
 """Steps to both sides over which features are averaged, too."""
 RAREST = 1e-9
+FEW_TREES = 50
+"""Trees for values at steps: each looks at all of five times as many features, for each step, which takes minutes
+with as many as windows have."""
 
 
 def step_features(x: Array, steps: int) -> Floats:
@@ -54,5 +57,25 @@ def fit_steps(trees: bool, value: float, x: Floats, y: Array, seed: int) -> Call
     def predict(new: Floats) -> Floats:
         found = np.log(np.clip(scores(new.reshape(-1, new.shape[2])), RAREST, 1.0))
         return np.moveaxis(found.reshape(len(new), -1, classes), 1, 2)
+
+    return predict
+
+
+def fit_step_values(
+    trees: bool, value: float, x: Floats, targets: tuple[Array, npt.NDArray[np.bool_]], seed: int
+) -> Callable[[Floats], Floats]:
+    """A model of features (N, S, F) and targets: features -> values (N, K, S).
+
+    Args:
+        trees: or ridge regression. value: samples in a leaf, or the penalty.
+        targets: (N * S, K), and which of these are known, (N * S,).
+    """
+    (y, known), rows = targets, x.reshape(-1, x.shape[2])
+    x, y = rows[known], y[known]
+    fitted = fit_value_trees(x, y, int(value), seed, FEW_TREES) if trees else fit_ridge(x, y, value)
+
+    def predict(new: Floats) -> Floats:
+        found = fitted(new.reshape(-1, new.shape[2]))
+        return np.moveaxis(found.reshape(len(new), -1, y.shape[1]), 1, 2)
 
     return predict

@@ -20,7 +20,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.plugged import PLUGINS, PluggedTask, find_plugged
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task import Forecast, OneClass, OutputTask, Reconstruction, StepClasses, Values
+from edge_sdk.model.tasks.task import Forecast, OneClass, OutputTask, Reconstruction, Values
 from edge_sdk.nodes.evaluation.recorded_signal import check_signal
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.plugins import hash_plugin
@@ -108,8 +108,10 @@ def choose_for_traces(cohort: Cohort, seed: int, say: Callable[[str], None], exa
 
 def network_of(task: OutputTask | None, axes: int) -> str:
     """The network of the zoo that is compiled for samples with so many axes. `task`: None: they are in classes."""
-    if isinstance(task, (Forecast, StepClasses)):
-        return "forecaster" if isinstance(task, Forecast) else "steps"
+    if isinstance(task, Forecast):
+        return "forecaster"
+    if task is not None and task.steps:
+        return "steps"
     if isinstance(task, Reconstruction):
         return "autoencoder" if axes == CHANNELS_AND_TIME else "autoencoder-dense"
     return "wrist" if axes == CHANNELS_AND_TIME else "mlp"
@@ -127,7 +129,7 @@ def size_options(shape: Sequence[int], cohort: Cohort) -> list[str]:
         given += ["--horizon", str(task.horizon)] if isinstance(task, Forecast) else []
         return [*given, "--quantile", repr(task.quantile), *signal_options(cohort.signal)]
     given += [f"--names={','.join(task.named())}"]
-    if isinstance(task, StepClasses):
+    if task.steps:
         given += ["--steps", str(task.steps), *signal_options(cohort.signal)]
     if isinstance(task, Values):
         given += [f"--unit={','.join(task.units)}"]

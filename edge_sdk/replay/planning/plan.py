@@ -14,7 +14,7 @@ from edge_sdk.hardware.bad_link import LinkFaults
 from edge_sdk.hardware.boards.emulation import Emulation
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.plugged import PluggedTask
-from edge_sdk.model.tasks.task import STEPS, Reconstruction, SeveralLabels, StepClasses
+from edge_sdk.model.tasks.task import STEP_VALUES, STEPS, Reconstruction, SeveralLabels, StepClasses, StepValues
 from edge_sdk.nodes.configuration.assembly import augmentation_of, describe_excess, family_of, method_of, settings_of
 from edge_sdk.nodes.configuration.presets import METHOD, PRESETS, RECOMMENDED, ROUNDS, preset_of
 from edge_sdk.nodes.configuration.private_table import Private, takes_private
@@ -216,6 +216,9 @@ def options_of_bundles(paths: Iterable[Path]) -> dict[str, Any]:
         return {("task" if key == "kind" else key): value for key, value in task.entry().items()}
     if isinstance(task, StepClasses):
         return {"task": STEPS, "labels": ",".join(task.names), "steps": task.steps}
+    if isinstance(task, StepValues):
+        named = {"target": ",".join(task.names)} if task.names else {}
+        return {"task": STEP_VALUES, "steps": task.steps, **named}
     return {"labels": ",".join(task.names)} if isinstance(task, SeveralLabels) else {}
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.tasks.plugged import PluggedTask
-from edge_sdk.model.tasks.task import VALUE, OneClass, OutputTask, Reconstruction, StepClasses, Values
+from edge_sdk.model.tasks.task import VALUE, OneClass, OutputTask, Reconstruction, StepClasses, StepValues, Values
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -18,13 +18,15 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def asked_values(target: str, unit: str, ranges: Sequence[str], found: npt.NDArray[np.floating]) -> Values:
+def asked_values(
+    target: str, unit: str, ranges: Sequence[str], found: npt.NDArray[np.floating], steps: int = 0
+) -> Values:
     """The values that are asked for.
 
     Args:
         target: names, with commas between them. unit: of each, or one for all. ranges: LOW,HIGH of each; none: what
             the data have.
-        found: (N, K), values in the data.
+        found: (N, K), values in the data. steps: of a window that have values each; 0: a window has.
 
     Raises:
         UsageError: these do not go together.
@@ -36,8 +38,9 @@ def asked_values(target: str, unit: str, ranges: Sequence[str], found: npt.NDArr
     else:
         ends = [widened(float(a), float(b)) for a, b in zip(found.min(0), found.max(0), strict=True)]
     low, high = tuple(a for a, _ in ends), tuple(b for _, b in ends)
+    of = tuple(one.strip() for one in units), names, low, high
     try:
-        return Values(tuple(one.strip() for one in units), names, low, high)
+        return StepValues(*of, steps) if steps else Values(*of)
     except UsageError as error:
         raise UsageError(f"--target {target}: {error}") from error
 
@@ -61,7 +64,7 @@ def read_range(text: str) -> tuple[float, float]:
 
 def option_of(asked: OutputTask) -> str:
     """The option that has asked for a task."""
-    if isinstance(asked, (Reconstruction, StepClasses)):
+    if isinstance(asked, Reconstruction) or asked.steps:
         return f"--task {asked.kind}"
     if isinstance(asked, PluggedTask):
         return f"--task {asked.option}"
@@ -94,6 +97,8 @@ def check_asked(bundle: Bundle, asked: OutputTask | None, unit: str = "") -> Non
         if task != asked:
             said = f"--labels {','.join(asked.names)} --steps {asked.steps}"
             raise UsageError(f"{option} {said}: bundle {name} predicts {task.in_words()}")
+    elif asked.steps and task.steps != asked.steps:
+        raise UsageError(f"--steps {asked.steps}: bundle {name} predicts {task.in_words(asked.named())}")
     elif isinstance(asked, Reconstruction):
         if task != asked:
             own, stated = task.entry(), asked.entry()

@@ -69,7 +69,8 @@ def table_of_value(result: Result, name: str, unit: str) -> str:
     def cells(errors: Mapping[str, Any]) -> list[str]:
         return [number(errors[model][name]["mae"] if model in errors else None) for model in COLUMNS]
 
-    title = f"mean absolute error of {name}" + (f" in {unit}" if unit else "") + ", test samples"
+    where = ", all steps of test samples" if result["values"]["task"].get("steps") else ", test samples"
+    title = f"mean absolute error of {name}" + (f" in {unit}" if unit else "") + where
     devices = result["devices"]
     rows, mean = [cells(d["errors"]) for d in devices], cells(result["values"]["models"])
     return grid(title, "samples", [*COLUMNS.values()], devices, rows, mean)

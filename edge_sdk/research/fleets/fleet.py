@@ -74,7 +74,8 @@ class Fleet:
                 case only; or values, as floats, (N, K) where there are several;
                 or sets of labels, as booleans (N, K) or as lists of names, also empty ones. For task "reconstruction"
                 and "forecast" x alone will do, y are texts of what has happened; for "steps" y (N, S) has a class at
-                each step of a window, -1 or "" where nobody knows it.
+                each step of a window, -1 or "" where nobody knows it; for "step_values" y (N, S), or (N, K, S), has
+                numbers there, NaN where nobody knows.
             held_out: share of each class by which models are judged in the end: its last samples.
             validation: share of each class on which choices are made, before these; 0: there is none.
             predict: names of the values; "": floats that are not whole numbers are values, called "value".
@@ -82,9 +83,9 @@ class Fleet:
                 have.
             labels: names of the columns of booleans, in their order; of lists of names those that a model predicts,
                 None: all that occur. Of steps the names of their numbers.
-            task: "reconstruction", "forecast" or "steps"; of another package, NAME or NAME:KEY=VALUE;KEY=VALUE, which
-                takes what y has, texts or numbers; or a class of your own, such as one of a notebook, or what it makes
-                (see `edge_sdk.OwnTask`).
+            task: "reconstruction", "forecast", "steps" or "step_values"; of another package, NAME or
+                NAME:KEY=VALUE;KEY=VALUE, which takes what y has, texts or numbers; or a class of your own, such as one
+                of a notebook, or what it makes (see `edge_sdk.OwnTask`).
             options: of windows that are reconstructed or forecast: `abnormal` (labels of what is, all of whose windows
                 are held out), `quantile` (of errors, above which a window is an alarm), `horizon` (values).
 
@@ -102,8 +103,9 @@ class Fleet:
         if named in WINDOW_TASKS:
             given = {**options} if labels is None else {**options, "labels": words_of(labels)}
             given |= {"abnormal": words_of(options["abnormal"])} if "abnormal" in options else {}
-            check_window_options(named, given)
-            cut = WindowTask(named, held_out, validation, given.get("labels", ()), given.get("abnormal", ()))
+            check_window_options(named, given | asked)
+            of_steps = given.get("labels", ()), given.get("abnormal", ()), words_of(predict)
+            cut, given = WindowTask(named, held_out, validation, *of_steps), given | asked
             windows = cut.parts({checked_name(str(name), "device name"): own for name, own in devices.items()})
             return cls(str(store_parts(windows)), {"task": named, **given}, "from arrays")
         if alone := next((name for name, own in devices.items() if hasattr(own, "__array__")), None):

@@ -1,4 +1,4 @@
-"""Arrays of windows without labels, which models reconstruct or forecast, and with a class at each step of a window."""
+"""Arrays of windows without labels, which models reconstruct or forecast, and with a class or values at each step."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from edge_sdk.data.cut import check_shares
 from edge_sdk.data.samples import Label, Samples, SplitSamples
 from edge_sdk.errors import UsageError, nearest
 from edge_sdk.label_names import STEP_JOIN, label_key
-from edge_sdk.model.tasks.task import FORECAST, RECONSTRUCTION, STEPS
+from edge_sdk.model.tasks.task import FORECAST, RECONSTRUCTION, STEP_VALUES, STEPS
 from edge_sdk.research.fleets.class_names import array_of, blanked
 from edge_sdk.research.fleets.parts import Array, check_lengths, inputs_of, labels_of, split_rows, take
 
-WINDOW_TASKS = (RECONSTRUCTION, FORECAST, STEPS)
+WINDOW_TASKS = (RECONSTRUCTION, FORECAST, STEPS, STEP_VALUES)
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     RECONSTRUCTION: ("abnormal", "quantile"),
     FORECAST: ("abnormal", "quantile", "horizon"),
     STEPS: ("labels",),
+    STEP_VALUES: ("predict", "unit", "range"),
 }
 """Options that each takes."""
 UNKNOWN = -1
@@ -36,6 +37,7 @@ class WindowTask:
         held_out, validation: shares of the windows, as `parts_of_arrays` has them.
         labels: names of the classes of steps, in their order; none: those that occur.
         abnormal: labels of what is abnormal: all windows with one are held out.
+        values: of each step, in their order; none: one that has no name.
     """
 
     kind: str
@@ -43,6 +45,7 @@ class WindowTask:
     validation: float = 0.2
     labels: tuple[str, ...] = ()
     abnormal: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
 
     def parts(self, devices: Mapping[str, Any]) -> dict[str, SplitSamples]:
         """The samples of each device.
@@ -58,7 +61,7 @@ class WindowTask:
     def part(self, name: str, arrays: Sequence[Any]) -> SplitSamples:
         """The samples of one device."""
         if len(arrays) not in (2, 4):
-            wanted = "(x, y) or (x, y, x_test, y_test)" + " or x alone" * (self.kind != STEPS)
+            wanted = "(x, y) or (x, y, x_test, y_test)" + " or x alone" * (self.kind not in (STEPS, STEP_VALUES))
             raise UsageError(f"device {name}: {len(arrays)} arrays, expected {wanted}")
         check_shares(self.validation, 0.0 if len(arrays) == 4 else self.held_out)
         pairs = [self.read(name, arrays[at], arrays[at + 1]) for at in range(0, len(arrays), 2)]
@@ -87,8 +90,8 @@ class WindowTask:
             raise UsageError(
                 f"device {name}: x is {found.dtype} {found.shape}; for task {self.kind} expected (N, channels, time)"
             )
-        if self.kind == STEPS:
-            labels = self.steps_of(name, y, found.shape)
+        if self.kind in (STEPS, STEP_VALUES):
+            labels = (self.steps_of if self.kind == STEPS else self.curves_of)(name, y, found.shape)
         else:
             labels = [""] * len(found) if y is None else labels_of(name, y)
         check_lengths(name, found, labels)
@@ -113,6 +116,22 @@ class WindowTask:
         elif strange := [one for one in found.ravel().tolist() if not isinstance(one, str)][:1]:
             raise UsageError(f"device {name}: y has {strange[0]!r:.60}, expected texts, or '' where nobody knows")
         return [STEP_JOIN.join(map(str, row)) for row in found.tolist()]
+
+    def curves_of(self, name: str, y: Any, shape: Sequence[int]) -> list[Label]:
+        """Numbers of each step of windows, value by value and along time; NaN where nobody knows."""
+        count = len(self.values) or 1
+        try:
+            found = np.asarray(y, np.float64)
+        except (TypeError, ValueError):
+            found = np.zeros(())
+        curves = found[:, None] if found.ndim == 2 and count == 1 else found
+        if curves.ndim != 3 or curves.shape[1] != count or not 0 < curves.shape[2] <= shape[-1]:
+            each = f"({shape[0]}, {count}, steps)" if count > 1 else f"({shape[0]}, steps)"
+            wanted = f"{each}, numbers at each of 1 to {shape[-1]} steps of a window"
+            raise UsageError(f"device {name}: y is {np.asarray(y, object).shape}, expected {wanted}")
+        if np.isinf(curves).any():
+            raise UsageError(f"device {name}: y has infinite numbers; NaN says that nobody knows")
+        return [tuple(row) for row in curves.reshape(len(curves), -1).tolist()]
 
 
 def listed(arrays: Any) -> Sequence[Any]:

@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from edge_sdk.model.inputs import KNOWN_BELOW
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.graph import OnnxGraph
 from edge_sdk.models.ir.marks import HEADS
@@ -73,8 +74,23 @@ def binary_cross_entropy(g: OnnxGraph, output: str) -> tuple[str, str]:
 def mean_squared_error(g: OnnxGraph, output: str) -> tuple[str, str]:
     """(z - y)^2 with y float, of the output's shape; its adjoint is 2 w (z - y) / K, with K outputs per sample."""
     y, weights, count = add_targets(g, output)
-    d = g.sub(output, y)
+    return squares(g, g.sub(output, y), weights, count)
+
+
+def masked_squared_error(g: OnnxGraph, output: str) -> tuple[str, str]:
+    """`mean_squared_error` where y is known, and 0 elsewhere: see `edge_sdk.model.inputs.UNKNOWN`."""
+    y, weights, count = add_targets(g, output)
+    return squares(g, known_difference(g, output, y), weights, count)
+
+
+def squares(g: OnnxGraph, d: str, weights: str, count: int) -> tuple[str, str]:
+    """The loss and the adjoint of squares of differences."""
     return sum_weighted(g, g.mul(d, d), weights, count), weigh_adjoint(g, d, weights, 2 / count)
+
+
+def known_difference(g: OnnxGraph, output: str, y: str) -> str:
+    """z - y where y is known, else 0."""
+    return g.select(g.binary("Less", y, g.scalar(KNOWN_BELOW)), g.sub(output, y), g.scalar(0))
 
 
 def huber(g: OnnxGraph, output: str) -> tuple[str, str]:
@@ -84,7 +100,17 @@ def huber(g: OnnxGraph, output: str) -> tuple[str, str]:
     Source: P. J. Huber, "Robust estimation of a location parameter", Annals of Mathematical Statistics 1964.
     """
     y, weights, count = add_targets(g, output)
-    d = g.sub(output, y)
+    return huber_of(g, g.sub(output, y), weights, count)
+
+
+def masked_huber(g: OnnxGraph, output: str) -> tuple[str, str]:
+    """`huber` where y is known, and 0 elsewhere."""
+    y, weights, count = add_targets(g, output)
+    return huber_of(g, known_difference(g, output, y), weights, count)
+
+
+def huber_of(g: OnnxGraph, d: str, weights: str, count: int) -> tuple[str, str]:
+    """The loss and the adjoint of differences."""
     c = g.op("Clip", d, g.constant(np.asarray(-1.0)), g.constant(np.asarray(1.0)), shape=g.shape(d))
     each = g.mul(c, g.sub(d, g.scale(c, 0.5)))
     return sum_weighted(g, each, weights, count), weigh_adjoint(g, c, weights, 1 / count)
@@ -140,6 +166,8 @@ LOSSES: dict[str, WriteLoss] = {
     "binary_cross_entropy": binary_cross_entropy,
     "mean_squared_error": mean_squared_error,
     "huber": huber,
+    "masked_squared_error": masked_squared_error,
+    "masked_huber": masked_huber,
 }
 
 

@@ -10,8 +10,17 @@ from edge_sdk.data.augment import Augment
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.plugged import PluggedTask
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.step_classes import MOVED
-from edge_sdk.model.tasks.task import FORECAST, LABELS, RECONSTRUCTION, STEPS, VALUE, OutputTask, Reconstruction
+from edge_sdk.model.tasks.task import (
+    FORECAST,
+    LABELS,
+    RECONSTRUCTION,
+    STEP_VALUES,
+    STEPS,
+    VALUE,
+    OutputTask,
+    Reconstruction,
+)
+from edge_sdk.model.tasks.task_protocol import MOVED
 from edge_sdk.models.ir.errors import CompileError
 from edge_sdk.models.ir.shapes import Shape, as_number, as_numbers
 from edge_sdk.models.ir.specification.losses import LOSSES, refuse_positions
@@ -24,6 +33,7 @@ OF_TASK = {
     VALUE: ("mean_squared_error", "huber"),
     LABELS: ("binary_cross_entropy",),
     STEPS: ("soft_cross_entropy",),
+    STEP_VALUES: ("masked_squared_error", "masked_huber"),
     RECONSTRUCTION: ("mean_squared_error",),
     FORECAST: ("mean_squared_error",),
 }
@@ -147,8 +157,8 @@ class Spec:
             raise CompileError(
                 f"augmentation with task {self.task.kind}: a changed window would be compared with itself as it was"
             )
-        if self.task is not None and self.task.kind == STEPS and self.augment.shift:
-            raise CompileError(f"shift = {self.augment.shift:g} with task {STEPS}: {MOVED}")
+        if self.task is not None and self.task.steps and self.augment.shift:
+            raise CompileError(f"shift = {self.augment.shift:g} with task {self.task.kind}: {MOVED}")
         if isinstance(self.input, Mapping) or self.below is not None:
             raise CompileError("augmentation is for modules with one input, of floats")
         try:
@@ -198,11 +208,12 @@ def check_output(task: OutputTask, spec: Spec, output: tuple[int, ...]) -> None:
                 f"task {task.kind}: a window is {tuple(spec.input)}, and the module returns {output} per sample; "
                 f"return what has the shape {wanted}"
             )
-    elif task.kind == STEPS and output != (wanted := task.output_of(())):
+    elif task.steps and output != (wanted := task.output_of(())):
+        what = "logits of the classes" if task.kind == STEPS else "the values"
         raise CompileError(
-            f"task {STEPS}: the module returns {output} per sample; return logits of the classes at each step, {wanted}"
+            f"task {task.kind}: the module returns {output} per sample; return {what} at each step, {wanted}"
         )
-    elif task.kind != STEPS and output != (task.outputs,):
+    elif not task.steps and output != (task.outputs,):
         raise CompileError(
             f"task {task.kind}: {task.outputs} outputs are named (--names; of values --unit or --range), but the "
             f"module returns {output} per sample; return one row of numbers, (batch, {task.outputs})"

@@ -21,7 +21,7 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import check_bundle
 from edge_sdk.nodes.kernels.rollout import check as check_rollout
 from edge_sdk.nodes.models.last_line import ModelsDeclined
-from tests import label_sets, reconstructions, steps, values
+from tests import label_sets, reconstructions, step_values, steps, values
 from tests.nodes.device.output_tasks import finish, make_device, make_run, play_fleet
 
 Sums = Mapping[str, float]
@@ -152,7 +152,7 @@ CASES = {
         [],
         [
             *ALWAYS,
-            ({"augment": {"shift": 0.1}}, "a window that is moved in time has other classes at its steps"),
+            ({"augment": {"shift": 0.1}}, "a window that is moved in time has something else at its steps"),
             ({"classes": ("walk", "rest", "run")}, "is for walk, rest, run, but bundle steps predicts one class of 3"),
         ],
         lambda sums: minus(mean_macro_f1(sums)),
@@ -162,6 +162,26 @@ CASES = {
         rounds=8,
         biased=("fedbn", "fedper", "fedrep", "fedbabu"),
         around=(),
+    ),
+    "step_values": Case(
+        step_values.TASK.names,
+        step_values.compile_step_values,
+        [step_values.samples(60, 0), step_values.samples(40, 1), step_values.samples(30, 2)],
+        [step_values.best_theta(), step_values.best_theta() + np.float32(0.2), step_values.best_theta()],
+        [
+            *ALWAYS,
+            NO_COMPANIONS,
+            ({"uploads": {"bits": 8, "secret": True}}, "secret sums have no place for errors"),
+            ({"augment": {"shift": 0.1}}, "a window that is moved in time has something else at its steps"),
+            ({"classes": ("level", "rate")}, "is for level, rate, but bundle curves predicts rate"),
+        ],
+        lambda sums: {m: e["rate"] / 63 for m, e in step_values.TASK.mean_errors(mean_errors(sums), ()).items()},
+        lambda sums: sums["absolute:0"] / sums["samples"],
+        0.0,
+        "off by",
+        rounds=8,
+        rho=8.0,
+        biased=("fedbn", "fedper", "fedrep", "fedbabu"),
     ),
 }
 WHOLE = [name for name, method in METHODS.items() if method.kernels == "plain"]
