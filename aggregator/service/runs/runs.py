@@ -258,7 +258,7 @@ def list_runs(database: Database, *states: str) -> list[Row]:
 
 
 def find_over(database: Database, ids: Collection[str]) -> set[str]:
-    """Those of some runs that have ended; one that was never asked for here has not."""
+    """The runs among some that have ended; one that was never asked for here has not."""
     ended = sql.select(runs).where(runs.c.id.in_(ids), runs.c.state.not_in(ACTIVE))
     return {row["id"] for row in database.read(ended)} if ids else set()
 
