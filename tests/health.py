@@ -111,7 +111,7 @@ def main() -> None:
     print(f"product     {lines_of(product):,} lines in {len(product)} files")
     print(f"tests       {lines_of(tests):,} lines in {len(tests)} files, {tests_in(tests):,} functions")
     print(f"benchmarks  {lines_of(files_of('benchmarks')):,} lines")
-    print(f"pages       {words_of_pages():,} words; {glossary()} words in the glossary")
+    print(f"pages       {words_of_pages():,} words without the generated table; {glossary()} words in the glossary")
     print(f"rooms       {len(rooms)}, {len(crowded)} of more than 15 modules")
     for room, count in sorted(crowded.items(), key=lambda one: -one[1]):
         print(f"  {count:3} {room}")

@@ -95,10 +95,10 @@ def test_every_message_of_a_method_is_on_the_page_about_privacy(name: str) -> No
     assert sent <= {*named(text), "Nobody"}, f"docs/privacy.md: {name} may also send {sent - {*named(text)}}"
 
 
-def test_what_evaluation_adds_is_on_the_page_about_privacy() -> None:
+def test_what_evaluation_adds_is_on_the_page_of_messages() -> None:
     plain = METHODS["fedavg"]
     added = [kind.__name__ for kind in evaluated(plain).messages if kind not in plain.messages]
-    assert {*added} <= {*spans("docs/privacy.md")}
+    assert {*added} <= {*spans("docs/messages.md")}
 
 
 def named(text: str) -> list[str]:
