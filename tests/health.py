@@ -28,7 +28,7 @@ WRITTEN = re.compile(
     r"<!-- messages: written by .*?<!-- end of messages -->|<!-- the table of benchmarks/.*?<!-- end of the table -->",
     re.DOTALL,
 )
-"""The parts of pages that docs/write_messages.py and benchmarks/trend.py write: nobody reads them from top to bottom."""
+"""The parts of pages that docs/write_messages.py and benchmarks/trend.py write: they are looked up, not read."""
 
 
 def files_of(*folders: str) -> list[Path]:

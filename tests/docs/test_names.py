@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,9 +14,6 @@ from docs import write_messages
 from docs.draw_rooms import svg
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
-from edge_sdk.nodes.daemon.device_file import DeviceFile
-from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile, RunTable
-from edge_sdk.wire.options import Wire
 from tests.docs.pages import PAGES, ROOT, spans, text_of
 
 PATH = re.compile(r"((?:edge_sdk|aggregator|models|hardware|tests|benchmarks|docs)/[\w./-]*)(?:: (.*))?")
@@ -103,17 +98,6 @@ def test_what_evaluation_adds_is_on_the_page_of_messages() -> None:
 
 def named(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
-
-
-NESTED = {"run", "wire"}
-"""Keys that are tables, with a table of their own on the page."""
-
-
-@pytest.mark.parametrize("kind", [DeviceFile, HospitalFile, AggregatorFile, RunTable, Wire])
-def test_every_setting_is_on_the_page_for_operators(kind: Any) -> None:
-    rows = {key.partition(".")[0] for row in table_rows("docs/operate.md") for key in named(row[0])}
-    missing = {field.name for field in fields(kind)} - rows - NESTED
-    assert not missing, f"docs/operate.md has no row for {sorted(missing)} of {kind.__name__}"
 
 
 def test_the_picture_is_what_the_script_draws() -> None:
