@@ -1,4 +1,4 @@
-"""Writes the table of messages in docs/privacy.md, from the types that methods declare and docs/messages.toml.
+"""Writes the table of docs/messages.md, from the types that methods declare and docs/messages.toml.
 
 python docs/write_messages.py          # rewrites the part between the two marks
 python docs/write_messages.py --check  # says whether it is current
@@ -33,7 +33,7 @@ from edge_sdk.methods.shared.evaluation.evaluation import evaluated  # noqa: E40
 from edge_sdk.methods.standardising.method import standardised  # noqa: E402
 
 PRIVACY = Privacy(clip=1.0, noise=1.0)
-PAGE, WORDS = ROOT / "docs" / "privacy.md", ROOT / "docs" / "messages.toml"
+PAGE, WORDS = ROOT / "docs" / "messages.md", ROOT / "docs" / "messages.toml"
 BEGIN, END = "<!-- messages: written by docs/write_messages.py -->", "<!-- end of messages -->"
 HEAD = ("message", "way", "carries", "methods", "tells who reads it", "hidden by")
 EVERY = "every method"

@@ -25,8 +25,11 @@ ROOT = Path(__file__).parent.parent
 PRODUCT = ("edge_sdk", "aggregator", "models", "hardware")
 MOST_PARAMETERS = 8
 PAGES = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "models/README.md", "docs/*.md", "docs/*/*.md")
-WRITTEN = re.compile(r"<!-- messages: written by .*?<!-- end of messages -->", re.DOTALL)
-"""The part of a page that docs/write_messages.py writes: nobody reads it from top to bottom."""
+WRITTEN = re.compile(
+    r"<!-- messages: written by .*?<!-- end of messages -->|<!-- the table of benchmarks/.*?<!-- end of the table -->",
+    re.DOTALL,
+)
+"""The parts of pages that docs/write_messages.py and benchmarks/trend.py write: they are looked up, not read."""
 
 
 def files_of(*folders: str) -> list[Path]:
@@ -130,7 +133,7 @@ def main() -> None:
     print(f"product     {lines_of(product):,} lines in {len(product)} files, {code:,} of them code")
     print(f"tests       {lines_of(tests):,} lines in {len(tests)} files, {tests_in(tests):,} functions")
     print(f"benchmarks  {lines_of(files_of('benchmarks')):,} lines")
-    print(f"pages       {words_of_pages():,} words; {glossary()} words in the glossary")
+    print(f"pages       {words_of_pages():,} words without generated tables; {glossary()} words in the glossary")
     print(f"rooms       {len(rooms)}, {len(crowded)} of more than 15 modules")
     for room, count in sorted(crowded.items(), key=lambda one: -one[1]):
         print(f"  {count:3} {room}")

@@ -45,8 +45,6 @@ SHORTER = {
     r"--devices 4 --seed 7": "--devices 2 --seed 7",
     r"--devices 6 --minutes 8 --seed 7": "--devices 2 --minutes 4 --seed 7",
     r"^(auscult replay .*breast-cancer)": r"\1 --hospitals 1 --devices 2",
-    r"^(auscult pretrain)": r"\1 --epochs 1",
-    r"^(auscult replay .*fedslr-b\+fedal)": r"\1 --no-local-only",
 }
 """What is typed shorter than it stands on the pages and in the Makefile: the same commands on less data."""
 
@@ -59,7 +57,6 @@ READ_ONLY = {
     "needs a fleet": "tests/system/test_living_fleet.py does what the page tells",
     "takes port 8080": "tests/system/test_living_fleet.py starts it at another one",
     "needs the package of this page": "tests/tools/test_plugins.py installs it, and uses all of it",
-    "needs transformers": "the library is not among those that tests have",
     "needs timm": "the library and the images are not among those that tests have",
     "takes minutes": "measurements, and tests that have a command of their own",
     "make test": "it is the test that runs here",
@@ -84,7 +81,6 @@ AFTERWARDS = {
 assert {*device.predict(x_held[:5]).labels} <= {*device.part.current.classes}
 assert (Path("state/watch-7") / "first.npz").exists()
 """,
-    "replay(job": 'assert {"global", "local", "personalised"} <= {*result["accuracy"]}\n',
 }
 """A line of a block of Python -> what has to be true after it."""
 

@@ -1,4 +1,4 @@
-"""The table of messages on the page about privacy: as the types are, and as bytes cross in a run of each method."""
+"""The table of every message: as the types are, and as bytes cross in a run of each method."""
 
 from typing import Any
 

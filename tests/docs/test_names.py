@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,9 +14,6 @@ from docs import write_messages
 from docs.draw_rooms import svg
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
-from edge_sdk.nodes.daemon.device_file import DeviceFile
-from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile, RunTable
-from edge_sdk.wire.options import Wire
 from tests.docs.pages import PAGES, ROOT, spans, text_of
 
 PATH = re.compile(r"((?:edge_sdk|aggregator|models|hardware|tests|benchmarks|docs)/[\w./-]*)(?:: (.*))?")
@@ -95,25 +90,14 @@ def test_every_message_of_a_method_is_on_the_page_about_privacy(name: str) -> No
     assert sent <= {*named(text), "Nobody"}, f"docs/privacy.md: {name} may also send {sent - {*named(text)}}"
 
 
-def test_what_evaluation_adds_is_on_the_page_about_privacy() -> None:
+def test_what_evaluation_adds_is_on_the_page_of_messages() -> None:
     plain = METHODS["fedavg"]
     added = [kind.__name__ for kind in evaluated(plain).messages if kind not in plain.messages]
-    assert {*added} <= {*spans("docs/privacy.md")}
+    assert {*added} <= {*spans("docs/messages.md")}
 
 
 def named(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
-
-
-NESTED = {"run", "wire"}
-"""Keys that are tables, with a table of their own on the page."""
-
-
-@pytest.mark.parametrize("kind", [DeviceFile, HospitalFile, AggregatorFile, RunTable, Wire])
-def test_every_setting_is_on_the_page_for_operators(kind: Any) -> None:
-    rows = {key.partition(".")[0] for row in table_rows("docs/operate.md") for key in named(row[0])}
-    missing = {field.name for field in fields(kind)} - rows - NESTED
-    assert not missing, f"docs/operate.md has no row for {sorted(missing)} of {kind.__name__}"
 
 
 def test_the_picture_is_what_the_script_draws() -> None:

@@ -1,14 +1,18 @@
-"""The generated page of settings has each value of a paper, and each recommended one, beside the default."""
+"""The generated page of settings has every key with what it is, each value of a paper, and each recommended one."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from docs.site.settings import method_table
+from docs.site.settings import method_table, settings_page
 from edge_sdk.contract.search import flattened
 from edge_sdk.methods import METHODS
+from edge_sdk.nodes.daemon.device_file import DeviceFile
+from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile, RunTable
+from edge_sdk.wire.options import Wire
 
 
 def default_of(method: str, key: str) -> Any:
@@ -30,3 +34,10 @@ def test_values_other_than_the_default_are_in_the_table(name: str) -> None:
         for key in {**paper, **recommended}
     }
     assert shown == expected
+
+
+@pytest.mark.parametrize("kind", [DeviceFile, HospitalFile, AggregatorFile, RunTable, Wire])
+def test_every_setting_of_a_node_says_what_it_is(kind: Any) -> None:
+    rows = [line.strip("| ").split(" | ") for line in settings_page().splitlines() if line.startswith("| ")]
+    said = {row[0].strip(" *`") for row in rows if len(row) == 4 and row[3].strip()}
+    assert {field.name for field in fields(kind)} <= said
