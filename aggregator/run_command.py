@@ -17,6 +17,7 @@ from aggregator.run_files import RESULT_FILE, RUN_FILE
 from aggregator.shared import assist, dismiss
 from aggregator.sizes import count_numbers, find_packed
 from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.running_statistics import lost_variances
 from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import read_public
@@ -180,10 +181,12 @@ def make_result(aggregator: Aggregator, seconds: float) -> dict[str, Any]:
 
 def describe_model(aggregator: Aggregator) -> dict[str, Any]:
     """Size of the final model, and the rank of each layer that has a matrix form. Devices may have their own: 0."""
-    if aggregator.global_model() is None:
+    theta = aggregator.global_model()
+    if theta is None:
         return {"parameters": 0, "parameters_sent": 0, "ranks": {}, "full_ranks": {}}
     layout, packed = aggregator.bundle.layout, find_packed(aggregator.newest)
-    found = {"parameters": layout.size, "parameters_sent": count_numbers(aggregator.newest)}
+    found: dict[str, Any] = {"parameters": layout.size, "parameters_sent": count_numbers(aggregator.newest)}
+    found |= {"lost_variances": lost} if (lost := lost_variances(layout, theta)) else {}
     if packed is None:
         return {**found, "ranks": {}, "full_ranks": {}}
     return {

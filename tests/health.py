@@ -2,8 +2,9 @@
 
     python -m tests.health [--mutants N]
 
-Lines are of Python files, with comments; parameters are those of `__init__`, without self. Rooms and their floors are
-held by tests/test_architecture.py, parameters by tests/test_parameters.py.
+Lines are of Python files; those of code are without blank lines, comments and docstrings. Parameters are those of
+`__init__`, without self. Rooms and their floors are held by tests/test_architecture.py, parameters by
+tests/test_parameters.py.
 --mutants N also changes N places of the product, one after the other, and counts how many the tests of their room find:
 it takes half a minute for each.
 """
@@ -42,6 +43,23 @@ def tree_of(path: Path) -> ast.Module:
 
 def lines_of(files: list[Path]) -> int:
     return sum(len(path.read_text().splitlines()) for path in files)
+
+
+def code_lines_of(files: list[Path]) -> int:
+    """Lines without blank ones, comments and docstrings."""
+    found = 0
+    for path in files:
+        lines = path.read_text().splitlines()
+        told = {n for item in ast.walk(tree_of(path)) for n in docstring_lines(item)}
+        found += sum(bool(line.strip()) and line.lstrip()[0] != "#" for n, line in enumerate(lines, 1) if n not in told)
+    return found
+
+
+def docstring_lines(item: ast.AST) -> range:
+    """Numbers of the lines of a module's, class's or function's docstring, or of one below a constant."""
+    if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str):
+        return range(item.lineno, (item.end_lineno or item.lineno) + 1)
+    return range(0)
 
 
 def rooms_of(files: list[Path]) -> Counter[str]:
@@ -108,7 +126,8 @@ def main() -> None:
     many = sorted(((n, who) for n, who in constructors_of(product) if n > MOST_PARAMETERS), reverse=True)
     rooms = rooms_of(product)
     crowded = {room: n for room, n in rooms.items() if n > 15}
-    print(f"product     {lines_of(product):,} lines in {len(product)} files")
+    code = code_lines_of(product)
+    print(f"product     {lines_of(product):,} lines in {len(product)} files, {code:,} of them code")
     print(f"tests       {lines_of(tests):,} lines in {len(tests)} files, {tests_in(tests):,} functions")
     print(f"benchmarks  {lines_of(files_of('benchmarks')):,} lines")
     print(f"pages       {words_of_pages():,} words; {glossary()} words in the glossary")

@@ -20,6 +20,9 @@ Vector = npt.NDArray[np.floating]
 PIECE = 1 << 13
 """Numbers of a long vector that are worked on together where what that takes should stay in the processor's cache."""
 
+VARIANCE = "running_var"
+STATISTICS = ("running_mean", VARIANCE)
+"""Last parts of the names of running statistics of batch normalisation, as torch has them."""
 KINDS = ("conv", "linear", "norm", "bias", "recurrent", "embedding", "other")
 
 
@@ -50,6 +53,11 @@ class Slot:
     @property
     def size(self) -> int:
         return prod(self.shape)
+
+    @property
+    def is_statistic(self) -> bool:
+        """Is it a running statistic of batch normalisation? What moves it is an average of batches, and no gradient."""
+        return self.kind == "norm" and self.name.rpartition(".")[2] in STATISTICS
 
     @property
     def span(self) -> slice:

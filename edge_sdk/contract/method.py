@@ -133,6 +133,7 @@ class NodeEnv:
         unwilling: children that want no training now; filled in by the node at each call.
         grad_fn: device: (theta, indices or None for all) -> (mean loss, its gradient (n,)) over the training samples.
         samples: device: how many training samples it has.
+        least: device: how many of them a step needs; 2 where they are normalised with each other.
         augmented: device: as grad_fn, with samples that each call changes by a generator; None: this run does not.
         own_classes: device: codes of the classes that it has had labels of, in training or in validation.
         earlier: device: name -> theta (n,) of the models that an earlier run has left on it, "personal" and "global" as
@@ -176,6 +177,7 @@ class NodeEnv:
     # Training and its samples: device
     grad_fn: Callable[[Vector, Any], tuple[float, Vector]] | None = None
     samples: int = 0
+    least: int = 1
     augmented: Callable[[Vector, Any, np.random.Generator], tuple[float, Vector]] | None = None
     own_classes: tuple[int, ...] = ()
     earlier: Mapping[str, Vector] = field(default_factory=dict)

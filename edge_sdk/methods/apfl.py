@@ -106,7 +106,7 @@ def mixed_update(
     """
     s, eta, losses = env.settings, env.settings.eta(round), list[float]()
     grad_fn = gradient(env, round, fedavg.TRAINING)
-    for batch in batches(env.random(round, fedavg.TRAINING), env.samples, s.batch, s.local_epochs):
+    for batch in batches(env.random(round, fedavg.TRAINING), env.samples, s.batch, s.local_epochs, env.least):
         loss, g = grad_fn(w, batch)
         _, g_mixture = grad_fn(mixture(alpha, v, w), batch)
         next_alpha = adapted(alpha, v, w, g_mixture, eta) if s.adaptive and not losses else alpha

@@ -79,7 +79,7 @@ class Env(fedavg.Env):
 def personal_update(env: Env, round: int, v: Vector, w: Vector) -> Vector:
     """Line 5: mini-batch SGD on f_i(v) + weight_decay/2 ||v||^2 + lambda/2 ||v - w||^2, from the v of before."""
     s, v = env.settings, v.copy()
-    steps = batches(env.random(round, PERSONAL), env.samples, s.batch, s.personal_epochs)
+    steps = batches(env.random(round, PERSONAL), env.samples, s.batch, s.personal_epochs, env.least)
     damp, pull = s.weight_decay + s.nearness, s.nearness * w
     descend(gradient(env, round, PERSONAL), v, steps, s.eta(round), damp=damp, pull=pull)
     return v

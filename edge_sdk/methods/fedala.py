@@ -129,7 +129,7 @@ def learned_weights(env: Env, round: int, w: Vector, theta: Vector, weights: Vec
     means: list[float] = []
     while len(means) < (s.most_epochs if first else 1) and not settled(means, s):
         losses = []
-        for batch in batches(random, len(rows), s.batch, 1):
+        for batch in batches(random, len(rows), s.batch, 1, env.least):
             at = parts.taken(theta, where) + way * weights
             loss, slope = along(at, rows if batch is None else rows[batch])
             weights = np.clip(weights - s.eta_w * slope * way, 0, 1)

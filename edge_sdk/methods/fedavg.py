@@ -140,7 +140,7 @@ def client_update(env: Env, round: int, w: Vector, epochs: int, purpose: int) ->
     random = env.random(round, purpose)
     if s.draw_epochs and purpose == TRAINING:
         epochs = int(random.integers(1, epochs + 1))
-    steps = batches(random, env.samples, s.batch, epochs)
+    steps = batches(random, env.samples, s.batch, epochs, env.least)
     pull, damp = s.proximal * w if s.proximal else None, s.weight_decay + s.proximal
     slope = gradient(env, round, purpose)
     if s.momentum:

@@ -31,6 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.running_statistics import without_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.contract.search import Range, SearchSpace
@@ -84,7 +85,7 @@ def local_update(env: Env, round: int, theta: Vector, g: Vector) -> tuple[Vector
         theta_k, and the mean loss of the batches (None where there was no batch).
     """
     s, v = env.settings, theta.copy()
-    steps = batches(env.random(round, TRAINING), env.samples, s.batch, s.local_epochs)
+    steps = batches(env.random(round, TRAINING), env.samples, s.batch, s.local_epochs, env.least)
     damp, pull = s.weight_decay + s.alpha, g + s.alpha * theta
     return v, descend(gradient(env, round, TRAINING), v, steps, s.eta(round), damp=damp, pull=pull)
 
@@ -123,13 +124,13 @@ class DeviceState:
 def train(env: Env, m: CountedModel, g: Vector) -> tuple[Vector, VectorSum]:
     theta_k, loss = local_update(env, m.round, m.model, g)
     upload = VectorSum(theta_k, 1.0, 1, training_scores(env, loss, {"global": m.model}))
-    return local_gradient(g, m.model, theta_k, env.settings.alpha), upload
+    return without_statistics(env.layout, local_gradient(g, m.model, theta_k, env.settings.alpha)), upload
 
 
 def movement(env: Env, m: CountedModel, upload: VectorSum) -> tuple[Vector, Vector]:
-    """A `Movement`: by which -g_k / alpha (n,) moves, and theta_k from theta: the same."""
+    """A `Movement`: by which -g_k / alpha (n,) moves, and theta_k from theta."""
     moved: Vector = upload.total - upload.count * m.model
-    return moved, moved
+    return without_statistics(env.layout, moved.copy()), moved
 
 
 # Aggregator -----------------------------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ def step(env: Env, s: AggregatorState, sums: VectorSum) -> tuple[Vector, Vector]
     """theta and h after a round."""
     alpha, mean = env.settings.alpha, sums.total / sums.count
     before = mean_over(s.gradient, s.ledger.devices, env.devices)
-    h = server_gradient(before, s.model, mean, alpha, sums.count / env.devices)
+    h = without_statistics(env.layout, server_gradient(before, s.model, mean, alpha, sums.count / env.devices))
     return aggregate(mean, h, alpha), h
 
 

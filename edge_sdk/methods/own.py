@@ -33,32 +33,16 @@ from edge_sdk.contract.search import SearchSpace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
+from edge_sdk.methods.own_settings import Settings, settings_type
 from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally
 from edge_sdk.methods.shared.aggregation.traffics import always_floats, summed
 from edge_sdk.methods.shared.evaluation.reports import progress, training_scores
-from edge_sdk.methods.shared.training.further_settings import settings_type
-from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, Training, batches, descend, gradient, one_of
+from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, batches, descend, gradient
 
 NOT_NEAR = "what its devices send does not lie near the model"
 MADE_THERE = "what each device makes of the global model, and of a vector of its own if it keeps one"
 JUDGING = 50  # purposes of randomness from here on are of models that are only judged
-
-
-# Settings -------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, kw_only=True)
-class Settings(Training):
-    """Hyper-parameters that every such method has, beside its own.
-
-    Attributes:
-        weighting: of the mean: "samples" or "uniform".
-    """
-
-    weighting: str = "samples"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of(self, ("samples", "uniform"), "weighting")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +91,9 @@ class OwnDevice:
         self.purpose += 1
         s, v = self.settings, np.array(start, self.env.theta0.dtype)
         passes = s.local_epochs if epochs is None else epochs
-        steps = batches(self.env.random(self.round, self.purpose), self.samples, s.batch, passes)
-        slope, eta = gradient(self.env, self.round, self.purpose), s.eta(self.round) if rate is None else rate
+        steps = batches(self.env.random(self.round, self.purpose), self.samples, s.batch, passes, self.env.least)
+        eta = s.eta(self.round) if rate is None else rate
+        slope = gradient(self.env, self.round, self.purpose, rate=eta)
         towards = None if near is None or not pull else pull * near
         loss = descend(slope, v, steps, eta, damp=s.weight_decay + (pull or 0.0), pull=towards)
         self.loss = loss if self.loss is None else self.loss
@@ -116,7 +101,7 @@ class OwnDevice:
 
     def gradient(self, theta: Vector, rows: Any = None) -> tuple[float, Vector]:
         """Mean loss, and its gradient float (n,), over some of the training samples. `rows`: indices; None: all."""
-        return gradient(self.env, self.round)(theta, rows)
+        return gradient(self.env, self.round, rate=0)(theta, rows)
 
     def random(self) -> np.random.Generator:
         """A generator of this device and round, another one at each call; the same wherever it is made again."""
@@ -290,7 +275,7 @@ def method(
         near: uploads lie near w, as a model does that began there; so they can travel as small integers.
 
     Raises:
-        UsageError: a function takes other arguments, or a default is of another type.
+        UsageError: a function takes other arguments, a setting cannot have its name, or a default is of another type.
 
     >>> import edge_sdk as auscult
     >>> def local(device, w, own):
@@ -315,7 +300,7 @@ def method(
         hospital=fedavg.FEDAVG.hospital,
         aggregator=Role(steps.aggregator_start, steps.aggregator_receive, steps.aggregator_close, AggregatorState),
         messages=fedavg.FEDAVG.messages,
-        settings=settings_type(Settings, settings or {}),
+        settings=settings_type(name, settings or {}),
         env=Env,
         show=show,
         models=steps.models,

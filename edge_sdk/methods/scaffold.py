@@ -39,6 +39,7 @@ from itertools import islice
 import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.running_statistics import averaged_statistics, without_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import Method, NodeEnv
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
@@ -135,7 +136,7 @@ def local_update(env: Env, round: int, x: Vector, c: Vector, c_i: Vector) -> tup
 def mini_batches(env: Env, round: int) -> list[Indices]:
     """The K mini-batches of a device in a round, shuffled anew in each pass; at least one sample is needed."""
     s, k = env.settings, env.settings.local_steps
-    passes = batches(env.random(round, TRAINING), env.samples, s.batch, k or s.local_epochs)
+    passes = batches(env.random(round, TRAINING), env.samples, s.batch, k or s.local_epochs, env.least)
     return list(islice(passes, k or None))
 
 
@@ -172,7 +173,7 @@ class DeviceState:
 
 def train(env: Env, m: ModelAndControl, c_i: Vector) -> tuple[Vector, VectorSum]:
     y, steps, loss = local_update(env, m.round, m.model, m.control, c_i)
-    tried = control_variate(env, m.round, m.model, y, steps, m.control, c_i)
+    tried = without_statistics(env.layout, control_variate(env, m.round, m.model, y, steps, m.control, c_i))
     both = np.concatenate([y, tried - c_i])
     return tried, VectorSum(both, 1.0, 1, training_scores(env, loss, {"global": m.model}))
 
@@ -213,7 +214,8 @@ def step(env: Env, s: AggregatorState, sums: VectorSum) -> tuple[Vector, Vector]
     """x and c after a round."""
     mean, control_moved = np.split(sums.total / sums.count, 2)
     control = mean_over(s.control, s.ledger.devices, env.devices)
-    return aggregate(s.model, control, mean, control_moved, env.settings.eta_g, sums.count / env.devices)
+    x, c = aggregate(s.model, control, mean, control_moved, env.settings.eta_g, sums.count / env.devices)
+    return averaged_statistics(env.layout, x, mean), c
 
 
 # As integers ----------------------------------------------------------------------------------------------------

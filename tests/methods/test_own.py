@@ -188,6 +188,14 @@ def test_what_is_left_out_is_fedavgs_also_what_is_recommended():
     assert "local_epochs" not in method("own-two", settings={"local_epochs": 2}).recommended
 
 
+@pytest.mark.parametrize(
+    ("key", "words"), [("eta", r"would hide settings\.eta\(round\)"), ("learning rate", "expected a name of letters")]
+)
+def test_settings_whose_names_cannot_be_used_are_refused_when_the_method_is_made(key, words):
+    with pytest.raises(UsageError, match=f"method mine: a setting '{key}'.* ?{words}"):
+        method("mine", settings={key: 0.1})
+
+
 def test_near_and_pull_go_together():
     with pytest.raises(UsageError, match="give near, what the result is held near, and pull"):
         one = method("own-near", local=lambda device, w: device.sgd(w, near=w))

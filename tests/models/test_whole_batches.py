@@ -95,7 +95,15 @@ def test_a_run_with_batches_that_are_too_large_is_refused_before_it_starts(norm,
 
 @pytest.mark.parametrize(
     ("count", "batch", "said"),
-    [(9, 4, "a step of 1 sample"), (1, 4, "a step of 1 sample"), (9, 0, "a step of 9"), (8, 4, ""), (3, 20, "")],
+    [
+        (1, 4, "a step of 1 sample"),
+        (3, 1, "a step of 1 sample"),
+        (9, 0, "a step of 9"),
+        (8, 4, ""),
+        (7, 3, ""),
+        (9, 4, "a step of 5 samples is above max_batch = 4"),
+        (3, 20, ""),
+    ],
 )
 def test_a_device_whose_samples_do_not_go_into_batches_says_so_before_it_begins(dense, count, batch, said):
     x, y = draw(count, (5,))

@@ -13,7 +13,7 @@ import pytest
 
 import edge_sdk as auscult
 from edge_sdk.data.samples import Samples, SplitSamples, read_samples, store_samples
-from edge_sdk.research.comparisons.frames import curve_rows, device_rows
+from edge_sdk.research.comparisons.frames import curve_rows, device_rows, share_rows
 from edge_sdk.research.fleets.fleet import Fleet
 from tests import reconstructions, steps
 from tests.research.test_results import check_html
@@ -198,3 +198,9 @@ def test_runs_of_steps_are_those_of_the_command(tmp_path: Path) -> None:
     told = ("--task", "steps", "--labels", "rest,walk,run", "--method", "fedavg", "--bundle", str(bundle))
     assert figures(run.results[0]) == figures(of_the_command(Path(fleet.data), tmp_path / "out", *told))
     assert run.scores["global"] == run.results[0]["macro_f1"]["global"] and "kappa" in repr(run)
+
+
+def test_rows_of_steps_have_the_metrics_of_their_tables():
+    metrics = {"macro_f1": 0.5, "steps_right": 0.7, "kappa": 0.2}
+    rows = list(share_rows({"metrics": {"global": metrics}}))
+    assert rows == [{"model": "global", **metrics}]

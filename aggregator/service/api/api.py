@@ -126,8 +126,7 @@ async def list_fleet(request: Request) -> Response:
     page: dict[str, list[dict[str, Any]]] = {}
     for device in devices:
         page.setdefault(device.hospital, []).append(view.describe_device(device))
-    hospitals = [view.describe_hospital(hospital, devices=False) for hospital in service.monitor.list_hospitals()]
-    rows = [{**hospital, "devices": page.get(hospital["name"], [])} for hospital in hospitals]
+    rows = [{**h, "devices": page.get(h["name"], [])} for h in view.describe_hospitals(service)]
     return JSONResponse({"hospitals": rows, **numbers})
 
 
@@ -136,15 +135,14 @@ async def list_fleet(request: Request) -> Response:
 async def why(request: Request) -> Response:
     """What is the matter with one device or hospital."""
     name, hospitals = request.path_params["name"], service_of(request).monitor.list_hospitals()
-    for hospital in hospitals:
-        if hospital.name == name:
-            return JSONResponse(view.describe_hospital(hospital, devices=False))
-    found = [view.describe_device(d) for hospital in hospitals for d in hospital.devices if d.name == name]
-    if not found and (enrolled := service_of(request).enrolment.find(name)) is not None:
+    if found := view.describe_hospitals(service_of(request), name):
+        return JSONResponse(found[0])
+    devices = [view.describe_device(d) for hospital in hospitals for d in hospital.devices if d.name == name]
+    if not devices and (enrolled := service_of(request).enrolment.find(name)) is not None:
         raise NotFoundError(f"{name!r}: no hospital reports it; it has enrolled here, and is {enrolled['state']}")
-    if not found:
+    if not devices:
         raise NotFoundError(f"{name!r}: no hospital has reported a device of that name")
-    return JSONResponse(found[0])
+    return JSONResponse(devices[0])
 
 
 @declare(STATUS)

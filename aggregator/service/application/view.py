@@ -27,6 +27,7 @@ from aggregator.service.runs.runs import (
     QUEUED,
     RUNNING,
     STOPPED,
+    find_over,
     list_actions,
     list_runs,
 )
@@ -115,6 +116,17 @@ def list_absent(hospital: SeenHospital, run: str) -> list[dict[str, str]]:
     shown = [{"name": d.name, "why": d.why or WORDS[d.state]} for d in absent[:MOST_ABSENT]]
     more = len(absent) - len(shown)
     return shown + [{"name": f"{more} more of {hospital.name}", "why": "see the fleet"}] * (more > 0)
+
+
+def describe_hospitals(service: FleetService, *names: str) -> list[dict[str, Any]]:
+    """Hospitals as JSON has them, without their devices; `names`: only these.
+
+    A node stays in a run that has ended until the next one begins; here it is in none then.
+    """
+    every = [h for h in service.monitor.list_hospitals() if not names or h.name in names]
+    over = find_over(service.database, {id for h in every for id in h.run.split(", ")} - {""})
+    runs = [", ".join(id for id in h.run.split(", ") if id not in over) for h in every]
+    return [{**describe_hospital(h, devices=False), "run": run} for h, run in zip(every, runs, strict=True)]
 
 
 def describe_hospital(hospital: SeenHospital, devices: bool = True) -> dict[str, Any]:

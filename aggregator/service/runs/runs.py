@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -255,6 +255,12 @@ def list_runs(database: Database, *states: str) -> list[Row]:
     """Runs, the newest first; `states`: only those that stand there."""
     query = sql.select(runs).order_by(runs.c.created.desc())
     return database.read(query if not states else query.where(runs.c.state.in_(states)))
+
+
+def find_over(database: Database, ids: Collection[str]) -> set[str]:
+    """Those of some runs that have ended; one that was never asked for here has not."""
+    ended = sql.select(runs).where(runs.c.id.in_(ids), runs.c.state.not_in(ACTIVE))
+    return {row["id"] for row in database.read(ended)} if ids else set()
 
 
 def list_queue(database: Database) -> list[Row]:

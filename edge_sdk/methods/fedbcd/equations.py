@@ -90,7 +90,7 @@ def draw_minibatches(env: NodeEnv, s: Settings, round: int, steps: int) -> Itera
     """So many epochs, shuffled; or so many steps, each on R samples drawn anew."""
     random = env.random(round, BATCHES)
     if s.unit == "epoch":
-        yield from batches(random, env.samples, s.batch, steps)
+        yield from batches(random, env.samples, s.batch, steps, env.least)
         return
     for _ in range(steps):
         exact = s.batch == 0 or env.samples <= s.batch

@@ -11,6 +11,7 @@ import numpy as np
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.algebra.running_statistics import without_statistics
 from edge_sdk.contract.method import Send, Step, ask_nobody
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedslr.equations import aggregate, update_auxiliary
@@ -102,7 +103,7 @@ def step(env: Env, s: Any) -> AggregatorState:
     w_mean = uploads.total / uploads.count
     share = uploads.count / env.devices
     before = mean_over(s.gamma_mean, s.devices, env.devices)
-    gamma_mean = update_auxiliary(before, w, w_mean, env.settings.eta_g, share)
+    gamma_mean = without_statistics(env.layout, update_auxiliary(before, w, w_mean, env.settings.eta_g, share))
     counted = {**s.counted, **dict.fromkeys(s.tally.heard, s.round)}
     model, t = aggregate(env, w, w_mean, gamma_mean), s.round + 1
     return AggregatorState(model, gamma_mean, t, None, counted, s.era, devices=env.devices)

@@ -9,6 +9,7 @@ import numpy as np
 
 from edge_sdk.algebra import lowrank
 from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.running_statistics import without_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, UP, Send, Step
 from edge_sdk.methods.fedslr.equations import local_fusion, local_phase, update_auxiliary
@@ -51,8 +52,7 @@ def initial_component(env: Env) -> Vector:
     gamma_i begins at zero in any case: the aggregator's mean of gamma does, and the two must agree.
     """
     if env.earlier.keys() >= {"personal", "global"}:
-        p: Vector = env.earlier["personal"] - env.earlier["global"]
-        return p
+        return without_statistics(env.layout, env.earlier["personal"] - env.earlier["global"])
     return np.zeros_like(env.theta0) if env.settings.p_init == "zero" else zero_norms(env)
 
 
@@ -75,7 +75,7 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     if has_diverged(w_local):
         said = Send(OUT, Diverged(m.round, "phase I diverged; its round is dropped"))
         return DeviceState(gamma, p, gamma, account), [*told, said, Send(UP, Nobody())]
-    tried = update_auxiliary(gamma, w, w_local, env.settings.eta_g)
+    tried = without_statistics(env.layout, update_auxiliary(gamma, w, w_local, env.settings.eta_g))
     upload = Sum(w_local, 1.0, 1, training_scores(env, loss, {"global": w, "personal": w + s.p}))
     return DeviceState(gamma, p, tried, replace(account, round=m.round)), [*told, Send(UP, upload)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edge_sdk.algebra.lowrank import Packed
+from edge_sdk.algebra.running_statistics import without_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.fedslr.settings import PHASE_I, PHASE_II, Env
 from edge_sdk.methods.shared.aggregation.server import ServerTerms, penalty, server_step
@@ -18,7 +19,7 @@ def local_phase(env: Env, round: int, w: Vector, gamma: Vector) -> tuple[Vector,
     if env.local_solver is not None:
         return env.local_solver(w, gamma), None
     s, v = env.settings, w.copy()
-    steps = batches(env.random(round, PHASE_I), env.samples, s.batch, s.local_epochs)
+    steps = batches(env.random(round, PHASE_I), env.samples, s.batch, s.local_epochs, env.least)
     damp, pull = s.weight_decay + 1 / s.eta_g, gamma + w / s.eta_g
     return v, descend(gradient(env, round, PHASE_I), v, steps, s.eta(round), damp=damp, pull=pull)
 
@@ -29,14 +30,18 @@ def update_auxiliary(gamma: Vector, w: Vector, w_local: Vector, eta_g: float, sh
 
 
 def local_fusion(env: Env, round: int, w: Vector, p: Vector, epochs: int | None = None) -> Vector:
-    """Eq. (7), phase II: proximal SGD on f_i(w + p) + mu ||p||_1 with w frozen. `epochs`: personal_epochs if None."""
+    """Eq. (7), phase II: proximal SGD on f_i(w + p) + mu ||p||_1 with w frozen; p is zero at running statistics.
+
+    Args:
+        epochs: personal_epochs if None.
+    """
     s, p = env.settings, p.copy()
     epochs = s.personal_epochs if epochs is None else epochs
-    steps = batches(env.random(round, PHASE_II), env.samples, s.batch, epochs)
+    steps = batches(env.random(round, PHASE_II), env.samples, s.batch, epochs, env.least)
     shrink = local_prox(s.personal_penalty, env.layout, p, s.mu * s.eta(round))
     damp = s.weight_decay if s.personal_weight_decay else 0.0
     descend(gradient(env, round, PHASE_II), p, steps, s.eta(round), damp=damp, base=w, prox=shrink)
-    return p
+    return without_statistics(env.layout, p)
 
 
 def aggregate(env: Env, w: Vector, w_mean: Vector, gamma_mean: Vector) -> Packed:

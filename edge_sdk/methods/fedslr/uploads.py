@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.running_statistics import without_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.fedslr.messages import FedslrModel
@@ -23,6 +24,6 @@ class Past(Account):
 
 
 def movement(env: NodeEnv, m: FedslrModel, upload: Sum) -> tuple[Vector, Vector]:
-    """A `Movement`: by which -eta_g gamma_i (n,) moves, by eq. (5), and what of the model does: the same."""
+    """A `Movement`: by which -eta_g gamma_i (n,) moves, by eq. (5), and what of the model does."""
     moved: Vector = upload.total - upload.count * lowrank.unpack(env.layout, m.model)
-    return moved, moved
+    return without_statistics(env.layout, moved.copy()), moved

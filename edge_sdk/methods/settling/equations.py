@@ -20,6 +20,7 @@ from edge_sdk.algebra import prox
 from edge_sdk.algebra.ensemble import Ensemble, Floats, log_probabilities, pooled, voted
 from edge_sdk.algebra.forest import Forest, grow, log_votes
 from edge_sdk.algebra.optim import SGD, Adam
+from edge_sdk.algebra.running_statistics import step_with_statistics
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.environment.samples import Labelled, OwnWindows, SelfLabels
 from edge_sdk.contract.method import NodeEnv
@@ -76,12 +77,12 @@ def walk_anew(
     v, drawn = np.zeros_like(start), endless(env, s, purpose)
     optimiser = (Adam if s.optimiser == "adam" else SGD)(s.rate, decay=s.weight_decay)
     memory = optimiser.remember(v)
-    slope, done = gradient(env, env.rounds, purpose), 0
+    slope, done = gradient(env, env.rounds, purpose, rate=0), 0
     for n in steps:
         left, made, _, note = steps_left(slope, islice(drawn, n - done if env.samples else 0), v, *memory)
         optimiser.skip(made)
         for n_made, rows in enumerate(left, made + 1):
-            optimiser.step(v, slope(start + v, rows)[1])
+            step_with_statistics(env.layout, optimiser, v, slope(start + v, rows)[1])
             if shrink is not None:
                 shrink(v)
             note(n_made, 0.0)
@@ -121,7 +122,7 @@ def forest_anew(env: NodeEnv, s: Settling, kind: int, own: OwnWindows, labels: S
 def endless(env: NodeEnv, s: Settling, purpose: int) -> Iterator[Indices]:
     """Mini-batches, epoch after epoch; the same wherever and whenever they are drawn for this device and purpose."""
     random = env.random(env.rounds, purpose)
-    return chain.from_iterable(batches(random, env.samples, s.batch, 1) for _ in count())
+    return chain.from_iterable(batches(random, env.samples, s.batch, 1, env.least) for _ in count())
 
 
 def shrunk_but_head(layout: Layout, like: Vector, threshold: float) -> InPlace:

@@ -192,7 +192,23 @@ def check_bundle(run: Run, bundle: Bundle, tier: str) -> None:
             f"bundle {manifest['name']} drops values at random, and method {run.method} trains on outputs or parts of "
             "models; compile it with --dropout off"
         )
+    if run.privacy:
+        check_statistics(run, bundle)
     family_of(run).check(run, settings_of(run), bundle)
+
+
+def check_statistics(run: Run, bundle: Bundle) -> None:
+    """Raises UsageError if running statistics would leave devices with noise, which takes variances below zero: the
+    model would predict nothing. In FedBN they stay on the device."""
+    from edge_sdk.methods.shared.training.parts import named  # a run has loaded it already, a service not
+
+    words = getattr(settings_of(run), "personal_slots", "")
+    stays = named(bundle.layout, words) if words else set()
+    if lost := next((s.name for s in bundle.layout.slots if s.is_statistic and s not in stays), ""):
+        raise UsageError(
+            f"run.privacy with bundle {bundle.manifest['name']}: noise would make variances of {lost} negative; "
+            "compile it with --norm frozen (a torch module: in evaluation mode), or use GroupNorm or LayerNorm"
+        )
 
 
 def check_identity(run: Run, name: str, sha256: str, classes: int, tier: str) -> None:

@@ -15,6 +15,7 @@ from math import ceil
 from typing import Any
 
 from edge_sdk.algebra.optim import SGD, Adam
+from edge_sdk.algebra.running_statistics import step_with_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run
@@ -85,10 +86,10 @@ def train_in_steps(
     settling = settling_of(run)
     adam_rate = ADAM_RATE if settling is None else settling.rate
     tool = Adam(adam_rate) if optimiser == "adam" else SGD(sgd_rate(env.settings))
-    slope, done = gradient(env, env.rounds, ALONE), 0
+    slope, done = gradient(env, env.rounds, ALONE, rate=0), 0
     for wanted in steps:
         while done < wanted:
-            tool.step(theta, slope(theta, next(drawn))[1])
+            step_with_statistics(env.layout, tool, theta, slope(theta, next(drawn))[1])
             done += 1
             told(done)
         yield theta.copy()
@@ -102,7 +103,7 @@ def sgd_rate(settings: Any) -> float:
 def draw_batches(env: NodeEnv) -> Iterator[Indices]:
     """Mini-batches, epoch after epoch; the same for both optimisers."""
     random = env.random(env.rounds, ALONE)
-    return chain.from_iterable(batches(random, env.samples, batch_of(env.settings), 1) for _ in count())
+    return chain.from_iterable(batches(random, env.samples, batch_of(env.settings), 1, env.least) for _ in count())
 
 
 def choose_trial(correct: list[int]) -> int:

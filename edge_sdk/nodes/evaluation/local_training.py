@@ -31,7 +31,7 @@ def train_alone(method: Method, env: NodeEnv, told: Callable[[int], None] = lamb
     env, statistics = by_itself(env)
     theta = env.theta0.copy()
     for round in range(env.rounds):
-        steps = batches(env.random(round, ALONE), env.samples, settings.batch, settings.local_epochs)
+        steps = batches(env.random(round, ALONE), env.samples, settings.batch, settings.local_epochs, env.least)
         descend(gradient(env, round, ALONE), theta, steps, settings.eta(round), damp=settings.weight_decay)
         told(round + 1)
     return placed(env.layout, theta, statistics)

@@ -17,7 +17,7 @@ from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.front import BoundSamples, bind_parts
 from edge_sdk.model.inputs import compute_losses
 from edge_sdk.model.model import Model
-from edge_sdk.model.whole_batches import check_step
+from edge_sdk.model.whole_batches import check_step, find_least
 from edge_sdk.nodes.kernels.family import Array, DeviceParts, Family, Fields
 from edge_sdk.nodes.kernels.own_windows import feature_means, features_of, has_features, own_windows
 from edge_sdk.nodes.kernels.split import is_split
@@ -61,7 +61,8 @@ def trains(parts: DeviceParts) -> Fields:
     """The gradient of a device's training samples."""
     train = parts.model.bind(parts.x)
     grad_fn = parts.model.grad_fn(train, parts.y, cancel=parts.cancel)
-    return {"grad_fn": grad_fn, "samples": len(train), **augments(parts, train)}
+    least = find_least(parts.model.bundle.manifest)
+    return {"grad_fn": grad_fn, "samples": len(train), "least": least, **augments(parts, train)}
 
 
 def bind(model: Model, samples: tuple[Array, Array] | None) -> Bound | None:
@@ -73,8 +74,10 @@ def check_steps(parts: DeviceParts) -> None:
     """Raises UsageError, before a run begins, if a step of an epoch has more or fewer samples than the bundle takes."""
     count, manifest = len(parts.x), parts.model.bundle.manifest
     batch = min(getattr(parts.settings, "batch", 0) or count, count)
+    left = count % batch if batch else 0
+    joined = left if left < find_least(manifest) <= batch else 0  # see methods.shared.training.local.batches
     try:
-        for size in filter(None, (batch, count % batch if batch else 0)):
+        for size in filter(None, (batch + joined, left - joined)):
             check_step(manifest, size, manifest["max_batch"])
     except UsageError as error:
         raise UsageError(f"{parts.whose} has {count} samples, batch = {batch}: {error}") from None

@@ -6,7 +6,7 @@ several inputs of each sample. It says itself what is for training, for choices 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +92,7 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
         tree=tree,
         classes=classes,
         shapes=shapes,
+        largest=largest_in(found.values()),
         reshape=False,
         generated=False,
         tables=lambda *_: {name: {"samples": path.resolve()} for name, path in paths.items()},
@@ -141,6 +142,14 @@ def values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> Value
 def parts_of(samples: SplitSamples) -> tuple[Samples, ...]:
     """The parts that there are."""
     return tuple(part for part in (samples.train, samples.held_out, samples.validation) if part is not None)
+
+
+def largest_in(every: Iterable[SplitSamples]) -> int | None:
+    """The largest whole number, where samples are one array of integers; None: they are something else."""
+    arrays = [part.x for samples in every for part in parts_of(samples)]
+    if any(x.dtype.kind not in "iu" for x in arrays):
+        return None
+    return max((int(x.max()) for x in arrays if x.size), default=None)
 
 
 def length_of(shapes: Shapes) -> int:

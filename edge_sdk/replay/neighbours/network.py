@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from edge_sdk.algebra.optim import Adam
+from edge_sdk.algebra.running_statistics import step_with_statistics
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.data.augment import Augment, augment
 from edge_sdk.model.model import Model
@@ -35,9 +36,10 @@ def train_network(
         for _ in range(wanted - done):
             rows = next(drawn)
             if how.changes:
-                tool.step(theta, model.grad_fn(augment(x[rows], how, random), y[rows])(theta, None, random)[1])
+                found = model.grad_fn(augment(x[rows], how, random), y[rows])(theta, None, random)[1]
             else:
-                tool.step(theta, slope(theta, rows, random)[1])
+                found = slope(theta, rows, random)[1]
+            step_with_statistics(model.layout, tool, theta, found)
         done = wanted
         yield theta.copy()
 

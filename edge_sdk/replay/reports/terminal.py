@@ -14,7 +14,7 @@ from edge_sdk.replay.metrics.scores import ALONE
 from edge_sdk.replay.metrics.statistics import ACCURACY, score_in, shares_in, title_in
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.tables import TITLES
-from edge_sdk.replay.reports.verdict import empty_rounds, verdict
+from edge_sdk.replay.reports.verdict import empty_rounds, lost_layers, verdict
 from edge_sdk.replay.values import tables as values
 
 Result = Mapping[str, Any]
@@ -43,7 +43,8 @@ def verdict_of(result: Result) -> str:
     """Who wins, whatever the models predict, and first of all whether anything was learned; "": nothing is known."""
     own = tables_of(result)
     found = own.verdict(result) if own else verdict(result)
-    return " ".join(filter(None, [empty_rounds([result, *result.get("runs", ())]), found]))
+    every = [result, *result.get("runs", ())]
+    return " ".join(filter(None, [empty_rounds(every), lost_layers(every), found]))
 
 
 def round_line(line: Mapping[str, Any], began: float) -> str:

@@ -73,6 +73,18 @@ def empty_rounds(results: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def lost_layers(results: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence where models of some runs have ended with running variances below zero; "": none has."""
+    lost = dict.fromkeys(name for result in results for name in result.get("model", {}).get("lost_variances", ()))
+    if not lost:
+        return ""
+    return (
+        f"The model's running variances of {', '.join(lost)} are below zero in places, so predictions are worth "
+        "little: give uploads more bits, freeze the statistics (--norm frozen; a torch module: net.eval()), or use "
+        "GroupNorm."
+    )
+
+
 def why_not(told: Mapping[str, Any]) -> str:
     """Why there is no neighbour, in one sentence."""
     if told["state"] == LEFT_OUT:

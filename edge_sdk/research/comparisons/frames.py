@@ -10,7 +10,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
 from edge_sdk.replay.anomalies.scores import ANOMALIES, FIGURES
 from edge_sdk.replay.metrics.scores import NAMES
-from edge_sdk.replay.metrics.statistics import ACCURACY, COLUMNS, score_in
+from edge_sdk.replay.metrics.statistics import ACCURACY, columns_with, score_in
 from edge_sdk.replay.reports.page import starting_round
 from edge_sdk.replay.values.tables import named_units
 
@@ -58,7 +58,7 @@ def rows_of(result: Mapping[str, Any], d: Mapping[str, Any]) -> Iterator[Row]:
     if ANOMALIES in result:
         yield from ({"model": model, **shown_figures(figures)} for model, figures in d[ANOMALIES].items())
     else:
-        yield from error_rows(result, d) if "values" in result else share_rows(result, d)
+        yield from error_rows(result, d) if "values" in result else share_rows(d)
 
 
 def shown_figures(figures: Mapping[str, Any]) -> Row:
@@ -66,11 +66,11 @@ def shown_figures(figures: Mapping[str, Any]) -> Row:
     return {key: figures.get(key) for key in FIGURES}
 
 
-def share_rows(result: Mapping[str, Any], d: Mapping[str, Any]) -> Iterator[Row]:
+def share_rows(d: Mapping[str, Any]) -> Iterator[Row]:
     """The metrics of one device's models."""
     every = d["metrics"] or {model: {"accuracy": share} for model, share in d["accuracy"].items()}
     for model, metrics in every.items():
-        yield {"model": model, **{key: metrics.get(key) for key in COLUMNS[score_in(result)]}}
+        yield {"model": model, **{key: metrics.get(key) for key in columns_with(metrics)}}
 
 
 def error_rows(result: Mapping[str, Any], d: Mapping[str, Any]) -> Iterator[Row]:

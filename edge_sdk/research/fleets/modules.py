@@ -17,6 +17,8 @@ from edge_sdk.research.fleets.fleet import Fleet
 
 BUNDLE = "model.bundle"
 PLAIN = (bool, int, float, str, tuple)
+LARGEST_BATCH = 1 << 16
+"""Of a module that normalises with each batch, which cannot go in parts. It bounds nothing else: no step is larger."""
 COMPILED: MutableMapping[Any, tuple[str, Path]] = WeakKeyDictionary()
 """Torch module -> its state when it was compiled, and its bundle: several runs with one module compile it once."""
 
@@ -86,14 +88,19 @@ def compile_torch(net: Any, data: Fleet) -> Path:
     before = COMPILED.get(net, ("", Path()))
     if before[0] == state and before[1].is_file():
         return before[1]
-    refused, training = load("edge_sdk.models.ir.errors").CompileError, net.training
+    more = {} if cohort.task is None else {"task": cohort.task, "loss": usual_loss(cohort.task)}
+    if cohort.largest is not None and (below := table_of(net, cohort.largest)):
+        more |= {"below": below}
+    if normalises_batches(net):
+        more |= {"norm": "running", "max_batch": LARGEST_BATCH}
+    refused, modes = load("edge_sdk.models.ir.errors").CompileError, {part: part.training for part in net.modules()}
     try:
-        more = {} if cohort.task is None else {"task": cohort.task, "loss": usual_loss(cohort.task)}
         compiled = compiler.compile_module(net.eval(), spec.Spec(name.lower(), shape, dropout=dropout_of(net), **more))
     except (refused, AuscultError) as error:
         raise UsageError(f"model: {name} cannot be trained on devices as it is: {error}") from error
     finally:
-        net.train(training)
+        for part, training in modes.items():
+            part.training = training
     digest = hashlib.sha256(compiled.data).hexdigest()
     path = keep_folder("modules", digest, lambda target: compiled.save(target / BUNDLE)) / BUNDLE
     COMPILED[net] = state, path
@@ -105,10 +112,46 @@ def dropout_of(net: Any) -> str:
     return "keep" if any("drop" in type(part).__name__.lower() for part in net.modules()) else ""
 
 
+def table_of(net: Any, largest: int) -> int:
+    """Rows of the smallest embedding of a module in which whole numbers up to the largest are looked up; 0: it has no
+    embedding, and takes them for floats.
+
+    Raises:
+        UsageError: no embedding has so many rows.
+    """
+    kind = load("torch.nn").Embedding
+    rows = {name: part.num_embeddings for name, part in net.named_modules() if isinstance(part, kind)}
+    if rows and max(rows.values()) <= largest:
+        told = ", ".join(f"{name} has {count} rows" for name, count in rows.items())
+        raise UsageError(f"model: x has {largest}, and embedding {told}; numbers begin at 0")
+    return min((count for count in rows.values() if count > largest), default=0)
+
+
+def normalises_batches(net: Any) -> bool:
+    """Has a module batch normalisation that is in training mode, as it is after `net.train()`? Then it normalises with
+    each batch and moves its running statistics, as torch does; in evaluation mode these stay as they are.
+
+    Raises:
+        UsageError: some of its layers are in one mode, some in the other.
+    """
+    kind = load("torch.nn.modules.batchnorm")._BatchNorm
+    norms = {name: part.training for name, part in net.named_modules() if isinstance(part, kind)}
+    if len({*norms.values()}) > 1:
+        still, moving = (next(name for name, mode in norms.items() if mode is which) for which in (False, True))
+        raise UsageError(
+            f"model: batch normalisation {still} is in evaluation mode and {moving} in training mode; all in one of "
+            "them, by net.train() or net.eval()"
+        )
+    return any(norms.values())
+
+
 def hash_state(net: Any, more: str) -> str:
     """SHA-256 of a module's tensors, and of the numbers and texts that its parts have beside them."""
     found = hashlib.sha256(f"{more}\0{net!r}\0".encode())
+    is_lazy = load("torch.nn.parameter").is_lazy
     for name, tensor in net.state_dict().items():
+        if is_lazy(tensor):
+            continue  # it has no values yet, the compiler makes them
         found.update(f"{name}\0{tuple(tensor.shape)}\0{tensor.dtype}\0".encode())
         found.update(tensor.detach().cpu().numpy().tobytes())
     for name, tensor in net.named_parameters():

@@ -225,7 +225,7 @@ class Course:
         theta = self.method.models(root.env, None, shown).get("global")
         if theta is not None and self.ranks.number == 0:
             write_model(self.job.replay.out / "model.npz", root.env.layout, theta)
-        model = describe_model(root.env.layout, shown, theta is not None)
+        model = describe_model(root.env.layout, shown, theta)
         seen = b""  # rank 0 computes it for all
         if self.ranks.number == 0:
             seen = json.dumps(find_neighbours(self.job, self.envs, written, say)).encode()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.algebra import lowrank
+from edge_sdk.algebra.running_statistics import lost_variances
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.atomic import replace_file
 from edge_sdk.hardware.probe import cpu_seconds
@@ -181,12 +182,13 @@ def count_numbers(message: Any) -> int:
     return int(importlib.import_module("aggregator.sizes").count_numbers(message))
 
 
-def describe_model(layout: Layout, shown: Any, is_global: bool) -> dict[str, Any]:
+def describe_model(layout: Layout, shown: Any, theta: Vector | None) -> dict[str, Any]:
     """Size of the final model, and the rank of each layer that has a matrix form. Clients may have their own: 0."""
-    if not is_global:
+    if theta is None:
         return {"parameters": 0, "parameters_sent": 0, "ranks": {}, "full_ranks": {}}
     packed = importlib.import_module("aggregator.sizes").find_packed(shown)
     found = {"parameters": layout.size, "parameters_sent": count_numbers(shown), "ranks": {}, "full_ranks": {}}
+    found |= {"lost_variances": lost} if (lost := lost_variances(layout, theta)) else {}
     if packed is None:
         return found
     full = {slot.name: min(lowrank.matrix_shape(slot)) for slot in lowrank.matrix_slots(layout)}

@@ -3,8 +3,9 @@
 (a) Semantics: the graph in float64, evaluated without onnxruntime, against torch's float64 autograd; worst error of any
     parameter tensor at most 1e-6, for every case. Right graphs are at 1e-16 to 1e-8, broken rules at 1e-5 and above.
 (b) Arithmetic: the graph in float32 on onnxruntime against the same float64 gradient; relative L2 error of the median
-    seed at most max(1e-4, 20 x the error of torch's own float32), of the worst seed 1e-2. The median decides, because
-    one ReLU input within rounding of 0 may fall on either side of it in float32, in torch as well.
+    seed at most max(1e-4, 20 x the error of torch's own float32), of the worst seed max(1e-2, 20 x torch's worst). The
+    median decides, because one ReLU input within rounding of 0 may fall on either side of it in float32, in torch as
+    well. Where that is rare, torch's worst of some seeds more is asked for: twice that is allowed, too.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ from edge_sdk.models.passes.convolutions.batch_norm import STEP
 FLOAT32_LIMIT = 1e-4
 FLOAT32_WORST = 1e-2
 TORCH_FACTOR = 20
+TIE_SEEDS, TIE_FACTOR = range(205, 225), 2
+"""Where torch is looked at for ties of float32 that three seeds may not have, and how much more one may change here."""
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -316,6 +319,16 @@ def check_kind(run: Callable[[Arrays], np.ndarray], truth: Truth, y_shape: tuple
     case = f"{kind.name}, seeds {seeds}"
     if not median <= limit:
         raise ParityError("float32, median seed", case, "the gradient", median, limit)
-    if not max(errors) <= max(FLOAT32_WORST, TORCH_FACTOR * max(torch_errors)):
-        raise ParityError("float32, worst seed", case, "the gradient", max(errors), FLOAT32_WORST)
+    limit = max(FLOAT32_WORST, TORCH_FACTOR * max(torch_errors))
+    if not (max(errors) <= limit or max(errors) <= TIE_FACTOR * find_torch_worst(truth, y_shape, kind)):
+        raise ParityError("float32, worst seed", case, "the gradient", max(errors), limit)
     return median
+
+
+def find_torch_worst(truth: Truth, y_shape: tuple[int, ...] | None, kind: Case) -> float:
+    """The largest relative L2 error of torch's own float32 gradient over some seeds more."""
+    errors = list[float]()
+    for seed in TIE_SEEDS:
+        data = truth.draw(replace(kind, seed=seed), y_shape)
+        errors.append(relative_error(truth.loss_grad(data, torch.float32)[2], truth.loss_grad(data)[2]))
+    return max(errors)

@@ -5,8 +5,9 @@ is replaced by x -> scale (x - mean) / std + shift with mean and std over the ba
     running <- (1 - momentum) running + momentum statistic      (the variance with B P - 1 in the denominator)
 as in torch's training mode. Where running statistics are part of theta, their gradient is
     (momentum / STEP) (running - statistic)
-so that plain descent with the step size STEP does just that, and any other optimiser keeps an average of its own kind:
-the mean over devices, proximal terms and personal layers are theirs as they are the parameters'.
+so that plain descent with the step size STEP does just that; with other steps and optimisers a run's devices see to it
+(edge_sdk/algebra/running_statistics.py). The mean over devices, proximal terms and personal layers are theirs as they
+are the parameters'.
 
 Batch renormalisation (S. Ioffe, "Batch Renormalization", NeurIPS 2017, algorithm 1) is x -> scale (r (x - mean) / std
 + d) + shift, with r = std / running std in [1 / R_MAX, R_MAX] and d = (mean - running mean) / running std in [-D_MAX,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import pytest
 
+from edge_sdk.algebra.vectors import Layout, Slot
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
@@ -43,6 +45,21 @@ def test_method_and_bundle_go_together(method: str, bundle: str, public: str, sa
     classes = tuple(str(i) for i in range(found.manifest["classes"]))
     run = Run(id="r", method=method, bundle=found.sha256, public=public, classes=classes)
     with pytest.raises(UsageError, match=said):
+        check_bundle(run, found, "device")
+
+
+@pytest.mark.parametrize(("method", "noisy", "fits"), [("fedavg", 1, 0), ("fedbn", 1, 1), ("fedavg", 0, 1)])
+def test_running_statistics_leave_no_device_with_noise(method: str, noisy: int, fits: int) -> None:
+    """A variance with noise is negative sooner or later, and the model predicts nothing."""
+    found = read_bundle(SHIPPED / "wrist.bundle")
+    kept = Slot("norm.running_var", (4,), found.layout.size, "norm")
+    found = replace(found, layout=Layout((*found.layout.slots, kept)))
+    classes = tuple(str(i) for i in range(found.manifest["classes"]))
+    privacy = {"clip": 1.0, "noise": 1.0} if noisy else {}
+    run = Run(id="r", method=method, bundle=found.sha256, classes=classes, privacy=privacy)
+    if fits:
+        return check_bundle(run, found, "device")
+    with pytest.raises(UsageError, match=r"variances of norm\.running_var negative; compile it with --norm frozen"):
         check_bundle(run, found, "device")
 
 

@@ -15,7 +15,7 @@ NOTE = "note"
 """What a setting's metadata has for whoever gives it a value of another type: the end of that sentence."""
 
 
-def settings_type(base: type, given: Mapping[str, Any]) -> type:
+def extended(base: type, given: Mapping[str, Any]) -> type:
     """The settings of a method, a frozen dataclass below `base`.
 
     Args:

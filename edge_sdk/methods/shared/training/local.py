@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra import lowrank, prox
+from edge_sdk.algebra.running_statistics import for_steps_of
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv, StepKeeper
 from edge_sdk.contract.search import OneOf, Range, SearchSpace
@@ -96,20 +97,29 @@ def one_of(settings: Any, known: tuple[str, ...], *keys: str) -> None:
             raise UsageError(f"{key} = {getattr(settings, key)!r}: one of {', '.join(known)}")
 
 
-def gradient(env: NodeEnv, round: int, *purpose: int) -> Gradient:
+def gradient(env: NodeEnv, round: int, *purpose: int, rate: float | None = None) -> Gradient:
     """env.grad_fn of a device or, where the run augments, that over samples which every call changes at random.
 
     What is drawn is decided by run, round, node, purpose and the number of the call: a step that is repeated after a
     failure meets the same samples as before.
+
+    Args:
+        rate: size of the plain steps, with the settings' weight decay, by which running statistics are to move as in
+            torch (see algebra/running_statistics.py); None: that of the settings in this round; 0: they are left to
+            the caller, as the bundle has them.
 
     Raises:
         UsageError: it was given none.
     """
     if env.grad_fn is None:
         raise UsageError(f"device {env.me} was given no grad_fn, so it cannot train")
-    if env.augmented is None:
-        return env.grad_fn if env.keeper is None else KeptGradient(env.grad_fn, env.keeper)
-    augmented, random = env.augmented, env.random(round, *purpose, AUGMENTING)
+    plain, augmented, s = env.grad_fn, env.augmented, env.settings
+    if isinstance(s, Training) and rate != 0:
+        steps = env.layout, s.eta(round) if rate is None else rate, s.weight_decay
+        plain, augmented = for_steps_of(plain, *steps), augmented and for_steps_of(augmented, *steps)
+    if augmented is None:
+        return plain if env.keeper is None else KeptGradient(plain, env.keeper)
+    random = env.random(round, *purpose, AUGMENTING)
 
     def at(theta: Vector, indices: Any) -> tuple[float, Vector]:
         return augmented(theta, indices, random)
@@ -166,7 +176,7 @@ def steady_gradient(env: NodeEnv, round: int) -> Gradient:
     """
     augmented = env.augmented
     if augmented is None:
-        return gradient(env, round)
+        return gradient(env, round, rate=0)
 
     def at(theta: Vector, indices: Any) -> tuple[float, Vector]:
         rows = b"" if indices is None else np.asarray(indices, np.int64).tobytes()
@@ -176,18 +186,22 @@ def steady_gradient(env: NodeEnv, round: int) -> Gradient:
 
 
 # SGD ------------------------------------------------------------------------------------------------------------
-def batches(random: np.random.Generator, samples: int, batch: int, epochs: int) -> Iterator[Indices]:
+def batches(random: np.random.Generator, samples: int, batch: int, epochs: int, least: int = 1) -> Iterator[Indices]:
     """Indices of one mini-batch after the other, shuffled anew in each epoch; None stands for all samples.
 
     Without samples there are no batches: a mean over nothing has no gradient.
+
+    Args:
+        least: samples that a step needs (`NodeEnv.least`); a last batch of fewer is joined to the one before.
     """
     for _ in range(epochs if samples else 0):
         if batch == 0 or samples <= batch:
             yield None
             continue
         order = random.permutation(samples)
-        for start in range(0, samples, batch):
-            yield order[start : start + batch]
+        end = samples - batch if 0 < samples % batch < least else samples
+        for start in range(0, end, batch):
+            yield order[start : samples if start + batch >= end else start + batch]
 
 
 def descend(

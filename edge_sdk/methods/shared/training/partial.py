@@ -99,7 +99,7 @@ def descended(
     s, after, grad_fn = env.settings, theta.copy(), gradient(env, round, purpose)
     v = after if where is None else parts.taken(theta, where)
     at = grad_fn if where is None else parts.along(grad_fn, theta, where)
-    steps = batches(env.random(round, purpose), env.samples, s.batch, epochs)
+    steps = batches(env.random(round, purpose), env.samples, s.batch, epochs, env.least)
     loss = descend(at, v, steps, s.eta(round), damp=s.weight_decay)
     if where is not None:
         parts.put(after, where, v)

@@ -4,7 +4,8 @@ Which slots stay is a setting, `personal_slots`: words with commas between them.
     a slot, a layer or a block   by its name: "head.2.weight", "head.2", "head"
     a layer group of the bundle  by its name
     a kind of slot               "norm", "bias", "conv", ...: all slots of that kind
-    "last"                       the layer that comes last in theta, usually the classifier
+    "last"                       the layer whose parameters come last in theta, usually the classifier; running
+                                 statistics of a normalisation, which lie behind all parameters, do not count
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def named(layout: Layout, words: str, key: str = "personal_slots") -> set[Slot]:
     for word in (w.strip() for w in words.split(",")):
         slots = {s for s in layout.slots if matches(s, word)}
         if word == LAST and not slots:
-            slots = {s for s in layout.slots if layer(s) == layer(layout.slots[-1])}
+            last = next((s for s in reversed(layout.slots) if not s.is_statistic), layout.slots[-1])
+            slots = {s for s in layout.slots if layer(s) == layer(last)}
         if not slots:
             known = ", ".join(dict.fromkeys([*map(layer, layout.slots), *(s.kind for s in layout.slots), LAST]))
             raise UsageError(f"{key} = {words!r}: this model has no {word!r}; there are: {known}")

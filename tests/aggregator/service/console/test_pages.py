@@ -13,6 +13,7 @@ import sqlalchemy as sql
 
 from aggregator.service.console.csv_pages import quote_formula
 from aggregator.service.database import audit
+from aggregator.service.database.database import runs
 from aggregator.service.fleet.monitor import to_hospital
 from aggregator.service.runs.runs import Wanted, add_run
 from tests.aggregator.service.conftest import CLASSES, list_pages, secret_in
@@ -56,6 +57,19 @@ def test_the_overview_says_what_needs_somebody(browse: Any, service: Any) -> Non
     text = browse("viewer").get("/").text
     assert "things need you" in text and "Device w-00002 cannot take part" in text and "label &#39;wlak&#39;" in text
     assert "1 device is away from north" in text
+
+
+def test_a_hospital_is_in_no_run_that_has_ended(browse: Any, service: Any) -> None:
+    """Its node stays in one until the next begins, and the page went on saying so."""
+    id, browser = fill(service, devices=2), browse("viewer")
+    healthy = {"run": id, "refusal": "", "waiting": "", "counts": {"here": 2}, "devices": 2, "children": []}
+    service.monitor.seen["north"] = to_hospital("north", time.time(), healthy)
+    for state, said, run in (("running", f'in run <a href="/runs/{id}">', id), ("finished", "waits for a run", "")):
+        with service.database.transaction() as t:
+            t.execute(runs.update().where(runs.c.id == id).values(state=state))
+        assert said in browser.get("/").text and said in browser.get("/fleet").text
+        assert browser.get("/api/v1/fleet").json()["hospitals"][0]["run"] == run
+        assert browser.get("/api/v1/fleet/north").json()["run"] == run
 
 
 def test_many_devices_that_cannot_take_part_are_one_thing_that_needs_somebody(browse: Any, service: Any) -> None:
