@@ -33,7 +33,7 @@ Call = Callable[[nn.Module], "Seen"]
 """Runs a module once, as `run_once` does."""
 CALLS = 2
 LARGER = 30.0
-"""What parameters are multiplied by for one more call: a bound on weights writes only where they are beyond it."""
+"""What parameters are multiplied by for one more call."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,32 @@ def watch(net: nn.Module, call: Call) -> tuple[Kept, bool]:
     before = read_kept(net)
     calls = [call(net) for _ in range(CALLS)]
     changed = find_changes(before, read_kept(net))
-    with torch.no_grad():
-        for p in net.parameters():
-            if p.is_floating_point():
-                p.mul_(LARGER)
-    larger = read_kept(net)
-    try:
-        call(net)
-    except Exception:  # with parameters that it was not made for
-        larger = read_kept(net)
-    changed = find_changes(larger, read_kept(net)) | changed
+    for move in (enlarge, part):
+        move(net)
+        moved = read_kept(net)
+        try:
+            call(net)
+        except Exception:  # with parameters that it was not made for
+            moved = read_kept(net)
+        changed = find_changes(moved, read_kept(net)) | changed
     return changed, all(calls[0].equals(c) for c in calls[1:])
+
+
+@torch.no_grad()
+def enlarge(net: nn.Module) -> None:
+    """Multiply all parameters: a bound on weights writes only where they are beyond it."""
+    for p in net.parameters():
+        if p.is_floating_point():
+            p.mul_(LARGER)
+
+
+@torch.no_grad()
+def part(net: nn.Module) -> None:
+    """Give each parameter values of its own: a running copy of another one begins as its equal."""
+    generator = torch.Generator().manual_seed(0)
+    for p in net.parameters():
+        if p.is_floating_point():
+            p.copy_(torch.randn(p.shape, generator=generator))
 
 
 def read_kept(net: nn.Module) -> Kept:
