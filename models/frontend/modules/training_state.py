@@ -33,7 +33,7 @@ Call = Callable[[nn.Module], "Seen"]
 """Runs a module once, as `run_once` does."""
 CALLS = 2
 LARGER = 30.0
-"""What parameters are multiplied by for one more call."""
+"""What inputs or parameters are multiplied by for one more call."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ def refuse_training_state(
     given, trained = [e[:BATCH] for e in examples], copy.deepcopy(net)
     call = partial(run_once, given=given, arguments=arguments, output=output, drawn=dropout == "keep")
     try:
-        changed, same = watch(trained, call)
+        further = partial(call, given=[e * LARGER if e.is_floating_point() else e for e in given])
+        changed, same = watch(trained, call, further)
     except Exception:  # a module that does not run in training is refused elsewhere, or trained as in evaluation
         return
     for key in changed:
@@ -79,21 +80,29 @@ def refuse_training_state(
         raise UnsupportedPattern(what, "the module", "a bundle keeps nothing between calls; leave it out")
 
 
-def watch(net: nn.Module, call: Call) -> tuple[Kept, bool]:
-    """What a module changed in calls in training, by its values after them, and whether all calls were alike."""
+def watch(net: nn.Module, call: Call, further: Call) -> tuple[Kept, bool]:
+    """What a module changed in calls in training, by its values after them, and whether all calls were alike.
+
+    Args:
+        further: a call with larger inputs.
+    """
     set_training(net)
     before = read_kept(net)
     calls = [call(net) for _ in range(CALLS)]
     changed = find_changes(before, read_kept(net))
-    for move in (enlarge, part):
+    for move, run in ((keep, further), (enlarge, call), (part, call)):
         move(net)
         moved = read_kept(net)
         try:
-            call(net)
+            run(net)
         except Exception:  # with parameters that it was not made for
             moved = read_kept(net)
         changed = find_changes(moved, read_kept(net)) | changed
     return changed, all(calls[0].equals(c) for c in calls[1:])
+
+
+def keep(net: nn.Module) -> None:
+    """Leave the parameters as they are."""
 
 
 @torch.no_grad()

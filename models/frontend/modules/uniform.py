@@ -13,6 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 aten = torch.ops.aten
+Functions = tuple[Any, ...]
 UNIFORMS = (aten.rand.default, aten.rand_like.default, aten.uniform_.default)
 BELOW = (aten.lt.Scalar, aten.le.Scalar)
 ABOVE = (aten.gt.Scalar, aten.ge.Scalar)
@@ -21,7 +22,13 @@ FLOORS = (aten.floor.default, aten.floor_.default)
 CASTS = (aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten._to_copy.default)
 KEPT = (*CASTS, aten.detach.default, aten.alias.default, aten.clone.default, aten.unsqueeze.default, aten.view.default)
 """Functions that leave each number what it is, once."""
-VIEWS = (aten.view.default, aten.reshape.default, aten.unsqueeze.default, aten.squeeze.dim, aten.permute.default)
+VIEWS: Functions = (
+    aten.view.default,
+    aten.reshape.default,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.permute.default,
+)
 VIEWS += (aten.expand.default, aten.expand_as.default, aten.transpose.int, aten.detach.default, aten.alias.default)
 VIEWS += (aten.clone.default, aten.contiguous.default, aten.select.int, aten.slice.Tensor)
 NEGATIONS = (aten.logical_not.default, aten.bitwise_not.default)
