@@ -28,6 +28,8 @@ from edge_sdk.models.gate.references.cases import Case
 from edge_sdk.models.gate.references.losses import compute_losses
 
 STEPS, BATCH, RATE = 10, 8, 0.01
+LONGEST = 10.0
+"""Length of a gradient from which on steps get no longer: without normalisation a fresh network may run away."""
 WALKS = 3
 FACTOR, LIMIT = 20, 1e-4
 """Wrong is what is further from torch's float64 than LIMIT and than FACTOR times torch's own float32: of gradients the
@@ -77,7 +79,7 @@ def walk(model: Model, truth: Truth, net: nn.Module, seed: int, errors: Errors) 
         want, single = (find_gradient(side, truth, data, theta, dtype) for dtype, side in sides.items())
         errors.device.append(differ(gradient, want))
         errors.torch.append(differ(single, want))
-        theta = theta - np.float32(RATE) * gradient
+        theta = theta - np.float32(RATE / max(1.0, float(np.linalg.norm(gradient)) / LONGEST)) * gradient
     output = model.run("predict", {"theta": theta, **{k: v.numpy() for k, v in data.items()}}, buffers)[0]
     want, single = (predict(side, truth, data, theta, dtype) for dtype, side in sides.items())
     errors.after.append(differ(output, want))

@@ -299,7 +299,7 @@ def make_truth(
     """Torch's own gradient of the module, by which graphs are judged."""
     train = bool(state.momenta)
     truth = Truth(net, spec.list_inputs(), spec.loss, train, drops, spec.output, state.running, spec.smoothing)
-    truth.heads = spec.heads
+    truth.heads, truth.in_training = spec.heads, spec.dropout != "off"
     truth.still = draws_in_evaluation(net, examples, list_arguments(spec))
     if spec.norm == "renorm":
         truth.renormalise()

@@ -3,11 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from edge_sdk.models.frontend.decomposition import decompose, decompose_choices
 from edge_sdk.models.gate.operators.calls import check_calls
 from edge_sdk.models.ir.errors import ParityError
-from tests.models.module_check import Net, export_net, measure_exported
+from tests.models.module_check import Net, export_net, measure_error, measure_exported
 
 aten = torch.ops.aten
 
@@ -66,7 +67,10 @@ def check(f):
 
 
 ALL = CHOICES | GEOMETRY | IMAGES
-SHORT = ("median",)
+SHORT = (
+    "distances of samples",
+    "median",
+)
 
 
 @pytest.mark.parametrize("name", [n if n in SHORT else pytest.param(n, marks=pytest.mark.long) for n in ALL])
@@ -90,3 +94,20 @@ def test_a_broken_one_is_caught(monkeypatch, name):
     monkeypatch.setitem(decompose.DECOMPOSITIONS, *BROKEN[name])
     with pytest.raises(ParityError):
         check(CHOICES[name])
+
+
+class Prototypes(nn.Module):
+    """Distances of an embedding from learned ones, one for each class."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.places = nn.Linear(8, 6), nn.Parameter(torch.randn(3, 6))
+
+    def forward(self, x):
+        return -torch.cdist(self.body(x), self.places)
+
+
+def test_distances_of_any_number_of_samples():
+    """Torch asks whether there are more than 25 rows, which may be samples."""
+    torch.manual_seed(1)
+    assert measure_error(Prototypes(), (8,)) < 1e-9

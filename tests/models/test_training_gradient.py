@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.errors import DetachedGradient, TrainModeExport
+from edge_sdk.models.ir.errors import DetachedGradient, TrainModeExport, UnsupportedPattern
 from edge_sdk.models.ir.specification.spec import Spec
 
 
@@ -81,3 +81,44 @@ class Frozen(Net):
 def test_a_body_that_training_freezes_is_refused(dropout):
     with pytest.raises(TrainModeExport, match=r"^body: the gradient of weight .*of size 0, not"):
         compile_module(Frozen(lambda z: z).eval(), Spec("net", (3, 16), dropout=dropout), search=0)
+
+
+class Bounded(Net):
+    """Something that training alone does with large values."""
+
+    def __init__(self, bound):
+        super().__init__(lambda z: z)
+        self.bound = bound
+        self.register_buffer("largest", torch.full((), 10.0))
+
+    def forward(self, x):
+        return super().forward(self.bound(self, x)) if self.training else super().forward(x / self.largest * 10)
+
+
+def follow_the_largest(net, x):
+    net.largest.copy_(torch.maximum(net.largest, x.detach().abs().max()))
+    return x / net.largest * 10
+
+
+def bound_weights(net, x):
+    return x * net.body.weight.abs().max().clamp(max=2) / net.body.weight.abs().max()
+
+
+BOUNDS = {
+    "inputs": lambda net, x: x.clamp(-12, 12),
+    "inputs without a gradient": lambda net, x: torch.where(x.abs() > 12, x.sign(), x),
+    "weights": bound_weights,
+}
+
+
+@pytest.mark.parametrize("dropout", ["", "off", "keep"])
+def test_what_only_large_inputs_change_is_refused(dropout):
+    with pytest.raises(UnsupportedPattern, match=r"^the module: buffer largest changes in training"):
+        compile_module(Bounded(follow_the_largest).eval(), Spec("net", (3, 16), dropout=dropout), search=0)
+
+
+@pytest.mark.parametrize("dropout", ["", "keep"])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_bound_in_training_is_found_where_it_acts(name, dropout):
+    with pytest.raises(TrainModeExport, match="does something else in training than in evaluation"):
+        compile_module(Bounded(BOUNDS[name]).eval(), Spec("net", (3, 16), dropout=dropout), search=0)

@@ -170,3 +170,40 @@ def test_counts_from_which_nothing_follows_and_statistics_of_norms_are_harmless(
     net.body = nn.Sequential(net.body, nn.BatchNorm1d(8))
     compile_it(net, "off", norm)
     assert net.steps == net.count == net.last["calls"] == 0 and not net.mean.any()
+
+
+class Following(Net):
+    """A running copy of what is trained, as a momentum encoder or a teacher, which begins as its equal."""
+
+    def __init__(self):
+        super().__init__()
+        self.slow = nn.Linear(8, 4).requires_grad_(False)
+        self.slow.load_state_dict(self.head.state_dict())
+
+    def forward(self, x):
+        if self.training:
+            with torch.no_grad():
+                self.slow.weight.lerp_(self.head.weight, 0.01)
+        h = self.body(x).relu().mean(-1)
+        return self.head(h) + self.slow(h)
+
+
+@pytest.mark.parametrize("dropout", ["", "off"])
+def test_a_running_copy_of_what_is_trained_is_refused(dropout):
+    with pytest.raises(UnsupportedPattern, match=r"^slow: parameter weight is written to in training"):
+        compile_module(Following().eval(), Spec("net", (3, 16), dropout=dropout), search=0)
+
+
+def test_a_list_that_forward_adds_to_stays_what_it_was():
+    class Noting(Net):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def forward(self, x):
+            self.seen.append(x.shape[0])
+            return super().forward(x)
+
+    net = Noting().eval()
+    compile_module(net, Spec("net", (3, 16), dropout="keep"), search=0)
+    assert all(type(n) is int for n in net.seen)

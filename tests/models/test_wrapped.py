@@ -82,6 +82,18 @@ def test_a_compiled_part_has_the_names_of_the_original_and_stays_in_the_module()
     assert net.part is part
 
 
+def test_dropout_in_a_checkpoint_of_the_newer_kind_is_kept():
+    class Dropping(Net):
+        def forward(self, x):
+            return self.head(checkpoint.checkpoint(self.compute, x, use_reentrant=False))
+
+        def compute(self, x):
+            return nn.functional.dropout(torch.relu(self.body(x)).mean(-1), 0.5, self.training)
+
+    torch.manual_seed(1)
+    compile_module(Dropping().eval(), Spec("net", (2, 16), dropout="keep"), search=0)
+
+
 def test_a_checkpoint_of_the_older_kind_is_a_plain_call():
     apply = checkpoint.CheckpointFunction.apply
     assert compile_it(Checkpointed(first=False)).errors["float64"] < 1e-9

@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from edge_sdk.models.frontend.modules.outputs import run_module
+from edge_sdk.models.frontend.modules.uniform import DrawnShares, Uniforms
 from edge_sdk.models.ir.errors import CompileError, TrainModeExport
 
 aten = torch.ops.aten
@@ -30,6 +31,8 @@ NOISES = (aten.randn_like.default, aten.randn.default, aten.normal_.default, ate
 """Functions that draw normal numbers of one mean and deviation: samples of a variational autoencoder."""
 NORMS = (nn.modules.batchnorm._NormBase,)
 PROBES = (2, 3)
+UNLIKELY = 0x5EED_0F_0DD
+"""A seed that no module sets."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,13 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, answer: Callable[[torch.Tensor, float | None], torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.answer = answer
+        self.uniforms = Uniforms(answer, drawn=False)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if (made := self.uniforms.read(func, args, kwargs or {})) is not NotImplemented:
+            return made
+        if self.uniforms.have(args, kwargs):
+            raise Unknown("uniform ones, which are not compared with one number, once")
         if func in DRAWS:
             values = self.answer(args[0], read_probability(func, args))
             return args[0].copy_(values) if func is aten.bernoulli_.float else values
@@ -128,6 +136,8 @@ def is_random(func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[
     given = (
         {a.name: a.default_value for a in func._schema.arguments} | dict(zip(names, args, strict=False)) | dict(kwargs)
     )
+    if given.get("training", given.get("train")) is False:
+        return False
     share = [float(given[name] or 0) for name in ("dropout_p", "dropout") if name in given]
     return not share or any(share)
 
@@ -192,8 +202,17 @@ class Still(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.drew: bool = False
+        self.shares, self.uniforms = DrawnShares(), Uniforms(self.hold, drawn=True)
+
+    def hold(self, like: torch.Tensor, probability: float) -> torch.Tensor:
+        """Probabilities in the place of a comparison of uniform numbers."""
+        self.drew = True
+        return self.shares.hold(like, probability)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for reader in (self.uniforms.read, self.shares.apply):
+            if (made := reader(func, args, kwargs or {})) is not NotImplemented:
+                return made
         if func in NOISES:
             self.drew = True
             return draw_normal(func, args, kwargs or {}, torch.zeros_like)
@@ -235,10 +254,17 @@ def record(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence
     """All draws at one batch size; their shapes have numbers only."""
     found = list[Draw]()
     set_training(net)
-    with follow_path(net) as stack, torch.no_grad():
+    with follow_path(net) as stack, torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(UNLIKELY)
+        expected = torch.get_rng_state()
 
         def note(like: torch.Tensor, probability: float | None) -> torch.Tensor:
+            nonlocal expected
             path, layer = stack[-1] if stack else ("", net)
+            if not torch.equal(torch.get_rng_state(), expected):  # only the next line draws from it
+                raise Unknown("the same ones again and again, of a generator that it sets")
+            torch.rand(1)
+            expected = torch.get_rng_state()
             if probability is None or 0 < probability < 1:
                 found.append(Draw(path or "the module", type(layer).__name__, probability, tuple(like.shape)))
             return torch.ones_like(like)

@@ -1,4 +1,8 @@
-"""Batch normalisation without running statistics (track_running_stats=False)."""
+"""Norms whose statistics are others in training than `--norm` would make them.
+
+Batch normalisations without running statistics (track_running_stats=False), those that a module keeps in evaluation
+while it trains, and instance norms with running statistics.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,12 @@ def settle_statistics(net: nn.Module, norm: str) -> nn.Module:
     predictions it is given running statistics here, which that training keeps. The module itself is not changed.
 
     Raises:
-        UnsupportedPattern: statistics are frozen, and a layer has none.
+        UnsupportedPattern: statistics are frozen, and a layer has none; or they are not, and a layer would train with
+            others than in torch.
     """
+    if norm != "frozen":
+        refuse_instances(net, norm)
+        refuse_held(net, norm)
     paths = [path for path, m in net.named_modules() if isinstance(m, NORM) and m.running_mean is None]
     if paths and norm == "frozen":
         what = "BatchNorm without running statistics (track_running_stats=False)"
@@ -32,3 +40,22 @@ def settle_statistics(net: nn.Module, norm: str) -> nn.Module:
         layer.running_mean, layer.running_var = torch.zeros(layer.num_features), torch.ones(layer.num_features)
         layer.num_batches_tracked = torch.tensor(0)
     return net
+
+
+def refuse_instances(net: nn.Module, norm: str) -> None:
+    """Raise UnsupportedPattern for an instance norm with running statistics, which only predictions would use."""
+    for path, layer in net.named_modules():
+        if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.running_mean is not None:
+            what = f"InstanceNorm with running statistics, which --norm {norm} does not carry along"
+            advice = "leave track_running_stats at False, which normalises each sample by itself, or use GroupNorm"
+            raise UnsupportedPattern(what, path or "the module", advice)
+
+
+def refuse_held(net: nn.Module, norm: str) -> None:
+    """Raise UnsupportedPattern for a batch normalisation that a module's own `train()` leaves in evaluation."""
+    trained = copy.deepcopy(net).train()
+    for path, layer in trained.named_modules():
+        if isinstance(layer, NORM) and not layer.training:
+            what = f"BatchNorm that stays in evaluation as the module trains, but would not with --norm {norm}"
+            advice = "compile with --norm frozen, or write its scale and shift in its place, as a layer of their own"
+            raise UnsupportedPattern(what, path or "the module", advice)

@@ -29,6 +29,8 @@ BATCH = 3
 LIMIT = 1e-4  # both ways are the same float32 operators, but for the masks
 NOISE = 1e-3  # a gradient below this part of the largest one is measured against that
 SEEDS = 8
+LARGER = 30.0
+"""What inputs or parameters are multiplied by, in search of a bound that is there in one mode only."""
 EVALUATION = "or compile with --dropout off, which trains what the module does in evaluation"
 
 
@@ -40,7 +42,7 @@ class Pass:
         made: its result. steps: path and size of each layer's result, in the order in which they were there.
         gradients: name -> gradient of a parameter, of a fixed sum of what counts of the result; None: nothing does.
         norms: paths of modules that normalised with statistics of the batch by the function `batch_norm`.
-        drew: generators beside torch's that were asked for numbers.
+        drew: generators beside torch's that were asked for numbers. dropped: torch's was, for dropout or noise.
     """
 
     made: Any = None
@@ -48,6 +50,7 @@ class Pass:
     gradients: dict[str, torch.Tensor] | None = None
     norms: list[str] = field(default_factory=list)
     drew: list[str] = field(default_factory=list)
+    dropped: bool = False
 
 
 def refuse_training_only(
@@ -74,12 +77,17 @@ def refuse_training_only(
     if dropout != "off":
         refuse_another_result(net, given, arguments, output, evaluated, trained)
     refuse_another_gradient(evaluated, trained, output)
-    try:
-        net = move_parameters(net)
-        evaluated, trained = (run_pass(net, given, arguments, training, output) for training in (False, True))
-    except Exception:  # it may have reasons to refuse other parameters
-        return
-    refuse_another_gradient(evaluated, trained, output)
+    larger = [e * LARGER if e.is_floating_point() else e for e in given]
+    ways = ((move_parameters(net), given, True), (net, larger, False), (enlarge_parameters(net), given, False))
+    for other, inputs, moved in ways:
+        try:
+            evaluated, trained = (run_pass(other, inputs, arguments, training, output) for training in (False, True))
+        except Exception:  # it may have reasons to refuse other parameters or inputs
+            continue
+        if dropout != "off" and not trained.dropped:  # or what is left of rounding may grow; the gate sees to those
+            refuse_another_result(other, inputs, arguments, output, evaluated, trained)
+        if not trained.dropped or moved:
+            refuse_another_gradient(evaluated, trained, output)
 
 
 def refuse_another_result(
@@ -102,6 +110,16 @@ def refuse_another_result(
         raise TrainModeExport(
             f"{find_difference(evaluated, trained)}: {told}; take the branch on self.training out, {EVALUATION}"
         )
+
+
+def enlarge_parameters(net: nn.Module) -> nn.Module:
+    """A copy with larger parameters: a bound in training may lie beyond the first ones."""
+    net = copy.deepcopy(net)
+    with torch.no_grad():
+        for p in net.parameters():
+            if p.is_floating_point():
+                p.mul_(LARGER)
+    return net
 
 
 def move_parameters(net: nn.Module) -> nn.Module:
@@ -165,7 +183,7 @@ def run_pass(
     """
     net, found = copy.deepcopy(net), Pass()
     set_training(net, others=training)
-    with warnings.catch_warnings(), follow_path(net) as stack, keep_generators(found.drew), Still():
+    with warnings.catch_warnings(), follow_path(net) as stack, keep_generators(found.drew), Still() as still:
         warnings.simplefilter("ignore")
         handles = [
             m.register_forward_hook(lambda m, a, out, path=path: note_step(found, path, out))
@@ -177,6 +195,7 @@ def run_pass(
             handle.remove()
         if output is not None:
             found.gradients = find_gradients(net, found.made, output)
+    found.dropped = still.drew
     return found
 
 

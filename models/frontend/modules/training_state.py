@@ -10,8 +10,10 @@ from __future__ import annotations
 import copy
 import random
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,14 +24,16 @@ from edge_sdk.models.frontend.modules.outputs import pick, run_module
 from edge_sdk.models.frontend.modules.randomness import Still, set_training
 from edge_sdk.models.frontend.modules.remembered import COUNTS, is_equal, read_attributes
 from edge_sdk.models.frontend.modules.training import BATCH, Pass, find_gradients, keep_generators, note_functions
-from edge_sdk.models.ir.errors import CompileError, UnsupportedPattern
+from edge_sdk.models.ir.errors import UnsupportedPattern
 
 Key = tuple[str, str]
 """(path of a module, name of what it has)"""
 Kept = dict[Key, Any]
+Call = Callable[[nn.Module], "Seen"]
+"""Runs a module once, as `run_once` does."""
 CALLS = 2
 LARGER = 30.0
-"""What parameters are multiplied by for one more call: a bound on weights writes only where they are beyond it."""
+"""What inputs or parameters are multiplied by for one more call."""
 
 
 @dataclass(frozen=True)
@@ -52,44 +56,70 @@ def refuse_training_state(
 
     Args:
         output, dropout: as of Spec. With dropout "off" a result may differ from call to call where nothing is kept.
+            With "keep" the module draws, the same numbers in each call: a schedule of dropout or noise changes nothing
+            where nothing is drawn.
 
     Raises:
         UnsupportedPattern: with the path of the module and the name of what it changes.
     """
-    given = [e[:BATCH] for e in examples]
-    trained = copy.deepcopy(net)
+    given, trained = [e[:BATCH] for e in examples], copy.deepcopy(net)
+    call = partial(run_once, given=given, arguments=arguments, output=output, drawn=dropout == "keep")
     try:
-        changed, same = watch(trained, given, arguments, output)
+        further = partial(call, given=[e * LARGER if e.is_floating_point() else e for e in given])
+        changed, same = watch(trained, call, further)
     except Exception:  # a module that does not run in training is refused elsewhere, or trained as in evaluation
         return
     for key in changed:
         if key[1] in dict(net.get_submodule(key[0]).named_parameters(recurse=False)):
             raise refuse_parameter(key)
     for key, value in changed.items():
-        if follows(net, key, [value, *list_counts(value)], given, arguments, output):
+        if follows(net, key, [value, *list_counts(value)], call):
             raise refuse_kept(net, key)
     if not same and dropout != "off":
         what = "something in Python changes with each call in training, and the result with it"
         raise UnsupportedPattern(what, "the module", "a bundle keeps nothing between calls; leave it out")
 
 
-def watch(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[str], output: str) -> tuple[Kept, bool]:
-    """What a module changed in calls in training, by its values after them, and whether all calls were alike."""
+def watch(net: nn.Module, call: Call, further: Call) -> tuple[Kept, bool]:
+    """What a module changed in calls in training, by its values after them, and whether all calls were alike.
+
+    Args:
+        further: a call with larger inputs.
+    """
     set_training(net)
     before = read_kept(net)
-    calls = [run_once(net, given, arguments, output) for _ in range(CALLS)]
+    calls = [call(net) for _ in range(CALLS)]
     changed = find_changes(before, read_kept(net))
-    with torch.no_grad():
-        for p in net.parameters():
-            if p.is_floating_point():
-                p.mul_(LARGER)
-    larger = read_kept(net)
-    try:
-        run_once(net, given, arguments, output)
-    except Exception:  # with parameters that it was not made for
-        larger = read_kept(net)
-    changed = find_changes(larger, read_kept(net)) | changed
+    for move, run in ((keep, further), (enlarge, call), (part, call)):
+        move(net)
+        moved = read_kept(net)
+        try:
+            run(net)
+        except Exception:  # with parameters that it was not made for
+            moved = read_kept(net)
+        changed = find_changes(moved, read_kept(net)) | changed
     return changed, all(calls[0].equals(c) for c in calls[1:])
+
+
+def keep(net: nn.Module) -> None:
+    """Leave the parameters as they are."""
+
+
+@torch.no_grad()
+def enlarge(net: nn.Module) -> None:
+    """Multiply all parameters: a bound on weights writes only where they are beyond it."""
+    for p in net.parameters():
+        if p.is_floating_point():
+            p.mul_(LARGER)
+
+
+@torch.no_grad()
+def part(net: nn.Module) -> None:
+    """Give each parameter values of its own: a running copy of another one begins as its equal."""
+    generator = torch.Generator().manual_seed(0)
+    for p in net.parameters():
+        if p.is_floating_point():
+            p.copy_(torch.randn(p.shape, generator=generator))
 
 
 def read_kept(net: nn.Module) -> Kept:
@@ -108,8 +138,13 @@ def find_changes(before: Kept, after: Kept) -> Kept:
     return {k: v for k, v in after.items() if k not in before or not is_equal(v, before[k])}
 
 
-def run_once(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[str], output: str) -> Seen:
-    """One call as the module is, with nothing dropped and the same random numbers each time.
+def run_once(
+    net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[str], output: str, drawn: bool = False
+) -> Seen:
+    """One call as the module is, with the same random numbers each time.
+
+    Args:
+        drawn: dropout and noise are drawn; else nothing is dropped or added.
 
     Raises:
         CompileError: no result counts.
@@ -118,7 +153,7 @@ def run_once(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[
         warnings.catch_warnings(),
         torch.random.fork_rng(devices=[]),
         keep_generators(),
-        Still(),
+        nullcontext() if drawn else Still(),
         note_functions(Pass(), ()),
     ):
         warnings.simplefilter("ignore")
@@ -129,28 +164,21 @@ def run_once(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[
         return Seen(pick(made, output).detach(), find_gradients(net, made, output) or {})
 
 
-def follows(
-    net: nn.Module,
-    key: Key,
-    values: Sequence[Any],
-    given: Sequence[torch.Tensor],
-    arguments: Sequence[str],
-    output: str,
-) -> bool:
+def follows(net: nn.Module, key: Key, values: Sequence[Any], call: Call) -> bool:
     """True if a result or a gradient, in training or in evaluation, is another one with one of these values."""
     for training in (True, False):
         makers = [prepare(net, training), *(prepare(net, training, key, v) for v in values)]
-        first, *others = (try_once(m, given, arguments, output) for m in makers)
+        first, *others = (try_once(m, call) for m in makers)
         if any(first is not None and (o is None or not first.equals(o)) for o in others):
             return True
     return False
 
 
-def try_once(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[str], output: str) -> Seen | None:
-    """What a call made; None: it has another result in training, or does not run."""
+def try_once(net: nn.Module, call: Call) -> Seen | None:
+    """What a call made; None: it has another result in training, or does not run, as with a count out of a table."""
     try:
-        return run_once(net, given, arguments, output)
-    except (CompileError, RuntimeError, ValueError, ArithmeticError):
+        return call(net)
+    except Exception:
         return None
 
 

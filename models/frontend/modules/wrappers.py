@@ -2,7 +2,8 @@
 
 `torch.compile` makes code of its own through which nothing can be traced, and gives parameters other names. The older
 kind of checkpoint (`use_reentrant=True`) computes a part under no_grad, and once more in the backward pass; a bundle
-has that part once, with its gradient.
+has that part once, with its gradient. The newer kind draws dropout anew as well, as it did before, from torch's own
+generator, which knows nothing of a device's masks.
 """
 
 from __future__ import annotations
@@ -47,8 +48,17 @@ def take_original(part: nn.Module) -> nn.Module:
 @contextmanager
 def as_written() -> Iterator[None]:
     """Run compiled functions and layers as they were written, and checkpoints as plain calls."""
-    with torch.compiler.set_stance("force_eager"), mock.patch.object(checkpoint, "CheckpointFunction", PlainCall):
+    with (
+        torch.compiler.set_stance("force_eager"),
+        mock.patch.object(checkpoint, "CheckpointFunction", PlainCall),
+        mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", call_once),
+    ):
         yield
+
+
+def call_once(*_: Any, **__: Any) -> Iterator[None]:
+    """Around the call of what is checkpointed by the newer kind: nothing is computed again, or drawn again."""
+    yield
 
 
 @contextmanager

@@ -23,6 +23,8 @@ GRAD_MODE = "wrap_with_set_grad_enabled"
 class DataMode(TorchFunctionMode):
     """Lets a tensor's `.data` be its `detach()` while a module is traced: torch's own loses the value.
 
+    Distances are taken as differences, whatever the number of samples.
+
     Args:
         layers: the modules that are running, with their paths, outermost first.
     """
@@ -36,6 +38,9 @@ class DataMode(TorchFunctionMode):
             return args[0].detach()
         if function == torch.Tensor.data.__set__:  # type: ignore[attr-defined]
             raise refuse_writing(self.layers[-1][0] if self.layers else "")
+        if function is torch.cdist:  # by itself it asks whether there are more than 25 rows, which may be samples
+            kwargs = {**(kwargs or {}), "compute_mode": "donot_use_mm_for_euclid_dist"}
+            args = args[:3]
         return function(*args, **(kwargs or {}))
 
 

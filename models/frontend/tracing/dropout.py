@@ -18,7 +18,10 @@ from torch._dispatch.python import enable_python_dispatcher
 
 from edge_sdk.model.dropout import NOISE, DropSite
 from edge_sdk.models.frontend.decomposition.decompose_attention import HIDDEN
+from edge_sdk.models.frontend.modules.drawn_choices import put_mask
 from edge_sdk.models.frontend.modules.randomness import NOISES, Draw, is_random, read_moments
+from edge_sdk.models.frontend.modules.uniform import ABOVE, BELOW, FLOORS, KEPT, SUMS, is_uniform
+from edge_sdk.models.frontend.tracing.diagnose import find_path
 from edge_sdk.models.ir.errors import TrainModeExport
 
 aten = torch.ops.aten
@@ -35,7 +38,7 @@ DROPOUTS = {
 EMPTY = (aten.empty.memory_format, aten.new_empty.default, aten.empty_like.default)
 FILLED = (aten.full.default, aten.full_like.default, aten.new_full.default)
 """Functions whose last argument is what all numbers of a tensor are."""
-CASTS = (aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten._to_copy.default)
+LEAKS = {aten.rrelu.default: aten.leaky_relu.default, aten.rrelu_.default: aten.leaky_relu_.default}
 RECURRENT = (aten.gru.input, aten.lstm.input)
 
 
@@ -55,8 +58,28 @@ def leave_out_dropout(program: torch.export.ExportedProgram) -> tuple[DropSite, 
         else:
             size: Any = node.args[2] if node.target is aten.normal.float_float else node.args[0]
             node.target, node.args = aten.full.default, (size, mean)
+    settle_leaks(program.graph)
+    for node in program.graph.nodes:
+        if node.users and isinstance(node.target, torch._ops.OpOverload) and is_random(*read_call(node)):
+            raise TrainModeExport(
+                f"{find_path(node)}: draws random numbers ({node.target._opname}) in evaluation, too, and a device's "
+                "predictions draw none; write what evaluation does in its place, under `if not self.training`"
+            )
     program.graph_module.recompile()
     return ()
+
+
+def read_call(node: Node) -> tuple[Any, Values, dict[str, Any]]:
+    """Function and arguments of a call."""
+    return node.target, node.args, dict(node.kwargs)
+
+
+def settle_leaks(graph: torch.fx.Graph) -> None:
+    """Write RReLU as what it is in evaluation: a LeakyReLU of the middle slope."""
+    for node in [n for n in graph.nodes if n.target in LEAKS and not is_random(*read_call(n))]:
+        bounds: Values = (*node.args[1:3], *(1 / 8, 1 / 3)[len(node.args) - 1 :])
+        node.target, node.args = LEAKS[node.target], (node.args[0], (bounds[0] + bounds[1]) / 2)
+        node.kwargs = {}
 
 
 def use_masks(program: torch.export.ExportedProgram, draws: Sequence[Draw]) -> tuple[DropSite, ...]:
@@ -68,6 +91,7 @@ def use_masks(program: torch.export.ExportedProgram, draws: Sequence[Draw]) -> t
     graph = program.graph
     masks = [n for n in graph.nodes if n.op == "placeholder"][-1]
     writer = MaskWriter(graph, masks, list(draws))
+    settle_leaks(graph)
     for node in list(graph.nodes):
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             writer.replace(node)
@@ -77,6 +101,19 @@ def use_masks(program: torch.export.ExportedProgram, draws: Sequence[Draw]) -> t
     graph.lint()
     program.graph_module.recompile()
     return tuple(writer.sites)
+
+
+def find_uniform(node: Node) -> list[Node]:
+    """The calls that a comparison's uniform numbers come from, the one that draws them last; [] if it has others."""
+    found = list[Node]()
+    while isinstance(node.args[0], Node):
+        node = node.args[0]
+        found.append(node)
+        if node.op != "call_function" or is_uniform(node.target, node.args):
+            break
+        if node.target not in (*KEPT, *SUMS) or (node.target in SUMS and isinstance(node.args[1], Node)):
+            return []
+    return found if is_uniform(found[-1].target, found[-1].args) else []
 
 
 @dataclass
@@ -112,6 +149,10 @@ class MaskWriter:
             self.swap_recurrent(node)
         elif target in NOISES:
             self.swap_noise(node)
+        elif target in (*BELOW, *ABOVE, *FLOORS) and (drawn := find_uniform(node)):
+            self.swap_comparison(node, drawn)
+        elif is_uniform(target, args):
+            return
         elif is_random(target, args, node.kwargs):
             raise TrainModeExport(f"{self.name_next()}: {target._opname} cannot be kept; compile with --dropout off")
 
@@ -165,23 +206,45 @@ class MaskWriter:
     def swap_draw(self, node: Node) -> None:
         """Put a mask in the place of zeros and ones, as stochastic depth draws them.
 
-        They are drawn into an empty tensor, or from a tensor that was filled with their probability. Where they are
-        divided by that, the value at rest is the probability.
+        They are drawn into an empty tensor, or from a tensor that was filled with their probability, which is the value
+        at rest: the module does in evaluation what it does with that.
         """
         args: Values = node.args
         within, source = node.target is aten.bernoulli_.float, args[0]
         given: Any = args[1] if within and len(args) > 1 else 0.5 if within else source.args[-1]
         known = source.target in (EMPTY if within else FILLED) and isinstance(given, float)
-        if not known or not 0 < given < 1:
+        if not known:
+            told = "its probability is none of one number; use F.dropout or x.new_empty(shape).bernoulli_(p)"
+            raise TrainModeExport(f"{self.name_next()} cannot be kept: {told}, or compile with --dropout off")
+        if not 0 < given < 1:
             raise TrainModeExport(f"{self.name_next()} cannot be kept; compile with --dropout off")
-        casts = [u for u in node.users if u.target in CASTS]
-        uses = [u for n in (node, source, *casts) for u in n.users]
-        divided = any(u.target in (aten.div_.Tensor, aten.div.Tensor) and u.args[1] == given for u in uses)
-        mask = self.call(aten.clone.default, self.take(1.0, given if divided else 1.0))
+        mask = self.call(aten.clone.default, self.take(1.0, given))
         node.replace_all_uses_with(mask)
         if within:
             source.replace_all_uses_with(mask, lambda user: user is not node)
         self.graph.erase_node(node)
+
+    def swap_comparison(self, node: Node, drawn: Sequence[Node]) -> None:
+        """Put a mask in the place of uniform numbers that are compared with one number.
+
+        Args:
+            drawn: the calls that draw them and that make of them what is compared, the last ones first.
+        """
+        draw = self.draws[self.at] if self.at < len(self.draws) else None
+        mask = self.call(aten.clone.default, self.take(1.0, draw.probability if draw and draw.probability else 1.0))
+
+        def call(before: Node, target: Any, *args: Any) -> Node:
+            self.before = before
+            return self.call(target, *args)
+
+        if left := put_mask(node, mask, call):
+            told = "multiply by (torch.rand_like(x) < p) / p, use torch.where, or compile with --dropout off"
+            raise TrainModeExport(
+                f"{self.draws[self.at - 1].describe()}: {left} of what is drawn cannot be kept; {told}"
+            )
+        for done in (node, *drawn):
+            done.replace_all_uses_with(mask)
+            self.graph.erase_node(done)
 
     def swap_noise(self, node: Node) -> None:
         """Put columns of masks in the place of normal numbers."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import copy
 import functools
 import importlib
 import io
@@ -182,7 +184,7 @@ def trace_module(
     """
     batch = torch.export.Dim("B", min=2, max=LARGEST_BATCH)
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
-    kept = {layer: dict(vars(layer)) for layer in net.modules()}
+    kept = {layer: keep_attributes(layer) for layer in net.modules()}
     try:
         set_training(net) if draws else net.eval()
         with silence_exporter(), shorten_recurrences(), settle_counts(), TablesAsMade(), note_guards(net.net) as layers:
@@ -200,6 +202,13 @@ def trace_module(
             vars(layer).clear()
             vars(layer).update(attributes)
         net.eval()
+
+
+def keep_attributes(layer: nn.Module) -> dict[str, Any]:
+    """The attributes of a layer, with copies of its own lists and tables, which `forward` may add to."""
+    torchs = vars(nn.Module())
+    own = (list, dict, set, collections.deque)
+    return {k: copy.copy(v) if isinstance(v, own) and k not in torchs else v for k, v in vars(layer).items()}
 
 
 def write_onnx(

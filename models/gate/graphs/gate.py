@@ -114,6 +114,7 @@ class Truth:
         smoothing: float = 0.0,
     ) -> None:
         self.running, self.smoothing = list(running), smoothing
+        self.in_training = False  # set where a module that drops nothing is trained as it is in training mode
         self.still = False  # set where the module drops values in evaluation, too: here it then drops none
         self.heads: Mapping[str, float] = {}  # further results, and the weights of their losses
         self.undefined: list[str] = []
@@ -153,7 +154,7 @@ class Truth:
         net = self.nets[dtype]
         net.load_state_dict(self.state)
         drops = self.drops if MASKS in data else None
-        set_training(net, statistics=self.train, others=drops is not None)
+        set_training(net, statistics=self.train, others=drops is not None or (self.in_training and not self.drops))
         mode: AbstractContextManager[Any] = fix_draws(drops.draws, data[MASKS]) if drops else self.rest()
         with mode, EvenLayouts():
             made = self.run(net, data, dtype)
