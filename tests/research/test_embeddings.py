@@ -41,3 +41,19 @@ def test_integers_are_looked_up_in_the_table_that_has_them_all():
 def test_a_number_beyond_every_table_is_named_before_anything_is_compiled():
     with pytest.raises(auscult.UsageError, match=r"x has 40, and embedding words has 12 rows, places has 7 rows"):
         bundle_of(Words(12), fleet(40)[1])
+
+
+class Placed(torch.nn.Module):
+    """Readings of an analogue converter are whole numbers too, and nothing to be looked up."""
+
+    def __init__(self):
+        super().__init__()
+        self.places, self.head = torch.nn.Embedding(7, 1), torch.nn.Linear(7, 3)
+
+    def forward(self, x):
+        return self.head(x / 40 + self.places(torch.arange(7))[:, 0])
+
+
+def test_whole_numbers_of_a_module_that_takes_floats_stay_floats():
+    model = Model(bundle_of(Placed(), fleet(40)[1]))
+    assert model.bundle.manifest["inputs"][0]["dtype"] == "float32"

@@ -49,7 +49,7 @@ class Cohort:
         channels: of windows, in their order; empty: there are none.
         units: of these, as noted beside the traces, "" where none is.
         rate_hz: of the traces that windows are cut from; 0: there are none.
-        largest: whole number in the samples, where these are integers in one array; None: they are floats, or several.
+        largest: value in the samples, where these are one array of whole numbers from 0; None: they are something else.
         chooses: each device has samples to make choices on, unless the options of the data say that there are none.
         notes: what a person should know of how these devices were chosen, a sentence each.
     """

@@ -171,11 +171,16 @@ def parts_of(samples: SplitSamples) -> tuple[Samples, ...]:
 
 
 def largest_in(every: Iterable[SplitSamples]) -> int | None:
-    """The largest whole number, where samples are one array of integers; None: they are something else."""
+    """The largest value, where samples are one array of whole numbers from 0; None: they are something else."""
     arrays = [part.x for samples in every for part in parts_of(samples)]
-    if any(x.dtype.kind not in "iu" for x in arrays):
+    if not all(is_whole(x) for x in arrays):
         return None
     return max((int(x.max()) for x in arrays if x.size), default=None)
+
+
+def is_whole(x: Floats) -> bool:
+    """Are all values of an array whole and not negative, be they integers or floats?"""
+    return not x.dtype.names and bool((x >= 0).all() and (x.dtype.kind in "iu" or (x == np.floor(x)).all()))
 
 
 def length_of(shapes: Shapes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 from collections.abc import MutableMapping
@@ -89,7 +90,7 @@ def compile_torch(net: Any, data: Fleet) -> Path:
     if before[0] == state and before[1].is_file():
         return before[1]
     more = {} if cohort.task is None else {"task": cohort.task, "loss": usual_loss(cohort.task)}
-    if cohort.largest is not None and (below := table_of(net, cohort.largest)):
+    if cohort.largest is not None and (below := table_of(net, cohort.largest, shape)):
         more |= {"below": below}
     if normalises_batches(net):
         more |= {"norm": "running", "max_batch": LARGEST_BATCH}
@@ -112,19 +113,33 @@ def dropout_of(net: Any) -> str:
     return "keep" if any("drop" in type(part).__name__.lower() for part in net.modules()) else ""
 
 
-def table_of(net: Any, largest: int) -> int:
-    """Rows of the smallest embedding of a module in which whole numbers up to the largest are looked up; 0: it has no
-    embedding, and takes them for floats.
+def table_of(net: Any, largest: int, shape: tuple[int, ...]) -> int:
+    """Rows of the smallest embedding of a module in which whole numbers up to the largest are looked up; 0: it takes
+    samples of this shape for floats.
 
     Raises:
         UsageError: no embedding has so many rows.
     """
-    kind = load("torch.nn").Embedding
-    rows = {name: part.num_embeddings for name, part in net.named_modules() if isinstance(part, kind)}
-    if rows and max(rows.values()) <= largest:
+    torch = load("torch")
+    kind = torch.nn.Embedding
+    rows: dict[str, int] = {name: part.num_embeddings for name, part in net.named_modules() if isinstance(part, kind)}
+    if not rows or takes_floats(net, torch.zeros(2, *shape)):
+        return 0
+    if max(rows.values()) <= largest:
         told = ", ".join(f"{name} has {count} rows" for name, count in rows.items())
         raise UsageError(f"model: x has {largest}, and embedding {told}; numbers begin at 0")
-    return min((count for count in rows.values() if count > largest), default=0)
+    return min(count for count in rows.values() if count > largest)
+
+
+def takes_floats(net: Any, x: Any) -> bool:
+    """Does a module run on samples that are floats? One that looks them up in an embedding does not."""
+    trial = copy.deepcopy(net).eval()
+    try:
+        with load("torch").no_grad():
+            trial(x)
+    except Exception:  # whatever its forward raises
+        return False
+    return True
 
 
 def normalises_batches(net: Any) -> bool:
