@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from edge_sdk.model.bundle import parse
+from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.specification.spec import Spec
@@ -72,4 +74,5 @@ def test_what_is_only_kept_of_a_mask_is_no_schedule():
         net.kept, net.count = (h == 0).float().mean(), net.count + 1
         return h
 
-    compile_module(Net(keep).eval(), Spec("net", (8,), dropout="keep"), search=0)
+    made = compile_module(Net(keep).eval(), Spec("net", (8,), dropout="keep"), search=0)
+    assert len(Model(parse(made.data)).drop_sites) == 1

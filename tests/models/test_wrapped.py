@@ -91,7 +91,8 @@ def test_dropout_in_a_checkpoint_of_the_newer_kind_is_kept():
             return nn.functional.dropout(torch.relu(self.body(x)).mean(-1), 0.5, self.training)
 
     torch.manual_seed(1)
-    compile_module(Dropping().eval(), Spec("net", (2, 16), dropout="keep"), search=0)
+    made = compile_module(Dropping().eval(), Spec("net", (2, 16), dropout="keep"), search=0)
+    assert len(Model(parse(made.data)).drop_sites) == 1
 
 
 def test_a_checkpoint_of_the_older_kind_is_a_plain_call():
