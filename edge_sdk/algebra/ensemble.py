@@ -108,6 +108,15 @@ def pooled(personal: Floats, local: Floats, weight: float) -> Floats:
     return (1 - weight) * personal + weight * local
 
 
+def mixed(ensemble: Ensemble | None, personal: Floats, local: Callable[[], Floats]) -> Floats:
+    """Outputs of two models that predict no class, together: (1 - weight) personal + weight local.
+
+    Of numbers that is their mean, of logits the logarithmic opinion pool. `local`: gives those of the local model.
+    """
+    weight = 0.0 if ensemble is None else ensemble.weight
+    return personal if weight == 0 else pooled(personal, local(), weight)
+
+
 def smoothed(scores: Floats, last: int, recording: npt.NDArray[np.integer] | None = None) -> Floats:
     """Mean probabilities over up to `last` windows, each window with those before it in its recording.
 

@@ -22,8 +22,8 @@ from edge_sdk.methods.shared.aggregation.gather import LARGEST, Nobody, Sum
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.aggregation.registration import Overclaimed
 from edge_sdk.methods.shared.aggregation.suspension import Suspended
-from edge_sdk.methods.shared.evaluation.evaluation import evaluated
-from edge_sdk.methods.shared.evaluation.reports import Diverged, Progress, Report
+from edge_sdk.methods.shared.evaluation.evaluation import Evaluate, evaluated
+from edge_sdk.methods.shared.evaluation.reports import Diverged, Models, Progress, Report
 from edge_sdk.nodes.configuration.assembly import record_codec
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.problems import DEVICES, LAYOUT, PROBLEMS, TREE, envs_of, play, state, told
@@ -301,3 +301,19 @@ def test_what_cannot_be_read_counts_like_a_refused_upload(tier: str, child: str)
         assert records.decode(records.encode(node.record)).state.guard == node.record.state.guard
     assert [type(m) for m in told] == [Refused, Refused, Refused, Suspended] and {m.sender for m in told} == {child}
     assert node.record.state.guard.suspended == {child: 1}
+
+
+def test_a_personal_model_that_diverges_gives_way_to_the_global_one() -> None:
+    """The run was good, and training further with its step is not: the device keeps and is judged by numbers."""
+    method, settings = evaluated(METHODS["fedavg"]), METHODS["fedavg"].settings(fine_tune_epochs=2)
+    envs = envs_of(method, settings, 2, np.float32)
+    net, _ = play(method, settings, 2, envs=envs)
+    shown = method.show(envs["aggregator"], net.nodes["aggregator"].record.state)
+    env = replace(envs[BAD], me=BAD, grad_fn=glitch)
+    with np.errstate(all="ignore"):
+        _, sends = method.device.receive(env, method.device.start(env)[0], UP, Evaluate(2, True, shown))
+    (models,) = [x.message for x in sends if isinstance(x.message, Models)]
+    assert models.models["personal"].tobytes() == models.models["global"].tobytes()
+    assert np.isfinite(models.models["global"]).all()
+    (said,) = [x.message for x in sends if isinstance(x.message, Diverged)]
+    assert "predicts with the global one" in said.what and said.round == 2

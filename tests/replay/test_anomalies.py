@@ -90,9 +90,9 @@ def test_a_cohort_of_windows(falls: Path) -> None:
         (("--abnormal", "fall", "--quantile", "2"), "quantile = 2.0, expected a share between 0 and 1"),
         (("--task", "reconstruction", "--target", "ax"), "leave --target, --labels, --labelled and --ask out"),
         (("--labelled", "5"), "leave --target, --labels, --labelled and --ask out"),
-        (("--settle", "steps=[0]"), "task reconstruction: run.settle chooses by counts of right samples"),
+        (("--settle", "steps=[0]"), "task reconstruction: run.settle chooses by right and wrong outputs"),
         (("--augment", "scale=0.1"), "task reconstruction: a changed window would be compared with itself"),
-        (("--days", "2", "--settle", "steps=[0]"), "task reconstruction: run.settle chooses by counts of right"),
+        (("--days", "2", "--settle", "steps=[0]"), "task reconstruction: run.settle chooses by right"),
         (("--method", "fedal", "--public", "32"), "task reconstruction: method fedal"),
     ],
 )

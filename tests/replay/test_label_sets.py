@@ -102,7 +102,10 @@ def test_a_cohort_of_labels(rhythms: Path) -> None:
         (("--labels", "none,af"), "is no label"),
         (("--target", "ecg"), "no channel beside ecg"),
         (("--labelled", "5", "--ask", "2"), "--ask with --labels af,pvc,noise: questions are for the names of classes"),
-        (("--settle", "steps=[0]"), "task labels: run.settle chooses by counts of right samples"),
+        (
+            ("--settle", "trees=9"),
+            "task labels: run.settle: devices label samples with classes, and forests tell",
+        ),
         (("--method", "fedal", "--public", "32"), "task labels: method fedal"),
         (("--labels", "af", "--target", "ecg"), "--target ecg with --labels af"),
     ],

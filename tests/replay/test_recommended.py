@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.errors import UsageError
+from edge_sdk.model.tasks.values import Values
 from edge_sdk.nodes.configuration import window_runs
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.planning import recommended
@@ -45,6 +46,16 @@ def test_a_method_that_is_named_keeps_its_name_and_gets_settings_for_the_network
         job(tmp_path, method="fedslr", stated=("method", "eta_l"), settings={"eta_l": 0.3}), WINDOWS
     )
     assert found.method == "fedslr" and found.settings["eta_l"] == 0.3 and found.settings["batch"] == 64
+
+
+def test_values_take_smaller_steps_where_none_is_stated(tmp_path):
+    values = replace(WINDOWS, classes=("pulse",), task=Values(units=("bpm",), low=(40.0,), high=(180.0,)))
+    found, (said,) = recommended.recommended(job(tmp_path, settings={"local_epochs": 2}), values)
+    assert found.settings == {"local_epochs": 2, "eta_l": window_runs.VALUES_STEP} and not found.settle
+    assert f"eta_l = {window_runs.VALUES_STEP}" in said
+    stated = job(tmp_path, settings={"eta_l": 0.2}, stated=("eta_l",))
+    assert recommended.recommended(stated, values)[0] == stated
+    assert recommended.recommended(job(tmp_path, recommend=False), values) == (job(tmp_path, recommend=False), [])
 
 
 @pytest.mark.parametrize(

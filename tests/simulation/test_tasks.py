@@ -99,6 +99,17 @@ def test_devices_of_a_replay_reach_what_they_reach_there(ready: Path, tmp_path: 
     assert (tmp_path / "simulated" / "report.html").read_text().count("<svg") >= 3
 
 
+def test_devices_that_settle_on_values_reach_what_they_reach_in_a_replay(ready: Path, tmp_path: Path) -> None:
+    phase = ("--settle", "steps=[0,40]", "--settle", "local_steps=[60]", "--settle", "local_weights=[0.5]")
+    more = ("--bundle", str(ready / "value.bundle"), *phase)
+    found = simulated(ready / "value", tmp_path / "simulated", *more)
+    auscult("replay", ready / "value", *RUN, *more, "--no-local-only", "--out", tmp_path / "replayed")
+    expected = json.loads((tmp_path / "replayed" / "result.json").read_text())
+    assert scores_of(found) == scores_of(expected) and found["chosen"] == expected["chosen"]
+    assert found["chosen"]["weight"] == 0.5 and 0 < found["chosen"]["correct"] < found["chosen"]["samples"]
+    assert "of the range on validation samples" in (tmp_path / "simulated" / "report.html").read_text()
+
+
 @pytest.mark.parametrize("task", ["value", "labels", "windows"])
 def test_what_the_tuner_plays_is_what_is_simulated(ready: Path, tmp_path: Path, task: str) -> None:
     """Judged by minus the error in halves of the range, or by macro-F1; neighbours by the same."""
@@ -171,7 +182,7 @@ def test_clients_that_are_bootstrapped_keep_their_mix_of_sets(tmp_path: Path) ->
         (("--predict", "rate,level"), "--predict rate,level: task value: 1 lower"),
         (("--predict", "rate", "--unit", "Hz"), "--unit Hz: bundle linear predicts"),
         (("--target", "0.5"), "--target 0.5: shares of right samples"),
-        (("--settle", "steps=[0]"), "task value: run.settle chooses by counts of right samples"),
+        (("--settle", "trees=9"), "task value: run.settle: devices label samples with classes, and forests"),
         (("--method", "fedal"), "task value: method fedal compares or divides outputs of classifiers"),
         (("--clients", "9"), "--clients: "),
     ],

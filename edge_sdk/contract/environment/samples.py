@@ -12,20 +12,37 @@ import numpy.typing as npt
 from edge_sdk.algebra.arrays import ANY, Tensor
 from edge_sdk.algebra.vectors import Vector
 
+Outputs = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class OutputScores:
+    """Judgement of outputs, on some samples, of a model that predicts no class.
+
+    Attributes:
+        credits: outputs (samples, ...) -> (samples,), from 0, as wrong as can be, to 1, right.
+        sums: outputs (samples, ...) -> their sums of scores, named as those of `NodeEnv.score`.
+    """
+
+    credits: Callable[[Outputs], npt.NDArray[np.float64]]
+    sums: Callable[[Outputs], Mapping[str, float]]
+
 
 @dataclass(frozen=True)
 class Labelled:
     """Samples of a device that it does not train on, behind a function of the model.
 
     Attributes:
-        labels: int64 (samples,), codes of their classes.
-        logits: theta -> what the model says of them, (samples, classes).
+        labels: int64 (samples,), codes of their classes; of a model that predicts no class its targets (samples, ...).
+        logits: theta -> what the model says of them, (samples, classes); its outputs, if it predicts no class.
         features: () -> what a device's own forest sees of them, (samples, F); None: samples of this kind have none.
+        scores: of a model that predicts no class.
     """
 
-    labels: npt.NDArray[np.int64]
-    logits: Callable[[Vector], npt.NDArray[np.floating]]
-    features: Callable[[], npt.NDArray[np.floating]] | None = None
+    labels: npt.NDArray[Any]
+    logits: Callable[[Vector], Outputs]
+    features: Callable[[], Outputs] | None = None
+    scores: OutputScores | None = None
 
 
 @dataclass(frozen=True)

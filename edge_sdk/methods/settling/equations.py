@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count, islice
-from math import hypot, sqrt
+from math import hypot, isfinite, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra import prox
-from edge_sdk.algebra.ensemble import Ensemble, Floats, log_probabilities, pooled, voted
+from edge_sdk.algebra.ensemble import Ensemble, Floats, log_probabilities, mixed, pooled, voted
 from edge_sdk.algebra.forest import Forest, grow, log_votes
 from edge_sdk.algebra.optim import SGD, Adam
 from edge_sdk.algebra.running_statistics import step_with_statistics
@@ -25,6 +25,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.environment.samples import Labelled, OwnWindows, SelfLabels
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
+from edge_sdk.methods.settling.counting import MOST_SAMPLES as MOST_COUNTED
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Candidate, Settling
 from edge_sdk.methods.shared.training import parts
 from edge_sdk.methods.shared.training.local import Indices, InPlace, batches, gradient, steps_left
@@ -34,6 +35,9 @@ Counts = npt.NDArray[np.int64]
 PERSONAL, LOCAL, TREES = 41, 42, 44  # purposes of randomness, apart from those of the methods
 MOST_SAMPLES = 4000
 """Samples of a forest, copies and self-labelled ones included: so that a small device has it in seconds."""
+POINTS = 256
+"""Parts of a sample in which outputs that are no classes may be right."""
+NO_OUTPUTS = np.zeros(0)
 KEPT_NODES = 200_000
 """Nodes of the forests that a device keeps while a run lasts: some 3 MB."""
 
@@ -166,6 +170,8 @@ def correct_counts(env: NodeEnv, s: Settling, start: Vector) -> tuple[Counts, in
     labels = validation(env).labels
     if not len(labels):
         return np.zeros(len(s.candidates), np.int64), 0
+    if (scores := validation(env).scores) is not None:
+        return points(env, s, start, scores.credits)
     of = scored(env, s)
     personal = dict(zip(s.steps, map(of, component(env, s, start, s.steps)), strict=True))
     local = dict(zip(s.local_steps, map(of, local_model(env, s, s.local_steps)), strict=True))
@@ -184,6 +190,27 @@ def correct_counts(env: NodeEnv, s: Settling, start: Vector) -> tuple[Counts, in
         return int((found.argmax(1) == labels).sum())
 
     return np.array([right(c) for c in s.candidates], np.int64), len(labels)
+
+
+def points(env: NodeEnv, s: Settling, start: Vector, credits: Callable[[Floats], Floats]) -> tuple[Counts, int]:
+    """Counts as of `correct_counts`, of a model that predicts no class: by how near its outputs come to targets.
+
+    Both are in units of a POINTS-th of a sample, or of larger parts where a device would count more than it may.
+
+    Args:
+        credits: outputs -> of each validation sample how right they are, from 0 to 1.
+    """
+    outputs, samples = validation(env).logits, len(validation(env).labels)
+    unit = max(1, min(POINTS, MOST_COUNTED // samples))
+    personal = {n: outputs(w).copy() for n, w in zip(s.steps, component(env, s, start, s.steps), strict=True)}
+    local = {n: outputs(w).copy() for n, w in zip(s.local_steps, local_model(env, s, s.local_steps), strict=True)}
+
+    def right(c: Candidate) -> int:
+        found = mixed(Ensemble(c.weight), personal.get(c.steps, NO_OUTPUTS), lambda: local[c.local_steps])
+        total = float(credits(found).sum())
+        return int(unit * total) if isfinite(total) else 0
+
+    return np.array([right(c) for c in s.candidates], np.int64), unit * samples
 
 
 def votes_of(env: NodeEnv, s: Settling, forest: Forest | None, classes: int) -> Floats | None:

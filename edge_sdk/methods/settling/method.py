@@ -68,7 +68,9 @@ class Choice:
     Attributes:
         steps, local_steps, weight: of the candidate.
         correct: validation samples that it gets right, and `local_correct` the best local model on its own.
-        samples: validation samples that there are; devices: whose.
+        samples: validation samples that there are; of outputs that are no classes all three are in parts of a sample,
+            as of `equations.points`.
+        devices: whose they are.
         forest: what the device's own model beside the personalised one is, and forest_alone the best one on its own: a
             network (0), a forest (1), a forest that has self-labelled samples too (2).
     """
@@ -91,8 +93,9 @@ class Choice:
             return f"settling: {self.devices} devices and no validation sample, so nothing was chosen; the first goes"
         own = "forest" if self.forest else f"local model of {self.local_steps} steps"
         models = f"{self.steps} steps, {own} with weight {self.weight:g}"
-        alone = f"alone {self.local_correct}" + (" (a forest)" if self.forest_alone else "")
-        right = f"{self.correct} of {self.samples} validation samples right, {alone}"
+        shares = [f"{100 * right / self.samples:.1f} %" for right in (self.correct, self.local_correct)]
+        forest = " (a forest)" if self.forest_alone else ""
+        right = f"{shares[0]} right on validation samples, alone {shares[1]}{forest}"
         return f"settling: {self.devices} devices choose {models}: {right}"
 
 

@@ -9,19 +9,21 @@ of these two is taken where its loss on the device's validation samples is small
     loss = -log max(P(label), FLOOR)
 
 since some twenty samples say more by their probabilities than by how many are right. No sample counts with more than
--log FLOOR, and few samples seldom decide. Nothing of another device enters the forest, and into the local network only
-how many of the settings' steps it makes and by what statistics it standardises. So a poisoned fleet costs a device what
-it would have gained, and what its own samples cannot see.
+-log FLOOR, and few samples seldom decide. Of a model that predicts no class, loss = log(1 - mean credit), of errors
+whose distribution is Laplace's with the mean that they have. Nothing of another device enters the forest, and into the
+local network only how many of the settings' steps it makes and by what statistics it standardises. So a poisoned fleet
+costs a device what it would have gained, and what its own samples cannot see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf, isfinite, log
 
 import numpy as np
 
-from edge_sdk.algebra.ensemble import Ensemble, Floats, combined, log_probabilities
+from edge_sdk.algebra.ensemble import Ensemble, Floats, combined, log_probabilities, mixed
 from edge_sdk.algebra.forest import pack
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.samples import Labelled
@@ -33,6 +35,8 @@ from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
 from edge_sdk.methods.shared.evaluation.beside import FOREST, OWN
 
 FLOOR = 0.02
+SMALLEST = 1e-3
+"""Share of its range by which a value that is predicted is off at least, when models are compared."""
 SURE = 2.0
 """Sum of losses by which the own models must be ahead: odds of exp(SURE) = 7 to 1 for what the fleet has chosen."""
 OWN_WEIGHTS = (0.5, 1.0)
@@ -88,6 +92,10 @@ def mean_loss(judged: Labelled, models: Mapping[str, Vector], weight: float, kno
     Args:
         known: classes that may be predicted; empty: all.
     """
+    if judged.scores is not None:
+        how, outputs = Ensemble(weight), judged.logits(models["personal"])
+        credit = float(judged.scores.credits(mixed(how, outputs, lambda: judged.logits(models["local"]))).mean())
+        return log(max(SMALLEST, 1 - credit)) if isfinite(credit) else inf
     p = np.exp(log_predicted(judged, models, weight, known))[np.arange(len(judged.labels)), judged.labels]
     return float(-np.log(np.maximum(p, FLOOR)).mean())
 

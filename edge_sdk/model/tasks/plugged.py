@@ -79,6 +79,10 @@ class PluggedTask(Values):
         said = {"kind": self.plugin, "settings": dict(self.settings), "loss": self.loss}
         return {**said, "outputs": self.outputs, "names": list(self.names), "units": list(self.units)}
 
+    @property
+    def settles(self) -> bool:
+        return False  # whatever its outputs are, they are no values
+
     # -- labels
 
     def row(self, label: Label) -> tuple[float, ...] | None:

@@ -29,7 +29,7 @@ class Reconstruction:
     """
 
     kind, outputs, histograms, evaluates = RECONSTRUCTION, 1, 0, True
-    needs_labels, augments, calibrates, steps = False, False, True, 0
+    needs_labels, augments, calibrates, steps, settles = False, False, True, 0, False
 
     quantile: float = USUAL_QUANTILE
 
@@ -131,6 +131,9 @@ class Reconstruction:
 
     def badness(self, sums: Mapping[str, float]) -> float:
         return sums["error"]
+
+    def credits(self, y: Array, outputs: Floats) -> npt.NDArray[np.float64]:
+        raise TypeError("windows have no right ones")
 
     def baseline(self, y: Array) -> Floats:
         """The mean window."""

@@ -136,6 +136,14 @@ class SeveralLabels(ByTargets):
     def badness(self, sums: Mapping[str, float]) -> float:
         return 1 - label_sets.macro_f1(sums, len(self.names))
 
+    @property
+    def settles(self) -> bool:
+        return True
+
+    def credits(self, y: Array, outputs: Floats) -> npt.NDArray[np.float64]:
+        """The share of labels that are right."""
+        return np.asarray(((outputs > 0) == (y > 0)).mean(1))
+
     def baseline(self, y: Array) -> Floats:
         """What most training samples have, label by label, as logits (1, K)."""
         share = np.clip(y.mean(0, keepdims=True, dtype=np.float64), 1e-6, 1 - 1e-6)

@@ -137,6 +137,12 @@ class StepClasses(SeveralLabels):
         e = np.exp(z - z.max(1, keepdims=True))
         return np.asarray(e / e.sum(1, keepdims=True))
 
+    def credits(self, y: Array, outputs: Floats) -> npt.NDArray[np.float64]:
+        """The share of a window's steps with a class that are right; 0 of a window that has none."""
+        known = y.any(1)
+        right = known & (outputs.argmax(1) == y.argmax(1))
+        return np.asarray(right.sum(1) / np.maximum(known.sum(1), 1))
+
     def baseline(self, y: Array) -> Floats:
         """Logits (1, K, S), the same at each step, by how often classes occur in training."""
         count = y.sum((0, 2), dtype=np.float64)

@@ -163,6 +163,12 @@ class StepValues(Values):
         """The loss of steps: that of a window is its mean over all of them."""
         return {"loss": self.steps * sums["loss"]} if "loss" in sums else {}
 
+    def credits(self, y: Array, outputs: Floats) -> Numbers:
+        """1 less the mean error of a window's known steps as a share of the range; 0 of a window that has none."""
+        known = (y < KNOWN_BELOW).all(1)
+        each = 1 - np.minimum(np.abs(outputs - y, dtype=np.float64) / 2, 1).mean(1)
+        return np.asarray((each * known).sum(1) / np.maximum(known.sum(1), 1))
+
     def baseline(self, y: Array) -> Floats:
         """Means (1, K, S) of known steps, the same at each."""
         rows, _ = self.known_steps(y, y)

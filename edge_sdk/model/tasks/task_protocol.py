@@ -140,6 +140,13 @@ class OutputTask(ModelTask, Protocol):
     def badness(self, sums: Mapping[str, float]) -> float:
         """By how much a model with these sums is worse than a perfect one; `sums`: as `judged`, added up."""
 
+    @property
+    def settles(self) -> bool:
+        """Does it have `credits`, by which devices that settle choose?"""
+
+    def credits(self, y: Array, outputs: Floats) -> npt.NDArray[np.float64]:
+        """Shares (N,) to which outputs are right for targets y, sample by sample: from 0, as wrong as can be, to 1."""
+
     def baseline(self, y: Array) -> Floats:
         """Outputs (1, K) that say the same of each sample: what others must beat. `y`: targets to learn it from."""
 
@@ -189,6 +196,13 @@ class ByTargets:
     """
 
     needs_labels, augments, calibrates, steps = True, True, False, 0
+
+    @property
+    def settles(self) -> bool:
+        return False
+
+    def credits(self: OutputTask, y: Array, outputs: Floats) -> npt.NDArray[np.float64]:
+        raise TypeError(f"task {self.kind}: nothing is chosen by its outputs")
 
     def output_of(self: OutputTask, shape: Sequence[int]) -> tuple[int, ...]:
         return (self.outputs,)

@@ -149,6 +149,15 @@ class Values(ByTargets):
     def badness(self, sums: Mapping[str, float]) -> float:
         return regression.sum_of(sums)
 
+    @property
+    def settles(self) -> bool:
+        """By errors as shares of ranges, where there are any."""
+        return bool(self.low)
+
+    def credits(self, y: Array, outputs: Floats) -> npt.NDArray[np.float64]:
+        """1 less the mean error as a share of the range."""
+        return np.asarray(1 - np.minimum(np.abs(outputs - y, dtype=np.float64) / 2, 1).mean(1))
+
     def baseline(self, y: Array) -> Floats:
         return np.asarray(y.mean(0, keepdims=True))
 

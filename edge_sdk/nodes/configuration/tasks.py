@@ -6,7 +6,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.tasks.task import OneClass, OutputTask
-from edge_sdk.model.tasks.task_protocol import MOVED
+from edge_sdk.model.tasks.task_protocol import MOVED, STEP_VALUES, VALUE
 
 WHOLE = "plain"
 """Family of methods whose devices train one whole model on the gradient of its own loss, whatever that is."""
@@ -32,12 +32,25 @@ def find_reason(run: Run, kernels: str, task: OutputTask) -> str:
     """Why a run is not for a task, as half a sentence; "": it is."""
     if kernels != WHOLE:
         return f"method {run.method} compares or divides outputs of classifiers"
-    if run.settle:
-        return "run.settle chooses by counts of right samples, and labels samples with classes; leave it out"
+    if run.settle and (why := find_reason_against_settling(run, task)):
+        return why
     if run.uploads.get("secret") and not task.histograms:  # of counts, which secret sums have places for
         return "secret sums have no place for errors among their scores; leave uploads.secret out"
     if run.augment and not task.augments:
         return "a changed window would be compared with itself as it was; leave run.augment out"
     if run.augment.get("shift") and task.steps:
         return MOVED
+    return ""
+
+
+def find_reason_against_settling(run: Run, task: OutputTask) -> str:
+    """Why devices cannot settle on models for a task, as half a sentence; "": they can."""
+    if run.settle.get("label_times") or run.settle.get("trees"):
+        return "run.settle: devices label samples with classes, and forests tell them apart; leave out both"
+    if run.privacy:
+        return "run.settle: no noise is reckoned for shares of samples; leave run.settle or run.privacy out"
+    if not task.settles:
+        if task.kind in (VALUE, STEP_VALUES):
+            return "run.settle chooses by errors as shares of ranges, and there are none: compile with --range"
+        return "run.settle chooses by right and wrong outputs, and there are none; leave it out"
     return ""

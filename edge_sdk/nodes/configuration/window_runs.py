@@ -36,6 +36,8 @@ BY_METHOD: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {"weighting": "uniform"},
     "fedslr": {"eta_g": 3.0, "global_penalty": "none", "lam": 0.0, "personal_epochs": 0},
 }
+VALUES_STEP = 0.01
+"""Local step size, in place of 0.1, of a run whose network predicts values."""
 WINDOW, LEAST_CLASSES = 2, 2
 """Axes of a window; classes below which there is nothing to choose between."""
 
@@ -63,6 +65,12 @@ def training_of(method: str, rounds: int) -> Mapping[str, Any]:
     decay = round(float(TRAINING["decay"]) ** min(1.0, ROUNDS / max(rounds, 1)), 6)
     every = {**TRAINING, "decay": decay, **BY_METHOD.get(method, {})}
     return {key: value for key, value in every.items() if key in known}
+
+
+def values_steps_of(method: str) -> Mapping[str, Any]:
+    """Recommended step size of a method for values, by the setting's name; of a method without it nothing."""
+    known = {f.name for f in fields(METHODS[method].settings)}
+    return {key: VALUES_STEP for key in ("eta_l",) if key in known}
 
 
 def changes_of(shape: tuple[int, ...]) -> Mapping[str, Any]:

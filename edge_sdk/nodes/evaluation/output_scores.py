@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.algebra.ensemble import Ensemble, mixed
 from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import NodeEnv
@@ -48,11 +49,15 @@ def judge_outputs(device: Participant, run: Run) -> dict[str, dict[str, Sums]]:
         if samples is not None:
             parts[part] = judged_part(device, run, samples)
     train = device.codes(device.select_listed(device.train, run, "training"), run)
-    return judge_models(device.model, device.kept.models, train, parts)
+    return judge_models(device.model, device.kept.models, train, parts, device.kept.ensemble)
 
 
 def judge_models(
-    model: Model, models: Mapping[str, Vector], train: Targets, parts: Mapping[str, Part]
+    model: Model,
+    models: Mapping[str, Vector],
+    train: Targets,
+    parts: Mapping[str, Part],
+    ensemble: Ensemble | None = None,
 ) -> dict[str, dict[str, Sums]]:
     """Sums of scores of models, and of what says the same of each sample.
 
@@ -61,6 +66,7 @@ def judge_models(
         train: targets (N, K) of the training samples, of which that is learned.
         parts: name -> samples to judge by; of one without any there are no sums. What the task learns to judge with,
             it learns of the part "validation".
+        ensemble: how the personal model predicts, together with "local"; None: alone.
 
     Returns:
         Part -> model -> sums.
@@ -71,6 +77,8 @@ def judge_models(
         x, y = parts[part]
         if len(y):
             outputs = {name: model.predict(theta, x) for name, theta in models.items()}
+            if ensemble is not None:
+                outputs["personal"] = mixed(ensemble, outputs["personal"], partial(outputs.__getitem__, LOCAL))
             outputs[MEAN] = np.repeat(mean, len(y), 0)
             if part == "validation":
                 limits = {name: task.limit_of(y, z) for name, z in outputs.items()}

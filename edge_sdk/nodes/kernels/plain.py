@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.environment.samples import Labelled
+from edge_sdk.contract.environment.samples import Labelled, OutputScores
 from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import augment, each_copy
 from edge_sdk.errors import UsageError
@@ -17,6 +17,7 @@ from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.front import BoundSamples, bind_parts
 from edge_sdk.model.inputs import compute_losses
 from edge_sdk.model.model import Model
+from edge_sdk.model.tasks.task import OneClass, OutputTask
 from edge_sdk.model.whole_batches import check_step, find_least
 from edge_sdk.nodes.kernels.family import Array, DeviceParts, Family, Fields
 from edge_sdk.nodes.kernels.own_windows import feature_means, features_of, has_features, own_windows
@@ -132,25 +133,43 @@ def settles(parts: DeviceParts, validation: Bound | None, held_out: Bound | None
     """What settling needs, in a run that has it.
 
     Raises:
-        UsageError: this device has no validation part, or the model no classes.
+        UsageError: this device has no validation part, or nothing can be chosen by what the model predicts.
     """
     if not parts.run.settle:
         return {}
-    model, whose = parts.model, parts.whose
-    if model.loss != "cross_entropy":
+    model, whose, is_class = parts.model, parts.whose, isinstance(parts.model.task, OneClass)
+    if is_class and not model.classes:
         raise UsageError(f"run.settle: {whose} has {model.name}, which is no classifier (its loss is {model.loss})")
     if validation is None:
         raise UsageError(f"run.settle: {whose} has no validation samples, and settling chooses on them: split some off")
-    found: Fields = {"validation": labelled(model, *validation), "own": own_windows(parts, trains)}
+    judged = labelled if is_class else judged_outputs
+    found: Fields = {"validation": judged(model, *validation)}
     if held_out is not None and len(held_out[0]):
-        found["held_out"] = labelled(model, *held_out)
+        found["held_out"] = judged(model, *held_out)
+    if not is_class:
+        return found
     own = np.unique(np.concatenate([parts.y, validation[1]]))
-    return {**found, "own_classes": tuple(int(code) for code in own)}
+    return {**found, "own": own_windows(parts, trains), "own_classes": tuple(int(code) for code in own)}
 
 
 def labelled(model: Model, x: BoundSamples, y: Array) -> Labelled:
+    """Samples of known classes."""
     features = (lambda: features_of(x.rows)) if has_features(x.rows) else None
     return Labelled(np.asarray(y, np.int64), model.predict_fn(x), features)
+
+
+def judged_outputs(model: Model, x: BoundSamples, y: Array) -> Labelled:
+    """Samples with targets of a model that predicts no class."""
+    task, y = cast(OutputTask, model.task), model.targets(y, len(y))
+
+    def sums(outputs: Array) -> dict[str, float]:
+        losses = compute_losses(model.loss, outputs, y)
+        if task.evaluates:
+            return task.evaluate(y, outputs, losses)
+        found = {"samples": float(len(y)), "loss": float(losses.sum()), **task.counts(y, outputs)}
+        return found | task.of_a_device(found)
+
+    return Labelled(y, model.predict_fn(x), scores=OutputScores(lambda outputs: task.credits(y, outputs), sums))
 
 
 def standardises(parts: DeviceParts) -> Fields:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.ensemble import combined, log_probabilities, probabilities, smoothed
+from edge_sdk.algebra.ensemble import combined, log_probabilities, mixed, probabilities, smoothed
 from edge_sdk.algebra.metrics.label_sets import choose_thresholds
 from edge_sdk.algebra.metrics.reconstruction import QUANTILE
 from edge_sdk.algebra.metrics.regression import NINETY, SQUARED
@@ -88,7 +88,7 @@ class WorkingModel:
             if smooth > 1 and self.model.task.steps:
                 raise UsageError(f"smooth = {smooth}: {self.model.name} tells the steps of each window, no others")
             x = self.model.samples(self.with_first_axis(x))
-            rows = mean_of_last(self.model.task.shown(self.outputs(name, x), x), smooth)
+            rows = mean_of_last(self.model.task.shown(self.together(name, x), x), smooth)
             show = show_values if isinstance(self.model.task, Values) else SHOW[self.model.task.kind]
             found = show(self, name, rows)
             return replace(found, ahead=self.forecast(name, x)) if isinstance(self.model.task, Forecast) else found
@@ -135,6 +135,11 @@ class WorkingModel:
         output = self.predictors.get(name) or self.make_predictor(name)
         found = output(self.with_first_axis(x))
         return found[:, : len(self.classes)] if isinstance(self.model.task, OneClass) else found
+
+    def together(self, name: str, x: Data) -> npt.NDArray[np.floating]:
+        """Outputs (N, ...) of a model that predicts no class, with the local one where the run has chosen that."""
+        found = self.kept.ensemble if name in ENSEMBLE and name != "local" else None
+        return mixed(found, self.outputs(name, x), lambda: self.outputs("local", x))
 
     def with_first_axis(self, x: Data) -> Data:
         """Samples (N, ...) of one that comes without its first axis; others as they are."""

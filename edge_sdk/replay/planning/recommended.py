@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.search import overlaid
+from edge_sdk.model.tasks.task_protocol import STEP_VALUES, VALUE
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.configuration.presets import RECOMMENDED, preset_of
 from edge_sdk.nodes.configuration.window_runs import (
@@ -26,6 +27,7 @@ from edge_sdk.nodes.configuration.window_runs import (
     changes_of,
     settle_of,
     training_of,
+    values_steps_of,
 )
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.planning.plan import Replay
@@ -40,7 +42,8 @@ def recommended(job: Replay, cohort: Cohort) -> tuple[Replay, list[str]]:
     if not job.recommend:
         return job, []
     if why := reason_against(job, cohort):
-        return job, [f"settings: as stated; self-training and a device's own forest are left out: {why}"]
+        job, steps = with_steps_for_values(job, cohort)
+        return job, [f"settings: as stated{steps}; self-training and a device's own forest are left out: {why}"]
     if not {*job.stated} - {"rounds"}:
         method = NOISY_METHOD if job.privacy else METHOD
         job = replace(job, method=method, settings=preset_of(method, RECOMMENDED))
@@ -73,6 +76,18 @@ def reason_against(job: Replay, cohort: Cohort) -> str:
     if job.options.get("validation") == 0 or not cohort.chooses:
         return "no validation samples are split off, and the fleet chooses on them"
     return ""
+
+
+def with_steps_for_values(job: Replay, cohort: Cohort) -> tuple[Replay, str]:
+    """The job with the step size that is recommended for values, and what is to be said of it, after "as stated".
+
+    A squared error has steeper slopes than cross-entropy: steps that suit classes leave it or diverge.
+    """
+    if cohort.task is None or cohort.task.kind not in (VALUE, STEP_VALUES):
+        return job, ""
+    found = {key: value for key, value in values_steps_of(job.method).items() if key not in job.stated}
+    said = "".join(f", with {key} = {value:g} for values" for key, value in found.items())
+    return replace(job, settings={**job.settings, **found}), said
 
 
 def settings_of(job: Replay) -> Mapping[str, Any]:

@@ -8,11 +8,23 @@ from typing import Any
 FORESTS = {1: "the device's own forest", 2: "the device's own forest, which has the windows that it labelled itself"}
 """`Choice.forest` -> words."""
 
+VALUES, LABELS = "values", "labels"
 
-def describe_choice(chosen: Mapping[str, Any]) -> str:
-    """One choice as a sentence. `chosen`: a result's "chosen", see `methods.settling.method.Choice`."""
+
+def describe_choice(chosen: Mapping[str, Any], task: str = "") -> str:
+    """One choice as a sentence.
+
+    Args:
+        chosen: a result's "chosen", see `methods.settling.method.Choice`.
+        task: key of the result under which it has scores of a task that is not one class, "values" or "labels".
+    """
     if not chosen["samples"]:
         right = "no validation sample to choose by, so the first candidate goes"
+    elif task:
+        shares = [chosen[key] / chosen["samples"] for key in ("correct", "local_correct")]
+        own, alone = (f"{100 * (1 - share if task == VALUES else share):.1f} %" for share in shares)
+        said = f"off by {own} of the range" if task == VALUES else f"{own} right"
+        right = f"{said} on validation samples, training alone {alone}"
     else:
         total = f"of {chosen['samples']} validation samples"
         right = f"{chosen['correct']} {total} right, training alone {chosen['local_correct']}"
@@ -56,7 +68,12 @@ def count(steps: int) -> str:
 def choice_lines(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """A sentence for each result whose devices have settled; with several results each says its seed."""
     return [
-        (f"seed {r['seed']}: " if len(results) > 1 else "") + describe_choice(r["chosen"])
+        (f"seed {r['seed']}: " if len(results) > 1 else "") + describe_choice(r["chosen"], task_of(r))
         for r in results
         if r.get("chosen")
     ]
+
+
+def task_of(result: Mapping[str, Any]) -> str:
+    """Key under which a result has scores of another task than one class; "": it has none."""
+    return next((key for key in (VALUES, LABELS) if result.get(key)), "")

@@ -82,7 +82,7 @@ class Judges:
         model, count = self.envs.model(name, "device"), len(self.envs.prepared.run.classes)
         parts = data.judged_parts()
         if self.envs.prepared.task.kind != CLASS:
-            return {"confusion": {}, "sums": judge_models(model, found.models, data.train[1], parts)}
+            return {"confusion": {}, "sums": judge_models(model, found.models, data.train[1], parts, found.ensemble)}
         if not model.classes or isinstance(model, SplitModel):
             return {"confusion": {}}
         matrices = {

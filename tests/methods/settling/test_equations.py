@@ -6,12 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from edge_sdk.contract.environment.samples import SelfLabels
+from edge_sdk.contract.environment.samples import Labelled, OutputScores, SelfLabels
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.settling import equations
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.training.local import batches
+from edge_sdk.model.tasks.values import Values
 from tests.methods.settling.problems import CLASSES, HEAD, LAYOUT, PARTS, THETA0, Network, envs_of, logits
 
 SMALL = Settling(rate=0.02, batch=8, density=1.0, steps=(0, 5, 20), local_steps=(10, 30), local_weights=(0.0, 0.5, 1.0))
@@ -119,6 +120,23 @@ def test_counts_are_those_of_every_candidate_by_itself():
             q /= q.sum(1, keepdims=True)
         product = p[0] ** (1 - c.weight) * p[1] ** c.weight
         assert count == (product.argmax(1) == y).sum(), c
+
+
+def test_outputs_that_are_no_classes_count_by_how_near_they_come():
+    """Values in halves of a range: right is 1 less the error as a share of it, of the mean of both models' outputs."""
+    env, start, x = env_of(), THETA0 + 0.2, PARTS["d0"][1].x
+    y = np.random.default_rng(1).uniform(-1, 1, (len(x), CLASSES)).astype(np.float32)
+    task = Values(units=("bpm",) * CLASSES, low=(40.0,) * CLASSES, high=(180.0,) * CLASSES)
+    judged = OutputScores(lambda outputs: task.credits(y, outputs), dict)
+    env = replace(env, validation=Labelled(y, lambda theta: logits(theta, x), scores=judged))
+    points, samples = equations.correct_counts(env, SMALL, start)
+    assert samples == equations.POINTS * len(x)
+    for c, count in zip(SMALL.candidates, points, strict=True):
+        (personal,) = equations.component(env, SMALL, start, (c.steps,))
+        (local,) = equations.local_model(env, SMALL, (c.local_steps,))
+        z = (1 - c.weight) * logits(personal, x) + c.weight * logits(local, x)
+        error = np.minimum(np.abs(task.in_unit(z) - task.in_unit(y)) / (180 - 40), 1).mean(1)
+        assert count == int(equations.POINTS * (1 - error).sum()), c
 
 
 def test_no_class_is_predicted_that_the_device_never_had():

@@ -13,18 +13,29 @@ import pytest
 pytest.importorskip("torch", reason="bundles are compiled here")
 
 from edge_sdk import Samples, UsageError
+from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.contract.run import Run
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.aggregation.scores import check_scores
-from edge_sdk.methods.shared.evaluation.reports import mean_errors, mean_macro_f1, mean_reconstruction_errors
+from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
+from edge_sdk.methods.shared.evaluation.reports import (
+    Models,
+    mean_errors,
+    mean_macro_f1,
+    mean_reconstruction_errors,
+)
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import check_bundle
+from edge_sdk.nodes.evaluation.output_scores import judge_outputs
 from edge_sdk.nodes.kernels.rollout import check as check_rollout
 from edge_sdk.nodes.models.last_line import ModelsDeclined
 from tests import label_sets, reconstructions, step_values, steps, values
 from tests.nodes.device.output_tasks import finish, make_device, make_run, play_fleet
 
 Sums = Mapping[str, float]
+
+
+SETTLED = {"settle": {"steps": (0, 20), "local_steps": (20, 40), "local_weights": (0.0, 0.5), "rate": 0.01}}
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,7 @@ class Case:
     rounds: int = 12
     rho: float = 2.0
     biased: tuple[str, ...] = ("fedbn",)
-    around: tuple[dict[str, Any], ...] = ({"uploads": {"bits": 4}}, {"robust": {"rule": "median"}})
+    around: tuple[dict[str, Any], ...] = ({"uploads": {"bits": 4}}, {"robust": {"rule": "median"}}, SETTLED)
 
     def run_of(self, bundle: Path, **more: Any) -> Run:
         return make_run(bundle, self.classes, more)
@@ -75,7 +86,8 @@ LABELS = np.concatenate([6 * np.eye(3).ravel(), np.zeros(3)]).astype(np.float32)
 """Parameters of the linear bundle with which it predicts a finding where its number is above 0."""
 WAVES = reconstructions.best_theta()
 ALWAYS: list[tuple[dict[str, Any], str]] = [
-    ({"settle": {"statistics": True}}, "run.settle chooses by counts of right samples"),
+    ({"settle": {"trees": 9}}, "forests tell them apart"),
+    ({"settle": {"label_times": 1}}, "devices label samples with classes"),
     ({"method": "hsgd"}, "method hsgd"),
 ]
 NO_COMPANIONS: tuple[dict[str, Any], str] = ({"method": "fedal", "public": "ab" * 32}, "method fedal")
@@ -161,7 +173,7 @@ CASES = {
         "macro-F1",
         rounds=8,
         biased=("fedbn", "fedper", "fedrep", "fedbabu"),
-        around=(),
+        around=(SETTLED,),
     ),
     "step_values": Case(
         step_values.TASK.names,
@@ -244,3 +256,28 @@ def test_a_fleet_learns_by_each_method_that_trains_whole_models(
     assert {"test_global", "test_personal"} & {*figures} and case.sentence in report.to_sentence()
     assert min(figures.values()) < before - case.least, "better than the initial model"
     assert case.samples is None or (report.sums["samples"], report.sums["devices"]) == (case.samples, 3)
+
+
+@pytest.mark.parametrize("kind", ["value", "labels", "steps", "step_values"])
+def test_a_device_predicts_with_both_models_as_its_run_has_chosen(
+    bundles: dict[str, Path], kind: str, tmp_path: Path
+) -> None:
+    """Outputs of values, and logits of classes and labels, are averaged; what it is judged by is what it predicts."""
+    case, events = CASES[kind], list[Any]()
+    device = make_device(bundles[kind], tmp_path, case.parts, events)
+    run = case.run_of(bundles[kind])
+    random, start = np.random.default_rng(3), device.part.model.theta0
+    names = ("global", "personal", "local")
+    models = {name: start + random.normal(0, 0.3, start.shape).astype(np.float32) for name in names}
+    device.part.assemble(run)
+    device.part.receive_event(1, Scores(1, {}))
+    device.part.receive_event(1, Models(1, models, Ensemble(0.25)))
+    device.part.receive_event(2, Finished(1))
+    model, x = device.part.model, case.parts[1].x
+    own, local = model.predict(models["personal"], x), model.predict(models["local"], x)
+    expected = model.task.shown(0.75 * own + 0.25 * local, x)
+    np.testing.assert_allclose(device.predict(x, "personal").rows, expected, rtol=1e-5)
+    np.testing.assert_allclose(device.predict(x, "local").rows, model.task.shown(local, x), rtol=1e-5)
+    found = judge_outputs(device.part, run)["test"]["personal"]
+    judged = model.task.judged(model.targets(device.part.codes(case.parts[1], run), len(x)), 0.75 * own + 0.25 * local)
+    assert {key: found[key] for key in judged} == pytest.approx(judged, rel=1e-5)

@@ -81,7 +81,7 @@ def test_the_fleets_choice_goes_into_the_metrics():
     assert list(choice.to_metrics()) == ["kind", *(f.name for f in fields(Choice))]
     assert choice.to_sentence() == (
         "settling: 9 devices choose 100 steps, local model of 400 steps with weight 0.5: "
-        "80 of 90 validation samples right, alone 75"
+        "88.9 % right on validation samples, alone 83.3 %"
     )
     assert "no validation sample" in replace(choice, samples=0).to_sentence()
 

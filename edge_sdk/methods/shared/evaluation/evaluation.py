@@ -28,7 +28,7 @@ from edge_sdk.methods.shared.aggregation.registration import bound_claim, note_c
 from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.aggregation.suspension import is_suspended, note_refusal, note_upload, without_suspended
 from edge_sdk.methods.shared.evaluation import beside, reports
-from edge_sdk.methods.shared.evaluation.healing import heal
+from edge_sdk.methods.shared.evaluation.healing import heal, heal_personal
 from edge_sdk.methods.shared.evaluation.reports import Models, Progress, Report, judge, judge_personal, judge_test
 from edge_sdk.methods.shared.evaluation.spent import priced
 
@@ -218,9 +218,9 @@ def device(method: Method) -> Role:
     kind = get_type_hints(method.show)["return"]
 
     def judged(env: NodeEnv, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
-        models = method.models(env, s.inner, expected(UP, shown, kind))
+        models, healed = heal_personal(round, method.models(env, s.inner, expected(UP, shown, kind)))
         env = with_scores(method, env, shown)
-        told = beside.told_of_own(round, models)
+        told = [*healed, *beside.told_of_own(round, models)]
         models, ensemble = beside.with_forest(models, None if method.predicts is None else method.predicts(env, shown))
         judged_by = env.held_out if env.test is None and env.held_out is not None else env.validation
         known = {} if ensemble is None else reports.ensemble_sums(judged_by, models, ensemble)

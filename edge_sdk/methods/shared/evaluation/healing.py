@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, has_diverged
 from edge_sdk.methods.shared.aggregation.guard import measure_of
@@ -23,6 +24,7 @@ from edge_sdk.methods.shared.evaluation.reports import Diverged
 
 DROPPED = "training diverged; its round is dropped, and the device goes on from the state before"
 RESET = "training diverged, and so had the private state; the device begins as on the first day"
+UNTUNED = "training of the personal model diverged; the device predicts with the global one"
 
 PLAIN = frozenset({type(None), bool, int, float, str})
 """Types of what holds no array, as most of what there is."""
@@ -69,3 +71,16 @@ def heal(role: Role, env: NodeEnv, before: Any, step: Step, round: int) -> Step:
     kept, what = (before, DROPPED) if is_sound(before) else (role.start(replace(env, earlier={}))[0], RESET)
     answer = [Send(UP, Nobody())] if any(send.to == UP for send in sends) else []
     return kept, [Send(OUT, Diverged(round, what)), *answer]
+
+
+def heal_personal(round: int, models: Mapping[str, Vector]) -> tuple[Mapping[str, Vector], list[Send]]:
+    """A device's models, the global one in place of a personal one whose training diverged, and what is said of it.
+
+    Args:
+        models: name -> theta, as `Method.models` has them.
+    """
+    if "personal" not in models or "global" not in models:
+        return models, []
+    if not has_diverged(models["personal"]) or has_diverged(models["global"]):
+        return models, []
+    return {**models, "personal": models["global"]}, [Send(OUT, Diverged(round, UNTUNED))]

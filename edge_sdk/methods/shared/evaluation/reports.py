@@ -26,7 +26,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
-from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities
+from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities, mixed
 from edge_sdk.algebra.metrics import classification
 from edge_sdk.algebra.metrics.classification import areas
 from edge_sdk.algebra.metrics.label_sets import F1, is_count
@@ -237,6 +237,12 @@ def ensemble_sums(
         return {}
     y, logits = samples.labels, samples.logits
     local = logits(models["local"])
+    if samples.scores is not None:
+        of = samples.scores.sums
+        return {
+            "personal": dict(of(mixed(ensemble, logits(models["personal"]), lambda: local))),
+            "local": dict(of(local)),
+        }
     own = combined(ensemble, logits(models["personal"]), lambda: local, samples.features or no_features)
     found = {"personal": own, "local": log_probabilities(local, ensemble.classes)}
     return {name: classification.sums(y, scores) for name, scores in found.items()}
