@@ -341,5 +341,5 @@ def measure_rate(time: npt.NDArray[np.float64]) -> float:
     """Samples per second: the median over spans of up to 32 samples, as time stamps are rounded to milliseconds."""
     span = min(32, len(time) - 1)
     with suppress(ZeroDivisionError):
-        return float(span / np.median(time[span:] - time[:-span]))
+        return float(span / np.median(time[span:] - time[:-span], overwrite_input=True))
     return float("inf")

@@ -96,7 +96,8 @@ def longest_step(trace: Trace, gap: float) -> float:
 def find_gaps(time: npt.NDArray[np.float64], gap: float) -> npt.NDArray[np.bool_]:
     """Finds the steps, (n - 1,), from one sample to the next that are longer than `gap` seconds, also backwards: the
     sensor was off, or its clock was set."""
-    return np.asarray(np.abs(np.diff(time)) > gap)
+    steps = np.diff(time)
+    return np.asarray(np.abs(steps, out=steps) > gap)
 
 
 def cut_windows(

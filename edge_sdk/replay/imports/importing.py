@@ -67,15 +67,15 @@ class DeviceLine:
 def describe_trace(trace: Trace, source: Path, began: float | None, units: Mapping[str, str] | None) -> DeviceLine:
     """The line of a trace."""
     counts = np.bincount(trace.codes[trace.codes >= 0], minlength=len(trace.classes))
-    off = find_gaps(trace.time, longest_step(trace, GAP))
+    off = np.flatnonzero(find_gaps(trace.time, longest_step(trace, GAP)))
     return DeviceLine(
         name=trace.name,
         source=source,
         samples=len(trace.time),
         rate_hz=trace.rate_hz,
         channels=trace.channels,
-        hours=float((trace.time[-1] - np.diff(trace.time)[off].sum()) / 3600),
-        gaps=int(off.sum()),
+        hours=float((trace.time[-1] - (trace.time[off + 1] - trace.time[off]).sum()) / 3600),
+        gaps=len(off),
         began=began,
         seconds={name: float(n / trace.rate_hz) for name, n in zip(trace.classes, counts, strict=True) if n},
         unlabelled=float((trace.codes < 0).mean()),
