@@ -105,6 +105,7 @@ class ColumnsFile:
                 yield batch.column(same[self.schema.names[:place].count(name)])
         except (pyarrow.ArrowException, OSError) as error:
             raise UsageError(f"{self.path}: cannot be read as {self.path.suffix.lstrip('.')}: {error}") from error
+        pyarrow.default_memory_pool().release_unused()
 
 
 def open_table(path: Path) -> ColumnsFile:
