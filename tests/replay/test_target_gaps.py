@@ -47,7 +47,7 @@ def test_an_import_that_loses_rows_says_how_to_keep_them(
     assert main(["traces", "import", str(folder), str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     assert "150 rows left out: no number in rate" in said
-    assert "rows are left out for want of rate; if that is to be predicted, --target NAME keeps them" in said
+    assert "rows are left out for want of rate; if one is to be predicted, --target NAME keeps them" in said
 
 
 def test_a_target_that_is_not_there_is_named(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,7 +142,7 @@ def do_import(options: argparse.Namespace) -> None:
         print(json.dumps({"devices": [device_table(line) for line in made], "left_out": left}, default=str))
         return
     print(table_of(made))
-    notes = [*notes_of(made, left), *hint_of_targets(made)]
+    notes = [*notes_of(made, left), *([] if options.target else hint_of_targets(made))]
     print("\n".join(["", *notes]) if notes else "")
     print(f"{len(made)} traces in {options.directory}; what was done is in {options.directory / 'import.toml'}")
 
@@ -166,7 +166,7 @@ def do_check(options: argparse.Namespace) -> None:
     print(table_of(found.lines))
     doubts = [f"probably wrong: {line}" for line in [*found.mistakes, *found.left]]
     for lines in (
-        [*notes_of(found.lines, ()), *hint_of_targets(found.lines)],
+        [*notes_of(found.lines, ()), *([] if targets else hint_of_targets(found.lines))],
         doubts or ["nothing that is wrong shows"],
     ):
         print("\n".join(["", *lines]) if lines else "", end="\n" if lines else "")

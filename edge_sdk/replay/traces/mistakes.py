@@ -41,7 +41,7 @@ Floats = npt.NDArray[np.float64]
 def find_mistakes(traces: Sequence[Trace], targets: Sequence[str] = ()) -> list[str]:
     """Suspicions about traces that are to be learned from together. `targets`: columns that are to be predicted, in
     place of labels."""
-    found = [line for trace in traces for line in (*find_clock(trace), *find_sensor(trace))]
+    found = [line for trace in traces for line in (*find_clock(trace), *find_sensor(trace, targets))]
     found += [*find_copies(traces), *find_units(traces), *find_axes(traces)]
     return found if targets else [*found, *find_classes(traces)]
 
@@ -84,8 +84,8 @@ def find_clock(trace: Trace) -> list[str]:
     return found
 
 
-def find_sensor(trace: Trace) -> list[str]:
-    """A sensor that is stuck, or whose range is too small."""
+def find_sensor(trace: Trace, targets: Sequence[str] = ()) -> list[str]:
+    """A sensor that is stuck, or whose range is too small. `targets`: what no sensor of the device measures."""
     found = []
     for name, values in zip(trace.channels, trace.values.T, strict=True):
         column = values[np.isfinite(values)]
@@ -97,7 +97,7 @@ def find_sensor(trace: Trace) -> list[str]:
             found.append(f"{trace.name}: channel {name} is {low:g} all the time")
             continue
         ends = max(float((column == end).mean()) for end in (low, high))
-        if ends > CLIPPED and len(np.unique(column[:10_000])) > 10:
+        if ends > CLIPPED and name not in targets and len(np.unique(column[:10_000])) > 10:
             found.append(f"{trace.name}: {ends:.0%} of {name} is at the end of its range ({low:g} to {high:g})")
     same = np.concatenate([[False], (np.diff(trace.values, axis=0) == 0).all(axis=1), [False]])
     edges = np.flatnonzero(np.diff(same.astype(np.int8)))

@@ -59,7 +59,7 @@ def hint_of_targets(lines: Sequence[DeviceLine]) -> list[str]:
     found = [name for name in lacks if any(name in line.channels for line in lines)]
     if not found:
         return []
-    return [f"rows are left out for want of {', '.join(found)}; if that is to be predicted, --target NAME keeps them"]
+    return [f"rows are left out for want of {', '.join(found)}; if one is to be predicted, --target NAME keeps them"]
 
 
 def short(text: str, most: int) -> str:
