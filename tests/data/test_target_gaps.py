@@ -94,3 +94,20 @@ def test_a_gap_is_no_repair(tmp_path: Path) -> None:
     assert len(found.train) + len(found.held_out) == 34
     with pytest.raises(UsageError, match="line 152: 'what' column rate is no finite number"):
         samples_of(cut(write(tmp_path / "a.csv", empty="what"), strict=True))
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_short_pause_of_a_channel_does_not_hold_out_what_comes_after_it(steps: int, tmp_path: Path) -> None:
+    """Whole recordings are held out where they are about as much as was asked for, else the end of each."""
+    lines = write(tmp_path / "a.csv", gap=range(0)).read_text().splitlines()
+    lines[121:131] = [line.replace(f",{i},", ",,", 1) for i, line in enumerate(lines[121:131], 120)]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    found = samples_of(cut(tmp_path / "a.csv", held_out=0.2, validation=0.2, steps=steps))
+    assert found.validation is not None
+    assert [len(found.train), len(found.validation), len(found.held_out)] == [24, 8, 7]
+    ends = [part.x.max() for part in (found.train, found.validation, found.held_out)]
+    assert ends == sorted(ends)
+    lines[301:311] = []  # two pauses: what follows the second is a quarter of all
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    found = samples_of(cut(tmp_path / "a.csv", held_out=0.2, steps=steps))
+    assert found.held_out.x.min() >= 310 and len(found.held_out) == 9
