@@ -221,7 +221,8 @@ class Device:
         self.live.open().flush()
 
     def count_windows(self) -> Mapping[str, int]:
-        """Label -> how many windows are kept; "" stands for those without one."""
+        """Label -> how many windows are kept; "" stands for those without one, and for those of values or steps of
+        whose time more than one thing was said: a run has those, too."""
         return self.live.open().count()
 
     def questions(self, most: int = 3) -> tuple[LabelQuestion, ...]:
