@@ -176,7 +176,7 @@ def compare_errors(found: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, M
     """Title -> chart of the error of a value by one model, in the runs that predict it in this unit."""
     curves: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for run, some in found.items():
-        told = next((line for line in reversed(some) if line.get("errors") and line.get("units")), {})
+        told: dict[str, Any] = next((line for line in reversed(some) if line.get("errors") and line.get("units")), {})
         for name, unit in zip(next(iter(told.get("errors", {}).values()), ()), told.get("units", ()), strict=False):
             of = f"{name} in {unit}" if unit else name
             for model, points in round_errors({"curve": thin(some)}, name).items():

@@ -101,7 +101,7 @@ class RunLines:
         Returns:
             "errors": model -> name of a value -> its error (None: that is no number), "units": of each value.
         """
-        told = next((line for line in reversed(self.lines) if errors_of(line)), {})
+        told: Line = next((line for line in reversed(self.lines) if errors_of(line)), {})
         return {"errors": errors_of(told), "units": list(told.get("units", ()))}
 
     @property
