@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,14 @@ def test_a_check_counts_what_has_no_value(folder: Path, capsys: pytest.CaptureFi
     lines = {line.split()[0]: line for line in said.splitlines() if line[:3] in ("ann", "bob", "eve") and "Hz" in line}
     assert [lines[name].split()[-1] for name in ("ann", "bob", "eve")] == ["0%", "25%", "100%"]
     assert "probably wrong: eve: rate has no number in any row, so nobody can learn it there" in said
+    assert "<title>rate, 35 s from 0.01 h</title>" in (folder / "check.html").read_text()
     assert "no trace has a label" not in said and "nan" not in (folder / "check.html").read_text()
+
+
+def test_json_of_a_check_has_no_nan(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["traces", "check", str(folder), "--target", "rate", "--json"]) == 0
+    (*_, last) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["devices"]
+    assert last["name"] == "eve" and last["percentiles"]["rate"] == [None] * 3
 
 
 def test_a_cohort_leaves_out_who_has_no_label_and_tells_of_gaps_once(folder: Path) -> None:

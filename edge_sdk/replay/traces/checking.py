@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from edge_sdk.data.live.resample import is_same_rate
 from edge_sdk.data.noted_units import read_units
 from edge_sdk.data.traces import Trace
 from edge_sdk.data.traces.folder import find_files
-from edge_sdk.data.traces.labels import JOIN
+from edge_sdk.data.traces.labels import JOIN, UNLABELLED
 from edge_sdk.data.traces.rates import common_rate
 from edge_sdk.data.traces.read import SINCE_1970, read_stated, stated
 from edge_sdk.data.traces.windows import split_channels
@@ -61,18 +61,25 @@ def check_traces(
     for file in find_files(folder):
         try:
             trace = read_stated(file, said)
-            split_channels(trace, targets)
+            trace = trace if not targets else label_known(trace, targets)
         except UsageError as error:
             faults.append(error)
             left.append(f"cannot be read: {error}")
             continue
         traces.append(trace)
         began = trace.began if trace.began > SINCE_1970 else None
-        lines.append(describe_trace(trace, file, began, units.get(trace.name), targets))
+        lines.append(describe_trace(trace, file, began, units.get(trace.name)))
     if not traces:
         raise faults[0]
     mistakes = (*find_mistakes(traces, targets), *find_unlike(traces))
     return Checked(tuple(lines), tuple(traces), mistakes, tuple(left), {t.name: amplitudes_of(t) for t in traces})
+
+
+def label_known(trace: Trace, targets: tuple[str, ...]) -> Trace:
+    """A trace whose label is the names of what is to be predicted, where that is known."""
+    columns = trace.values[:, split_channels(trace, targets)[1]]
+    known = np.isfinite(columns).all(1)
+    return replace(trace, codes=np.where(known, 0, UNLABELLED), classes=(", ".join(targets),))
 
 
 def amplitudes_of(trace: Trace) -> dict[str, tuple[float, ...]]:

@@ -6,7 +6,8 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,7 @@ def do_check(options: argparse.Namespace) -> None:
     page = options.report or options.directory / "check.html"
     page.write_text(make_check_page(options.directory.resolve().name, found), encoding="utf-8")
     if options.json:
-        devices = [device_table(line) | {"percentiles": found.amplitudes[line.name]} for line in found.lines]
+        devices = [device_table(line) | {"percentiles": finite(found.amplitudes[line.name])} for line in found.lines]
         table = {"devices": devices, "mistakes": found.mistakes, "left_out": found.left}
         print(json.dumps(table, default=str))
         return
@@ -171,6 +172,11 @@ def do_check(options: argparse.Namespace) -> None:
     ):
         print("\n".join(["", *lines]) if lines else "", end="\n" if lines else "")
     print(f"\nreport   {page}")
+
+
+def finite(amplitudes: Mapping[str, Sequence[float]]) -> dict[str, list[float | None]]:
+    """Percentiles of channels as JSON has them; None of one without a number."""
+    return {name: [value if isfinite(value) else None for value in own] for name, own in amplitudes.items()}
 
 
 def split_words(text: str) -> tuple[str, ...]:
