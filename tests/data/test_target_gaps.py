@@ -111,3 +111,14 @@ def test_a_short_pause_of_a_channel_does_not_hold_out_what_comes_after_it(steps:
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     found = samples_of(cut(tmp_path / "a.csv", held_out=0.2, steps=steps))
     assert found.held_out.x.min() >= 310 and len(found.held_out) == 9
+
+
+def test_labelled_seconds_are_those_with_a_number(tmp_path: Path) -> None:
+    """A gap within them is not counted: 20 of the first 30 seconds, of which ten have no number."""
+    file = write(tmp_path / "a.csv", gap=range(100, 200))
+    found = samples_of(cut(file, labelled=20.0, held_out=0.1))
+    assert found.train.x[:, 0, 0].tolist() == [10.0 * n for n in (*range(10), *range(20, 30))]
+    loose = unlabelled_of(cut(file, labelled=20.0, held_out=0.1))
+    assert loose is not None and loose.x[:10, 0, 0].tolist() == [10.0 * n for n in range(10, 20)]
+    whole = samples_of(cut(write(tmp_path / "b.csv", gap=range(0)), labelled=20.0, held_out=0.1, stride=5))
+    assert whole.train.x[:, 0, 0].tolist() == [5.0 * n for n in range(39)]
