@@ -45,6 +45,7 @@ from edge_sdk.methods.shared.evaluation.reports import (
     Complaint,
     Event,
     Report,
+    errors_to_words,
     mean_accuracies,
     mean_errors,
     mean_loss,
@@ -205,7 +206,7 @@ class Aggregator:
                 task = self.bundle.task
                 more |= task.fleet_scores(message.sums) | errors_in_units(task, message.sums, self.job)
             self.metrics.add(number, {**message.to_metrics(), **more, "deadlines": self.read_deadlines()})
-            self.log.info("%s: %s", self.name, message.to_sentence())
+            self.log.info("%s: %s%s", self.name, message.to_sentence(), errors_to_words(more))
             self.latest |= describe_figures({**message.to_metrics(), "task": self.bundle.task.kind})
         if isinstance(message, (Report, Finished)):
             self.save_model()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -16,26 +17,20 @@ from edge_sdk.data.traces import (
     Windows,
     cut_windows,
     keep_labelled,
-    read_trace,
     resample_trace,
     split_off_validation,
 )
 from edge_sdk.data.traces.abnormal import cut_all_windows, split_normal
+from edge_sdk.data.traces.read import read_stated, stated
 from edge_sdk.data.traces.split import split
 from edge_sdk.errors import UsageError
 
 
 def cut_trace(data: Cut) -> tuple[Trace, Windows]:
     """A trace and all its windows."""
-    trace = read_trace(
-        data.trace,
-        label=None if data.target or data.abnormal == () else data.label,
-        channels=data.channels or None,
-        strict=data.strict,
-        missing=data.label_missing,
-        classes=data.classes,
-        separator=data.separator,
-    )
+    label = None if data.target or data.abnormal == () else data.label
+    said = stated(label, data.channels or None, data.strict, data.label_missing, data.separator, data.target)
+    trace = read_stated(Path(data.trace), said, classes=data.classes)
     if data.rate_hz and data.strict and not is_same_rate(trace.rate_hz, data.rate_hz):
         raise UsageError(
             f"{data.trace}: {trace.rate_hz:.4g} Hz, not {data.rate_hz:.4g}; without strict it is resampled"

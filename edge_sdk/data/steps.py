@@ -57,7 +57,8 @@ def cut_step_windows(trace: Trace, window: int, stride: int, gap: float, steps: 
 
 
 def cut_value_steps(trace: Trace, window: int, stride: int, gap: float, steps: int, target: Sequence[str]) -> Windows:
-    """Cuts a trace into windows, with y float64 (N, K, steps): of each of K columns means over the samples of steps.
+    """Cuts a trace into windows, with y float64 (N, K, steps): of each of K columns means over the samples of steps
+    that have a number, NaN where more than half have none.
 
     Args:
         window, stride, gap, target: as of `cut_windows`. steps: of a window.
@@ -68,9 +69,17 @@ def cut_value_steps(trace: Trace, window: int, stride: int, gap: float, steps: i
     edges = step_edges(window, steps)
     found = cut_windows(trace, window, stride, gap, target)
     columns = trace.values[:, split_channels(trace, target)[1]].astype(np.float64)
-    sums = np.concatenate([np.zeros_like(columns[:1]), np.cumsum(columns - columns[:1], 0)])
-    parts = np.diff(sums[found.first[:, None] + edges], axis=1) / np.diff(edges)[:, None]
-    return replace(found, y=np.ascontiguousarray(np.moveaxis(parts + columns[:1], 1, 2)))
+    known, lengths = np.isfinite(columns), np.diff(edges)[:, None]
+    base = np.array([column[one][:1].sum() for column, one in zip(columns.T, known.T, strict=True)])
+
+    def of_steps(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+        sums = np.concatenate([np.zeros((1, len(base))), np.cumsum(values, 0)])
+        return np.diff(sums[found.first[:, None] + edges], axis=1)
+
+    count = of_steps(known.astype(np.float64))
+    parts = base + of_steps(np.where(known, columns - base, 0.0)) / np.maximum(count, 1)
+    parts[2 * count < lengths] = np.nan
+    return replace(found, y=np.ascontiguousarray(np.moveaxis(parts, 1, 2)))
 
 
 def step_texts(y: Codes, classes: Sequence[str]) -> tuple[str, ...]:

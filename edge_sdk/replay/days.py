@@ -17,7 +17,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.availability import find_availability
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.emulation import Emulation
-from edge_sdk.methods.shared.evaluation.reports import Progress, Report, mean_accuracies
+from edge_sdk.methods.shared.evaluation.reports import Progress, Report, errors_to_words, mean_accuracies
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import family_of, make_assembly, make_env, method_of, with_bundle
 from edge_sdk.nodes.configuration.deadlines import parse_deadline
@@ -219,7 +219,7 @@ class History:
         row = {"at": now, "kind": line["kind"], "round": message.round, **(scores or mean_accuracies(line["sums"]))}
         row["devices"] = getattr(message, "devices", line["sums"].get("devices", 0))
         self.rows.append(row)
-        self.say(f"{describe_time(now)}  {message.to_sentence()}")
+        self.say(f"{describe_time(now)}  {message.to_sentence()}{errors_to_words(line)}")
 
 
 def describe_time(seconds: float) -> str:

@@ -149,3 +149,25 @@ def test_a_simulation_has_these_tables(heart: Path, tmp_path: Path, capsys: pyte
     assert "heart_rate (bpm)" in capsys.readouterr().out
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["devices"][0]["errors"]["global"]["heart_rate"]["mae"] > 0 and result["values"]["task"]["steps"] == 4
+
+
+# Tuning ---------------------------------------------------------------------------------------------------------
+def test_tuning_finds_settings_by_the_error_at_steps(
+    heart: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the column has gaps: their steps count for nobody."""
+    pytest.importorskip("optuna", reason="the search needs optuna")
+    folder = tmp_path / "gaps"
+    folder.mkdir()
+    for path in sorted(heart.glob("*.csv")):
+        rows = path.read_text().splitlines()
+        rows[400:900] = [row.rpartition(",")[0] + "," for row in rows[400:900]]
+        (folder / path.name).write_text("\n".join(rows) + "\n")
+    file, asked = tmp_path / "tuned.toml", ("--bundle", str(heart / "flat.bundle"), "--task", "step_values", *SAID)
+    options = ("--method", "fedavg", "--rounds", "2", "--budget", "2", "--hospitals", "1", "-o", str(file))
+    assert main(["tune", str(folder), *asked, *options, "--set", "batch=16"]) == 0
+    said = capsys.readouterr()
+    assert "fedavg: mean absolute error" in said.out and "bpm on validation (2 trials)" in said.out
+    assert "the best trial's models are off by" in said.out
+    assert "heart_rate has no number in 500 of" in said.out and "nan" not in said.out
+    assert "[run.settings]" in file.read_text()

@@ -164,6 +164,24 @@ def test_a_table_of_readings_is_cut_into_windows():
         auscult.Fleet.from_frame(table, by="who", label="what", window=32)
 
 
+def test_a_fleet_tells_whom_it_leaves_out_and_of_gaps_in_what_is_predicted():
+    n = 400
+    rate = np.tile(60.0 + np.arange(n) / 10, 3)
+    rate[n + 100 : n + 200] = np.nan
+    rate[2 * n :] = np.nan
+    table = {
+        "who": np.repeat(["ann", "bob", "eve"], n),
+        "t": np.tile(np.arange(n) / 10, 3),
+        "ppg": rate * 0,
+        "rate": rate,
+    }
+    table["ppg"] = np.random.default_rng(0).normal(size=3 * n).round(3)
+    fleet = auscult.Fleet.from_frame(table, by="who", predict="rate", unit="bpm", time="t", window=20, stride=20)
+    assert repr(fleet).endswith("10 Hz (from a table of readings; 1 left out, see its notes)")
+    assert any("skipped eve: none of its 20 windows has a label" in note for note in fleet.notes)
+    assert any(note.startswith("bob: rate has no number in 100 of 400 rows") for note in fleet.notes)
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [({"by": "patient"}, "no column 'patient'; there are"), ({"label": "p"}, "column 'activity' is <U")],

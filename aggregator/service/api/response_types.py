@@ -6,7 +6,7 @@ from typing import Any
 
 from aggregator.service.application.schemas import Also, Keys, ListOf
 from aggregator.service.fleet.monitor import SeenDevice, SeenHospital
-from aggregator.service.runs.round_table import TABLE
+from aggregator.service.runs.round_table import MODELS, TABLE
 from aggregator.service.runs.runs import Wanted
 
 MAYBE = float | None
@@ -14,7 +14,7 @@ ROUND = Keys(
     {
         **{name: MAYBE for name in TABLE},
         **dict.fromkeys(("round", "devices", "untold", "bytes_down", "bytes_up"), int),
-        "score": str,
+        **{name: str for name in ("score", "units", *(f"{model}_error" for model in MODELS))},
     }
 )
 RUN_FIELDS: dict[str, Any] = {
@@ -26,6 +26,8 @@ RUN_FIELDS: dict[str, Any] = {
     "rounds": int,
     "devices": int | None,
     "accuracy": dict[str, float],
+    "errors": dict[str, dict[str, float | None]],
+    "units": list[str],
     "macro_f1": dict[str, float],
     "hospitals": dict[str, int],
     "wanted": dict,

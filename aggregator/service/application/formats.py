@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 DAY = 86400.0  # seconds
@@ -12,6 +14,26 @@ NONE = "\N{EN DASH}"
 
 def percent(share: float | None) -> str:
     return NONE if share is None else f"{100 * share:.1f} %"
+
+
+def figure(found: Mapping[str, Any], model: str) -> str:
+    """The accuracy of a model, or its errors in their units. `found`: "accuracy" and, of values, "errors", "units"."""
+    if (share := found.get("accuracy", {}).get(model)) is not None or not found.get("errors", {}).get(model):
+        return percent(share)
+    errors = zip(found["errors"][model].values(), found["units"], strict=False)
+    return ", ".join(f"{'NaN' if error is None else number(error)} {unit}".rstrip() for error, unit in errors)
+
+
+def order_of(found: Mapping[str, Any], model: str) -> float | None:
+    """The number by which rows with figures are sorted: the accuracy, or the error of the first value."""
+    share: float | None = found.get("accuracy", {}).get(model)
+    return share if share is not None else next(iter(found.get("errors", {}).get(model, {}).values()), None)
+
+
+def measure_of(found: Mapping[str, Any]) -> str:
+    """What the figures of a run or a model are, with the units of errors."""
+    units = [unit for unit in found.get("units", ()) if unit]
+    return f"{found.get('score', 'accuracy')}{' in ' * bool(units)}{', '.join(dict.fromkeys(units))}"
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -68,6 +90,8 @@ def part(text: str) -> str:
 
 FILTERS = {
     "percent": percent,
+    "figure": figure,
+    "measure": measure_of,
     "number": number,
     "count": count,
     "size": size,

@@ -10,6 +10,7 @@ from typing import Any
 
 from aggregator.service.application import setting_boxes
 from aggregator.service.application.setting_boxes import TABLES, read_tables
+from aggregator.service.runs.run_metrics import ERROR
 from aggregator.service.runs.runs import Wanted
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
@@ -134,6 +135,11 @@ def explain_personal(method: str, score: str = ACCURACY) -> str:
         shown = (
             "Steps right is the share of steps whose class is told, macro-F1 the mean F1 over classes; both are means "
             "over devices, on samples that were held out there."
+        )
+    if score == ERROR:
+        shown = (
+            "Errors are means over devices of mean absolute errors in the values' units, on samples that were held out "
+            "there."
         )
     try:
         personal = METHODS[method].personal

@@ -64,6 +64,7 @@ def describe_run(service: FleetService, row: Row, whole: bool = False) -> dict[s
         "devices": lines.rounds[-1]["devices"] if lines.rounds else None,
         "loss": lines.latest_loss(),
         "accuracy": lines.latest_accuracies(),
+        **lines.latest_errors(),
         "score": lines.score,
         "macro_f1": lines.latest_macro_f1(),
         "seconds_per_round": rate,

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.terminal import HEADER, find_user
-from aggregator.service.application.formats import duration, number, percent
+from aggregator.service.application.formats import duration, figure, measure_of, number
 from aggregator.service.application.service import read_connection
 from aggregator.service.client import fleet_client, models_client, rollout_client
 from aggregator.service.client.enrol_client import add_enrolment
@@ -195,9 +195,9 @@ def list_runs(options: argparse.Namespace, client: ServiceClient) -> None:
 def print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
     print(f"{'run':<22} {'state':<9} {'method':<12} {'rounds':>9} {'loss':>8} {'global':>8} {'personal':>9}")
     for run in runs:
-        rounds, accuracy = f"{run['round']}/{run['rounds']}", run["accuracy"]
-        shares = f"{percent(accuracy.get('global')):>8} {percent(accuracy.get('personal')):>9}"
-        shares += f" {run['score']}" if run.get("score", ACCURACY) != ACCURACY else ""
+        rounds = f"{run['round']}/{run['rounds']}"
+        shares = f"{figure(run, 'global'):>8} {figure(run, 'personal'):>9}"
+        shares += f" {measure_of(run)}" if run.get("score", ACCURACY) != ACCURACY else ""
         print(f"{run['id']:<22} {run['state']:<9} {run['method']:<12} {rounds:>9} {number(run['loss']):>8} {shares}")
         if run["waits"]:
             print(f"  {run['waits']}")

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from aggregator.service.application.formats import percent
+from aggregator.service.application.formats import figure
 from aggregator.service.client.rollout_client import Add
 from edge_sdk.errors import AuscultError
 from edge_sdk.methods.shared.evaluation.reports import ACCURACY
@@ -31,9 +31,8 @@ def list_models(options: argparse.Namespace, client: Any) -> None:
     if options.json:
         return print(json.dumps(found, indent=1))
     for model in found:
-        accuracy = model["facts"].get("accuracy", {})
         of = f", {score}" if (score := model["facts"].get("score", ACCURACY)) != ACCURACY else ""
-        reached = f"global {percent(accuracy.get('global'))}{of}" if model["kind"] == "global" else ""
+        reached = f"global {figure(model['facts'], 'global')}{of}" if model["kind"] == "global" else ""
         promoted = "promoted" if model["promoted"] else ""
         print(f"{model['sha256'][:12]} {model['kind']:<7} {model['name']:<24} {reached} {promoted}".rstrip())
 

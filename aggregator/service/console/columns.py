@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from aggregator.service.application.formats import measure_of, order_of
 from aggregator.service.console.tables import Column, key_column
 from aggregator.service.runs.round_table import TABLE
-from edge_sdk.methods.shared.evaluation.reports import ACCURACY
 
 RUN_COLUMNS = (
     key_column("id", "Run"),
     key_column("state", "State"),
     key_column("method", "Method"),
     key_column("round", "Rounds", is_number=True),
-    Column("global", "Global", lambda run: run["accuracy"].get("global"), is_number=True),
-    Column("personal", "Personalised", lambda run: run["accuracy"].get("personal"), is_number=True),
-    key_column("score", "Score"),
+    Column("global", "Global", lambda run: order_of(run, "global"), is_number=True),
+    Column("personal", "Personalised", lambda run: order_of(run, "personal"), is_number=True),
+    Column("score", "Score", measure_of),
     key_column("loss", "Loss", is_number=True),
 )
 PAST_RUNS = (*RUN_COLUMNS, key_column("ended", "Ended", is_number=True))
@@ -34,9 +34,9 @@ TRAINED = (
     key_column("run", "From run"),
     Column("method", "Method", lambda row: row["facts"]["method"]),
     Column("rounds", "Rounds", lambda row: row["facts"]["rounds"], is_number=True),
-    Column("global", "Global", lambda row: row["facts"]["accuracy"].get("global"), is_number=True),
-    Column("personal", "Personalised", lambda row: row["facts"]["accuracy"].get("personal"), is_number=True),
-    Column("score", "Score", lambda row: row["facts"].get("score", ACCURACY)),
+    Column("global", "Global", lambda row: order_of(row["facts"], "global"), is_number=True),
+    Column("personal", "Personalised", lambda row: order_of(row["facts"], "personal"), is_number=True),
+    Column("score", "Score", lambda row: measure_of(row["facts"])),
     Column("data", "Data of", lambda row: ", ".join(row["facts"]["hospitals"])),
     key_column("bundle", "Bundle"),
     key_column("sha256", "Hash"),

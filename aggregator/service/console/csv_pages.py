@@ -26,7 +26,10 @@ from aggregator.service.runs.round_table import TABLE, tabulate
 from aggregator.service.runs.runs import find_run
 
 DEVICES = ("name", "hospital", "state", "heard", "bytes_in", "bytes_out", "late", "version", "board", "battery", "why")
-CURVES = ("run", "round", "global", "personal", "loss", "score", "global_macro_f1", "personal_macro_f1")
+CURVES = (
+    *("run", "round", "global", "personal", "loss", "score", "global_macro_f1", "personal_macro_f1"),
+    *("global_error", "personal_error", "units"),
+)
 STAGES = ("stage", "upto", "asked", "having", "samples", "before", "after", "time", "fault")
 ENTRIES = ("seq", "at", "who", "action", "subject", "detail", "hash")
 MOST_RUNS = 6

@@ -63,7 +63,7 @@ async def overview(request: Request) -> Response:
         needs=view.list_needs(service) + rollout_view.list_needs(service),
         run=None if shown is None else view.describe_run(service, shown),
         others=[view.describe_run(service, row) for row in beside],
-        chart=None if shown is None else run_charts.draw_accuracy(service.supervisor.lines_of(shown["id"]).lines),
+        chart=None if shown is None else run_charts.draw_score(service.supervisor.lines_of(shown["id"]).lines),
         queue=[view.describe_run(service, row) for row in list_queue(service.database)],
         recent=[view.describe_run(service, row) for row in rows if row["state"] not in ACTIVE][: view.RECENT],
         hospitals=view.describe_hospitals(service),

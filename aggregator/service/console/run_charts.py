@@ -47,6 +47,12 @@ def draw_accuracy(found: Sequence[dict[str, Any]]) -> Markup:
     return draw(accuracy_curves(result), score_of(found), percent=True, bands=accuracy_bands(result))
 
 
+def draw_score(found: Sequence[dict[str, Any]]) -> Markup:
+    """Mean accuracy over rounds, or the error of the first value in place of it."""
+    of_values = draw_errors(found)
+    return of_values[0].svg if of_values else draw_accuracy(found)
+
+
 def draw_macro_f1(found: Sequence[dict[str, Any]]) -> Markup:
     """Mean macro-F1 of models of sets of labels over rounds, with the spread over devices."""
     result = {"curve": thin(found), "score": MACRO_F1}
@@ -154,14 +160,32 @@ def list_comparisons(found: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str,
     Args:
         found: run -> its lines of metrics.
     """
-    score = " or ".join(sorted({score_of(some) for some in found.values()}))
-    titles = {score: ACCURACY} | ({"macro-F1": MACRO_F1} if any(map(are_sets, found.values())) else {})
-    return {
-        f"{title[:1].upper()}{title[1:]}, {model}": draw_comparison(found, model, title, key)
+    errors, models = compare_errors(found), ("personalised", "global model")
+    in_shares = {run: some for run, some in found.items() if not any(one.get("errors") for one in some)}
+    score = " or ".join(sorted({score_of(some) for some in in_shares.values()}))
+    titles = {score: ACCURACY} if in_shares else {}
+    titles |= {"macro-F1": MACRO_F1} if any(map(are_sets, in_shares.values())) else {}
+    return errors | {
+        f"{title[:1].upper()}{title[1:]}, {model}": draw_comparison(in_shares, model, title, key)
         for title, key in titles.items()
-        for model in ("personalised", "global model")
-        if found
+        for model in models
     }
+
+
+def compare_errors(found: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Markup]:
+    """Title -> chart of the error of a value by one model, in the runs that predict it in this unit."""
+    curves: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for run, some in found.items():
+        told: dict[str, Any] = next((line for line in reversed(some) if line.get("errors") and line.get("units")), {})
+        for name, unit in zip(next(iter(told.get("errors", {}).values()), ()), told.get("units", ()), strict=False):
+            of = f"{name} in {unit}" if unit else name
+            for model, points in round_errors({"curve": thin(some)}, name).items():
+                curves.setdefault(f"Mean absolute error of {of}, {model}", {})[run] = points
+    charts = {}
+    for title, own in curves.items():
+        colours = {run: f"var(--c{n % 6})" for n, run in enumerate(own)}
+        charts[title] = Markup(lines(own, "round", "mean absolute error", colours=colours, has_zero=True))
+    return charts
 
 
 def are_sets(found: Sequence[dict[str, Any]]) -> bool:

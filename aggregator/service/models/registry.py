@@ -93,6 +93,7 @@ class Registry:
         wanted = wanted_of(run)
         facts: dict[str, Any] = {"method": wanted.method, "rounds": lines.round, "hospitals": run["hospitals"]}
         facts |= {"accuracy": lines.latest_accuracies(), "score": lines.score, "loss": lines.latest_loss()}
+        facts |= lines.latest_errors()
         before = self.promoted()
         facts["parents"] = [self.find(wanted.bundle)["sha256"], *([] if before is None else [before["sha256"]])]
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aggregator.service.runs.run_metrics import Line, accuracies_of
+from aggregator.service.runs.run_metrics import Line, accuracies_of, errors_of
 from edge_sdk.methods.shared.aggregation.scores import UNTOLD
 from edge_sdk.methods.shared.evaluation.reports import accuracy_spreads, mean_loss, mean_macro_f1, share_name
 
@@ -18,7 +18,7 @@ TABLE = (
     *("global", "global_spread", "personal", "personal_spread", "local", "local_spread"),
     *("harmed", "density", "rank", "sent_parameters"),
     *("seconds", "training", "evaluation", "aggregator", "bytes_down", "bytes_up"),
-    *("score", *(f"{model}_macro_f1" for model in MODELS)),
+    *("score", *(f"{model}_macro_f1" for model in MODELS), *(f"{model}_error" for model in MODELS), "units"),
 )
 """Columns of the table of rounds, and of its CSV.
 
@@ -32,8 +32,10 @@ TABLE = (
                         for, and `aggregator`, the rest
     bytes_down, _up     between aggregator and hospitals
     score               what the means under `global` and so on are: "accuracy", of sets of labels "exact match", of
-                        classes of steps "steps right"; "" where there are none, as of values
+                        classes of steps "steps right"; "" where there are none, as of values, which have errors
     global_macro_f1, ...   mean macro-F1 over devices of these models, of sets of labels and classes of steps
+    global_error, ...   text: mean absolute error over devices of these models, of values; of several one after the
+                        other, and so `units`
 """
 
 
@@ -66,7 +68,11 @@ def describe_round(line: Line, before: Line | None, phases: Mapping[str, float])
     row |= divide_time(None if before is None else line["time"] - before["time"], phases)
     row |= {"bytes_down": totals.get("bytes_out", 0) - earlier.get("bytes_out", 0)}
     row |= {"bytes_up": totals.get("bytes_in", 0) - earlier.get("bytes_in", 0)}
-    f1 = mean_macro_f1(sums)
+    f1, errors = mean_macro_f1(sums), errors_of(line)
+    row |= {
+        f"{m}_error": " ".join("nan" if e is None else f"{e:.4g}" for e in errors.get(m, {}).values()) for m in MODELS
+    }
+    row |= {"units": " ".join(line.get("units", ())) if errors else ""}
     return row | {"score": share_name(line) if means else "", **{f"{m}_macro_f1": f1.get(m) for m in MODELS}}
 
 

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from edge_sdk.methods.shared.evaluation.reports import (
 
 Line = Mapping[str, Any]
 METRICS = "metrics.jsonl"
+ERROR = "mean absolute error"
+"""What is told of models that predict values, in their units."""
 NO_COMPLAINTS = ("round", "evaluation", "finished", "settling", "self-labels", "stage", "rollout")
 
 
@@ -92,10 +95,24 @@ class RunLines:
         every = (without_test(mean_macro_f1(line.get("sums", {}))) for line in reversed(self.lines))
         return next(filter(None, every), {})
 
+    def latest_errors(self) -> dict[str, Any]:
+        """Mean absolute errors of models that predict values, of the latest line that has any.
+
+        Returns:
+            "errors": model -> name of a value -> its error (None: that is no number), "units": of each value.
+        """
+        told: Line = next((line for line in reversed(self.lines) if errors_of(line)), {})
+        return {"errors": errors_of(told), "units": list(told.get("units", ()))}
+
     @property
     def score(self) -> str:
-        """What these accuracies are called, see `share_name`."""
-        return next((share_name(line) for line in reversed(self.lines) if accuracies_of(line)), ACCURACY)
+        """What these accuracies are called, see `share_name`; ERROR where there are errors in their place."""
+        for line in reversed(self.lines):
+            if accuracies_of(line):
+                return share_name(line)
+            if errors_of(line):
+                return ERROR
+        return ACCURACY
 
     def latest_loss(self) -> float | None:
         return next((loss for line in reversed(self.lines) if (loss := mean_loss(line)) is not None), None)
@@ -109,6 +126,14 @@ class RunLines:
 def accuracies_of(line: Line) -> dict[str, float]:
     """Model -> mean accuracy over devices, on the samples by which rounds are judged."""
     return without_test(mean_accuracies(line.get("sums", {})))
+
+
+def errors_of(line: Line) -> dict[str, dict[str, float | None]]:
+    """Model -> name of a value -> mean absolute error in its unit; None: that is no number."""
+    found = {
+        model: {n: e if isfinite(e) else None for n, e in own.items()} for model, own in line.get("errors", {}).items()
+    }
+    return {model: own for model, own in found.items() if not model.startswith(TEST)} if line.get("units") else {}
 
 
 def without_test(found: Mapping[str, float]) -> dict[str, float]:

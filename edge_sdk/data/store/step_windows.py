@@ -1,10 +1,11 @@
-"""Windows of a store with the class or values of each of their steps, by what people have said of stretches of time."""
+"""Windows of a store with their values, or the class or values of each of their steps, by what people have said of
+stretches of time."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import numpy as np
@@ -37,6 +38,17 @@ def step_windows(store: SampleStore, steps: int, combine: Combine) -> StoredWind
         labels.append(STEP_JOIN.join(said) if any(said) else "")
     found = replace(latest, labels=tuple(labels))
     return found.take(np.flatnonzero([label != "" for label in labels]))
+
+
+def mean_windows(store: SampleStore, combine: Combine) -> StoredWindows:
+    """Windows with values, in order of time: those of which one thing was said from their first sample to their last,
+    and of the latest OF_LATEST those of which all that was said can be combined: heart rates of each second."""
+    latest, whole = step_windows(store, 1, combine), store.labelled()
+    earlier = whole.take(np.flatnonzero(~np.isin(whole.ids, latest.ids)))
+    parts = {f.name: [getattr(one, f.name) for one in (earlier, latest)] for f in fields(latest) if f.name != "labels"}
+    columns = {name: np.concatenate(both) for name, both in parts.items()}
+    found = StoredWindows(**columns, labels=(*earlier.labels, *latest.labels))
+    return found.take(np.lexsort((found.ids, found.ended)))
 
 
 def said_of(spans: Sequence[LabelledSpan], began: float, ended: float) -> tuple[dict[str, float], float]:

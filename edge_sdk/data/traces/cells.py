@@ -210,8 +210,10 @@ def read_columns(
         values[:, place] = np.fromiter((read_number(cell, form.decimal) for cell in cells), np.float64, len(rows))
         strange = np.array([cell.strip().casefold() not in NO_NUMBER for cell in cells], np.bool_)
         strange &= np.isnan(values[:, place])
-        tell_bad(cells, strange, lines, f"column {form.header[number]} is no finite number", repairs)
-        values[strange, place] = np.inf  # told already; `rows` leaves it out without a further word
+        kept = number in form.targets
+        what = f"column {form.header[number]} is no finite number"
+        tell_bad(cells, strange, lines, what, repairs, "kept without one" if kept else LEFT_OUT)
+        values[strange, place] = np.nan if kept else np.inf  # told already; `rows` leaves it out without a further word
     return Block(time, values, texts(form.label), texts(form.by), lines)
 
 
@@ -224,7 +226,12 @@ def read_number(cell: str, decimal: str) -> float:
 
 
 def tell_bad(
-    cells: Sequence[str], bad: npt.NDArray[np.bool_], lines: npt.NDArray[np.int64], what: str, repairs: Repairs
+    cells: Sequence[str],
+    bad: npt.NDArray[np.bool_],
+    lines: npt.NDArray[np.int64],
+    what: str,
+    repairs: Repairs,
+    done: str = LEFT_OUT,
 ) -> None:
     if bad.any():
-        repairs.add(what, LEFT_OUT, lines[bad], cells[int(np.argmax(bad))])
+        repairs.add(what, done, lines[bad], cells[int(np.argmax(bad))])

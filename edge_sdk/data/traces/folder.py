@@ -11,6 +11,7 @@ import numpy as np
 
 from edge_sdk.data.availability import SUFFIX
 from edge_sdk.data.live.resample import is_same_rate
+from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.labels import JOIN, describe_folds, fold_labels, join_classes
 from edge_sdk.data.traces.rates import common_rate, resample_trace
 from edge_sdk.data.traces.read import LIMIT, UNLABELLED, Trace, read_stated, stated
@@ -76,7 +77,14 @@ def load_traces(
     Raises:
         UsageError: no file, two files of one name, or no trace is left; or, under `strict`, one is unlike others.
     """
-    files, said = find_files(path), stated(label, channels, strict, missing, separator)
+    return load_stated(path, stated(label, channels, strict, missing, separator), rate_hz, limit)
+
+
+def load_stated(
+    path: str | Path | Iterable[str | Path], said: Stated, rate_hz: float = 0.0, limit: int = LIMIT
+) -> TraceFolder:
+    """The traces of `load_traces`."""
+    files, strict = find_files(path), said.strict
     traces, notes, faults = list[Trace](), list[str](), list[UsageError]()
     for file in files:
         try:

@@ -52,6 +52,7 @@ class Stated:
         damaged: take what is whole of a damaged file of an actigraph.
         labels: look for a column with labels; False: there is none, or nobody wants it.
         separator: between the labels of a set.
+        targets: names of columns that are to be predicted: where one has no number, the row is kept.
     """
 
     label: str | None = None
@@ -72,6 +73,7 @@ class Stated:
     damaged: bool = False
     labels: bool = True
     separator: str = JOIN
+    targets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_separator(self.separator)
@@ -86,6 +88,10 @@ class Stated:
             raise UsageError(f"rows_hz = {self.rows_hz}; expected rows in a second, above 0")
         if self.by is not None and self.by_folder:
             raise UsageError(f"by = {self.by!r} and by_folder: devices are told apart by one of them")
+
+    def may_lack(self, name: str) -> bool:
+        """May a channel of this name have no number in a row that is kept?"""
+        return name.casefold() in map(str.casefold, self.targets)
 
     def is_time(self, name: str) -> bool:
         """May a column of this name hold the time?"""
@@ -103,6 +109,7 @@ class Form:
         delimiter, decimal: as in `Stated`.
         time, date, label, by: numbers of these columns; None: there is none.
         channels: numbers of the channel columns, in their order.
+        targets: those of them that are to be predicted.
         unit: of times that are numbers, if the header says so.
         notes: what was guessed.
         added: cells that were put before those of each line, as `Stated.rows_hz` has it.
@@ -120,6 +127,7 @@ class Form:
     unit: str | None
     notes: tuple[str, ...] = ()
     added: int = 0
+    targets: frozenset[int] = frozenset()
 
     def time_of(self, row: Sequence[str]) -> str:
         """The time of a row, with its date where that has a column of its own."""
@@ -179,6 +187,7 @@ def find_form(file: Path, lines: Sequence[str], said: Stated) -> Form:
         unit=said.unit or unit,
         notes=tuple(notes),
         added=int(said.rows_hz > 0),
+        targets=frozenset(n for n in channels if said.may_lack(header[n])),
     )
 
 

@@ -12,18 +12,27 @@ from edge_sdk.data.live.resample import Resampler, is_same_rate
 from edge_sdk.data.traces.read import Trace
 from edge_sdk.errors import UsageError
 
+TOUCHED = 1e-6
+"""Share of a sample from which on rows without a number count; less is rounding."""
+
 
 def resample_trace(trace: Trace, rate_hz: float) -> Trace:
     """A trace at another rate; the same one where its rate is that already, within 5 %.
 
-    A sample has the label of the last recorded one before it. No sample is made between two recordings.
+    A sample has the label of the last recorded one before it. No sample is made between two recordings, and no value
+    of a column that is to be predicted from rows that have none.
 
     Raises:
         UsageError: too little is left.
     """
     if is_same_rate(trace.rate_hz, rate_hz):
         return trace
-    ticks, values = Resampler(trace.rate_hz, rate_hz, len(trace.channels)).push(trace.time, trace.values)
+    lost = np.isnan(trace.values)
+    gaps = np.flatnonzero(lost.any(0))
+    rows = np.concatenate([np.where(lost, 0, trace.values), lost[:, gaps]], 1) if len(gaps) else trace.values
+    ticks, found = Resampler(trace.rate_hz, rate_hz, rows.shape[1]).push(trace.time, rows)
+    values, unknown = found[:, : len(trace.channels)], found[:, len(trace.channels) :]
+    values[:, gaps] = np.where(unknown > TOUCHED, np.nan, values[:, gaps])
     if len(ticks) < 2:
         raise UsageError(f"{trace.name}: {len(ticks)} samples at {rate_hz:g} Hz; two or more make a trace")
     time = ticks / rate_hz

@@ -45,7 +45,7 @@ class Trace:
     Attributes:
         name: the file's name without its suffix; the device's id in a replay.
         time: float64 (n,), seconds since the first sample, strictly increasing.
-        values: float32 (n, c), finite, in the file's unit.
+        values: float32 (n, c), finite, in the file's unit; NaN in gaps of a column that is to be predicted.
         channels: c names.
         codes: int64 (n,), indices into `classes`; UNLABELLED where nobody has said what was done.
         classes: label names; sorted, may hold names that this trace does not use (see `load_folder`).
@@ -104,9 +104,8 @@ def read_trace(
     return read_stated(Path(path), stated(label, channels, strict, missing, separator), limit, classes)
 
 
-def stated(
-    label: str | None, channels: Sequence[str] | None, strict: bool, missing: Sequence[str], separator: str
-) -> Stated:
+def stated(label: str | None, channels: Sequence[str] | None, strict: bool, missing: Sequence[str],
+           separator: str, targets: Sequence[str] = ()) -> Stated:  # fmt: skip
     """What is said of a file's columns. `label` None: no column with labels is looked for."""
     return Stated(
         label=label or "",
@@ -115,6 +114,7 @@ def stated(
         strict=strict,
         labels=label is not None,
         separator=separator,
+        targets=tuple(targets),
     )
 
 
@@ -178,7 +178,7 @@ def read_encoded(file: Path, encoding: str, said: Stated, repairs: Repairs, limi
         form = find_form(file, head, said)
         for note in form.notes:
             repairs.note(note)
-        if form.label is None and said.labels:
+        if form.label is None and said.labels and not said.targets:
             names = ", ".join(form.header)
             repairs.doubt(f"no column {said.label or LABEL_NAMES[0]!r} among {names}: no sample has a label")
         body = head[form.first - 1 :]
@@ -307,7 +307,7 @@ def make_trace(
     Raises:
         UsageError: too few rows are left, or their rate cannot be one; or something had to be put right under `strict`.
     """
-    mend(rows, repairs)
+    mend(rows, repairs, said)
     codes, found = code_labels(rows, said, classes, repairs)
     began = float(rows.time[0])
     time, values, channels = rows.time, rows.values, rows.channels
@@ -341,5 +341,5 @@ def measure_rate(time: npt.NDArray[np.float64]) -> float:
     """Samples per second: the median over spans of up to 32 samples, as time stamps are rounded to milliseconds."""
     span = min(32, len(time) - 1)
     with suppress(ZeroDivisionError):
-        return float(span / np.median(time[span:] - time[:-span]))
+        return float(span / np.median(time[span:] - time[:-span], overwrite_input=True))
     return float("inf")

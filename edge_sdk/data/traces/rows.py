@@ -43,7 +43,8 @@ class Rows:
 
     Attributes:
         time: float64 (n,), seconds; NaN where there is none.
-        values: float32 (n, c); NaN where there is no number, inf where that has been told already.
+        values: float32 (n, c); NaN where there is no number, inf where that has been told already (of a column that is
+            to be predicted NaN).
         channels: c names.
         codes: int32 (n,), numbers of the words in `words`.
         words: labels as they are written.
@@ -69,17 +70,20 @@ class Rows:
         self.values, self.channels = self.values[:, chosen], tuple(self.channels[n] for n in chosen)
 
 
-def mend(rows: Rows, repairs: Repairs) -> None:
+def mend(rows: Rows, repairs: Repairs, said: Stated) -> None:
     """Puts rows in order, in place.
+
+    Args:
+        said: names the columns that are to be predicted, which may have gaps.
 
     Raises:
         UsageError: `repairs` is strict and there is something to repair, the times are none, or too few rows are left.
     """
     rows.take(np.isfinite(rows.time))  # told where they were read
-    drop_dead_channels(rows, repairs)
+    drop_dead_channels(rows, repairs, said)
     order_times(rows, repairs)
     fill_sparse_channels(rows, repairs)
-    drop_missing(rows, repairs)
+    drop_missing(rows, repairs, said)
     drop_repeated(rows, repairs)
     if len(rows.time) < 2:
         left = "no sample" if not len(rows.time) else "one sample"
@@ -87,22 +91,30 @@ def mend(rows: Rows, repairs: Repairs) -> None:
         raise UsageError(f"{repairs.file}: {left}{more}; two or more make a trace")
 
 
-def drop_dead_channels(rows: Rows, repairs: Repairs) -> None:
-    """Leaves out channels that have no number at all, where others have some."""
-    alive = np.asarray(np.isfinite(rows.values).any(axis=0))
+def drop_dead_channels(rows: Rows, repairs: Repairs, said: Stated) -> None:
+    """Leaves out channels that have no number at all, where others have some; but for those that are to be
+    predicted."""
+    alive = np.asarray(np.isfinite(rows.values).any(axis=0)) | np.array([*map(said.may_lack, rows.channels)], np.bool_)
     if alive.any() and not alive.all():
         names = ", ".join(name for name, has in zip(rows.channels, alive, strict=True) if not has)
         repairs.doubt(f"channel {names} has no number in any row, and is left out")
         rows.take_channels(np.flatnonzero(alive).tolist())
 
 
-def drop_missing(rows: Rows, repairs: Repairs) -> None:
-    """Leaves out rows in which a channel has no number."""
+def drop_missing(rows: Rows, repairs: Repairs, said: Stated) -> None:
+    """Leaves out rows in which a channel has no number. In what is to be predicted it may lack, and that is told."""
     bad = ~np.isfinite(rows.values)
     if not bad.any():
         return
-    lacks = np.flatnonzero(np.isnan(rows.values).any(axis=1))
-    kinds, kind = np.unique(np.isnan(rows.values[lacks]), axis=0, return_inverse=True)  # a row counts once
+    targets = [n for n, name in enumerate(rows.channels) if said.may_lack(name)]
+    gaps = {n: np.flatnonzero(bad[:, n]) for n in targets if bad[:, n].any()}
+    for n, at in gaps.items():
+        first = f" (first: line {rows.line[at[0]]})" if rows.line[at[0]] else ""
+        lack = f"{rows.channels[n]} has no number in {len(at)} of {len(bad)} rows{first}"
+        repairs.note(f"{lack}: what lies there has no label")
+    bad[:, targets] = False
+    lacks = np.flatnonzero((bad & np.isnan(rows.values)).any(axis=1))
+    kinds, kind = np.unique((bad & np.isnan(rows.values))[lacks], axis=0, return_inverse=True)  # a row counts once
     for number, gone in enumerate(kinds if len(kinds) <= KINDS else [np.ones(len(rows.channels), np.bool_)]):
         names = ", ".join(name for name, is_gone in zip(rows.channels, gone, strict=True) if is_gone)
         some = kind.reshape(-1) == number if len(kinds) <= KINDS else slice(None)

@@ -13,6 +13,7 @@ from edge_sdk.data.traces.read import UNLABELLED
 from edge_sdk.data.traces.windows import Windows
 from edge_sdk.errors import UsageError
 
+UNLIKE = 2.0
 Mask = npt.NDArray[np.bool_]
 
 
@@ -25,7 +26,8 @@ def split(windows: Windows, held_out: float = 0.3) -> tuple[Windows, Windows]:
 
     A device whose classes all have a single recording would have nothing to be judged by. Only there, the tail of each
     recording is held out, and the windows before it that share samples with it are in neither part. The two parts are
-    then from one recording, which flatters the result: `note` of both says so.
+    then from one recording, which flatters the result: `note` of both says so. So it is with values where the last
+    recordings are more than UNLIKE times as many windows as wanted, or as few: a pause of a sensor is no new occasion.
 
     Args:
         windows: of one trace. Those without a label are in neither part.
@@ -43,7 +45,7 @@ def split(windows: Windows, held_out: float = 0.3) -> tuple[Windows, Windows]:
         )
     windows = windows.take(known)
     test = _hold_recordings(windows, held_out)
-    if test.any():
+    if test.any() and _is_about(windows, test, held_out):
         return windows.take(~test), windows.take(test)
     train, test = _hold_tails(windows, held_out)
     if not test.any():
@@ -51,7 +53,8 @@ def split(windows: Windows, held_out: float = 0.3) -> tuple[Windows, Windows]:
             f"{windows.name}: {len(windows)} windows in {len(np.unique(windows.recording))} recordings; "
             "too few for a training and a held-out part without a sample in common: record more or take shorter windows"
         )
-    note = f"{windows.name}: one recording per class, so the tail of each is held out, not a recording of its own"
+    alone = "recordings of very unlike lengths" if _has_several(windows) else "one recording per class"
+    note = f"{windows.name}: {alone}, so the tail of each is held out, not a recording of its own"
     return windows.take(train, note), windows.take(test, note)
 
 
@@ -68,13 +71,24 @@ def split_off_validation(train: Windows, share: float) -> tuple[Windows, Windows
     if not 0 < share < 1:
         raise UsageError(f"validation: a share of {share} of the training windows; above 0 and below 1 is needed")
     chosen = _hold_recordings(train, share)
-    if chosen.any():
+    if chosen.any() and _is_about(train, chosen, share):
         return train.take(~chosen), train.take(chosen)
     kept, tails = _hold_tails(train, share)
     if not tails.any():
         return train, train.take(tails)
-    note = f"{train.name}: one recording per class is left, so validation is on the tail of each"
+    alone = "recordings of very unlike lengths are left" if _has_several(train) else "one recording per class is left"
+    note = f"{train.name}: {alone}, so validation is on the tail of each"
     return train.take(kept, train.note or note), train.take(tails, train.note or note)
+
+
+def _is_about(windows: Windows, chosen: Mask, share: float) -> bool:
+    """Are these about as many as wanted? Of classes, each of which has recordings of its own, any are."""
+    return windows.y.dtype.kind != "f" or share / UNLIKE <= chosen.mean() <= share * UNLIKE
+
+
+def _has_several(windows: Windows) -> bool:
+    """Are values of several recordings?"""
+    return windows.y.dtype.kind == "f" and len(np.unique(windows.recording)) > 1
 
 
 def _hold_recordings(windows: Windows, held_out: float) -> Mask:

@@ -13,7 +13,7 @@ def keep_labelled(windows: Windows, samples: int) -> Windows:
     """The windows that lie in the first so many samples of each class, recording after recording; 0: all windows.
 
     A window that reaches beyond the last labelled sample is left out, so a class has none where `samples` are fewer
-    than a window.
+    than a window. A gap in what is to be predicted, from which no windows are, is not counted.
 
     Args:
         windows: of one device, in time order; every recording is of one class.
@@ -21,17 +21,26 @@ def keep_labelled(windows: Windows, samples: int) -> Windows:
     """
     if samples == 0:
         return windows
-    keep, length = np.zeros(len(windows), np.bool_), windows.x.shape[2]
+    keep, length, pieces = np.zeros(len(windows), np.bool_), windows.x.shape[2], find_pieces(windows)
     for code in np.unique(windows.codes):
         left = samples
-        for name in np.unique(windows.recording[windows.codes == code]):
-            own = np.flatnonzero(windows.recording == name)
+        for name in np.unique(pieces[windows.codes == code]):
+            own = np.flatnonzero(pieces == name)
             ends = windows.first[own] + length - windows.first[own[0]]
             keep[own[ends <= left]] = True
             left -= int(ends[-1])
             if left < length:
                 break
     return windows.take(keep)
+
+
+def find_pieces(windows: Windows) -> npt.NDArray[np.int64]:
+    """The piece of a recording, from 0, of each window (N,): those of a piece follow each other at one distance."""
+    if not len(windows):
+        return np.zeros(0, np.int64)
+    same, steps = np.diff(windows.recording) == 0, np.diff(windows.first)
+    usual = steps[same].min(initial=np.iinfo(np.int64).max)
+    return np.concatenate([[0], np.cumsum(~same | (steps > usual))]).astype(np.int64)
 
 
 def unlabelled_rows(cuts: Windows, train: Windows, labelled: Windows) -> npt.NDArray[np.int64]:

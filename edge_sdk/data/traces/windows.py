@@ -11,6 +11,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from edge_sdk.data.live.resample import INTERVALS
+from edge_sdk.data.traces.labels import UNLABELLED
 from edge_sdk.data.traces.read import Trace
 from edge_sdk.errors import UsageError
 
@@ -26,7 +27,8 @@ class Windows:
         name: of the trace.
         x: float32 (N, c, window), contiguous.
         y: int64 (N,), indices into `classes`; UNLABELLED of a stretch without a label. Of values: float64 (N, K), their
-            means over each window. Of steps: int64 (N, S), a code for each, or float64 (N, K, S), values of each.
+            means over each window, NaN where most of it has none. Of steps: int64 (N, S), a code for each, or float64
+            (N, K, S), values of each.
         classes: label names, those of the trace; of values their names.
         recording: int64 (N,), which recording of the trace a window lies in (from 0, in time order).
         first: int64 (N,), index of a window's first sample in the trace.
@@ -58,8 +60,16 @@ class Windows:
 
     @property
     def codes(self) -> npt.NDArray[np.int64]:
-        """int64 (N,): by which a device's windows are divided evenly; those with several numbers are all alike."""
-        return np.zeros(len(self), np.int64) if self.y.ndim > 1 else self.y
+        """int64 (N,): by which a device's windows are divided evenly; those with several numbers are all alike, but
+        for those whose values, or the values of whose steps, nobody knows: UNLABELLED."""
+        if self.y.ndim == 1:
+            return self.y
+        known = np.isfinite(self.y).all(1)
+        return (
+            np.where(known if known.ndim == 1 else known.any(1), 0, UNLABELLED)
+            if self.y.dtype.kind == "f"
+            else (np.zeros(len(self), np.int64))
+        )
 
     def take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64], note: str = "") -> Windows:
         """Copies the chosen windows (a mask or indices)."""
@@ -96,7 +106,8 @@ def longest_step(trace: Trace, gap: float) -> float:
 def find_gaps(time: npt.NDArray[np.float64], gap: float) -> npt.NDArray[np.bool_]:
     """Finds the steps, (n - 1,), from one sample to the next that are longer than `gap` seconds, also backwards: the
     sensor was off, or its clock was set."""
-    return np.asarray(np.abs(np.diff(time)) > gap)
+    steps = np.diff(time)
+    return np.asarray(np.abs(steps, out=steps) > gap)
 
 
 def cut_windows(
@@ -124,12 +135,22 @@ def cut_windows(
     return Windows(
         name=trace.name,
         x=copy_windows(trace.values[:, inputs] if target else trace.values, first, window),
-        y=copy_windows(trace.values[:, targets], first, window).mean(2, np.float64) if target else trace.codes[first],
+        y=mean_known(copy_windows(trace.values[:, targets], first, window)) if target else trace.codes[first],
         classes=tuple(target) or trace.classes,
         recording=np.repeat(np.arange(len(bounds), dtype=np.int64), [len(s) for s in starts]),
         first=first,
         end=trace.time[first + window - 1],
     )
+
+
+def mean_known(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Means (N, K) of values (N, K, window), over those that are known; NaN where more than half are not."""
+    known = np.isfinite(values)
+    if known.all():
+        return np.asarray(values.mean(2, np.float64))
+    count = known.sum(2)
+    sums = np.where(known, values, 0).sum(2, np.float64)
+    return np.where(2 * count >= values.shape[2], sums / np.maximum(count, 1), np.nan)
 
 
 def split_channels(trace: Trace, target: Sequence[str]) -> tuple[list[int], list[int]]:

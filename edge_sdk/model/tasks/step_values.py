@@ -112,27 +112,6 @@ class StepValues(Values):
             raise UsageError(f"label {label!r:.60}: expected {wanted}{self.in_units()} of this time")
         return " ".join(f"{number:.{DIGITS}g}" for number in numbers)
 
-    def write_along(self, said: Any) -> tuple[str | None, ...]:
-        """The values of equal parts of a stretch of time, of an array (n,) or (K, n); NaN: nobody knows."""
-        try:
-            found = np.array(said, np.float64)
-        except (TypeError, ValueError):
-            found = np.zeros(())
-        count = len(self.units)
-        found = found[None] if found.ndim == 1 and count == 1 else found
-        if found.ndim != 2 or len(found) != count or np.isinf(found).any():
-            wanted = f"numbers (n,){self.in_units()}" if count == 1 else f"numbers ({count}, n){self.in_units()}"
-            raise UsageError(f"label {said!r:.60}: expected {wanted}, of n parts of this time, NaN where nobody knows")
-        return tuple(self.write(tuple(one)) if np.isfinite(one).all() else None for one in found.T.tolist())
-
-    def in_step(self, lasted: Mapping[str, float], unknown: float) -> str:
-        """The mean of what was said, by time; "": of more of it nobody has said a number."""
-        said = [(numbers, time) for text, time in lasted.items() if (numbers := Values.read(self, text)) is not None]
-        known = sum(time for _, time in said)
-        if not said or known < unknown + sum(lasted.values()) - known:
-            return ""
-        return self.write(tuple(np.average([one for one, _ in said], 0, [time for _, time in said]).tolist()))
-
     # -- in the units and out of them
 
     def scaled(self, numbers: Floats) -> npt.NDArray[np.float32]:

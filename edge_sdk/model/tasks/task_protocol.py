@@ -155,7 +155,7 @@ class OutputTask(ModelTask, Protocol):
 
 
 class StepTask(OutputTask, Protocol):
-    """A task of something at each of `steps` steps of a window."""
+    """A task of something at each of `steps` steps of a window, or of values, whose windows are as a step is."""
 
     def in_step(self, lasted: Mapping[str, float], unknown: float) -> str:
         """What a step is, by what people have said of its time, as a text; "": too little was said.
@@ -169,10 +169,15 @@ class StepTask(OutputTask, Protocol):
         knows. UsageError: it is none of this task."""
 
 
+def combines(task: ModelTask) -> bool:
+    """Is a label made of all that was said of its time? So it is of steps and of values; a class is one throughout."""
+    return task.steps > 0 or task.kind == VALUE
+
+
 def write_said(task: ModelTask, said: Any) -> str | tuple[str | None, ...]:
-    """What somebody has said of a stretch of time, as it is kept: of a model of steps a list or an array is of equal
-    parts of it. UsageError: it is none of the task."""
-    if task.steps and (isinstance(said, list) or (isinstance(said, np.ndarray) and said.ndim)):
+    """What somebody has said of a stretch of time, as it is kept: of a model of steps or values a list or an array is
+    of equal parts of it. UsageError: it is none of the task."""
+    if combines(task) and (isinstance(said, list) or (isinstance(said, np.ndarray) and said.ndim)):
         return cast(StepTask, task).write_along(said)
     return task.write(frozenset(said) if isinstance(said, Set) else said)
 

@@ -19,7 +19,7 @@ from edge_sdk.data.samples import Label, Samples, Unlabelled
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.model.inputs import Data
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task_protocol import write_said
+from edge_sdk.model.tasks.task_protocol import combines, write_said
 from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
 from edge_sdk.nodes.device.options import DEFAULT_POLICY, DEFAULT_TRAINING, DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.participant import Participant
@@ -181,9 +181,9 @@ class Device:
 
         Args:
             activity: a name; of a model that predicts sets of labels a set of names, also an empty one; of one that
-                predicts values a number, or a tuple of them, in its units. Of one that predicts classes or values of
-                steps also of parts of windows; and a list of n names, or an array (n,) or (values, n), is of n equal
-                parts of this time, with "" or NaN where nobody knows.
+                predicts values a number, or a tuple of them, in its units: a window has their mean over its time. Of
+                values, and of classes of steps, also of parts of windows; and a list of n names, or an array (n,) or
+                (values, n), is of n equal parts of this time, with "" or NaN where nobody knows.
 
         Returns:
             How many windows have another label than before, as a whole.
@@ -193,7 +193,7 @@ class Device:
         """
         task = self.part.own_model.task
         changed = self.live.open().label(write_said(task, activity), began, ended)
-        touched = changed > 0 or task.steps > 0  # parts of windows may be, which nobody counts
+        touched = changed > 0 or combines(task)  # parts of windows may be, which nobody counts
         if touched:  # its hospital may want to know, and a run may have been refused for want of labels, or just be
             self.runtime.reconsider()
         return changed
@@ -201,8 +201,8 @@ class Device:
     def note_windows(self, count: int, labelled: int) -> None:
         """Look at a run again that was refused for want of windows, when so many have come. `labelled`: of the new
         ones, about whose time something had been said before they came."""
-        task = self.part.own_model.task  # of windows in steps nobody counts those of which some have a label
-        self.came += labelled if task.needs_labels and not task.steps else count
+        task = self.part.own_model.task  # nobody counts windows with a label that is made of all that was said
+        self.came += labelled if task.needs_labels and not combines(task) else count
         if 0 < self.part.missing <= self.came:
             self.came = 0
             self.runtime.reconsider()
@@ -221,7 +221,8 @@ class Device:
         self.live.open().flush()
 
     def count_windows(self) -> Mapping[str, int]:
-        """Label -> how many windows are kept; "" stands for those without one."""
+        """Label -> how many windows are kept; "" stands for those without one, and for those of values or steps of
+        whose time more than one thing was said: a run has those, too."""
         return self.live.open().count()
 
     def questions(self, most: int = 3) -> tuple[LabelQuestion, ...]:

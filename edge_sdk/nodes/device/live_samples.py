@@ -31,12 +31,12 @@ from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
 from edge_sdk.data.store.index import StoreUnusable
 from edge_sdk.data.store.recording import Recording
 from edge_sdk.data.store.sample_store import SampleStore
-from edge_sdk.data.store.step_windows import step_windows
+from edge_sdk.data.store.step_windows import mean_windows, step_windows
 from edge_sdk.data.store.timeline import check_stretch
 from edge_sdk.errors import UsageError, say_reason
 from edge_sdk.live.presence.directory import disown, own_directory
 from edge_sdk.model.tasks.signal_spec import SignalSpec
-from edge_sdk.model.tasks.task_protocol import ModelTask, StepTask
+from edge_sdk.model.tasks.task_protocol import ModelTask, StepTask, combines
 
 WAITING = 60.0
 """Seconds of the signal that wait at most for the thread; where it does not keep up, the oldest are lost."""
@@ -331,7 +331,9 @@ def name_signal(signal: SignalSpec) -> str:
 
 def chooser(task: ModelTask, names: Sequence[str]) -> Choose:
     """The windows of a store that a run of these names is to have: those with a label, of steps those of which one has
-    some, or every one."""
+    some, of values those of most of whose time something was said, or every one."""
     if task.steps:
         return partial(step_windows, steps=task.steps, combine=cast(StepTask, task).in_step)
+    if combines(task):
+        return partial(mean_windows, combine=cast(StepTask, task).in_step)
     return SampleStore.labelled if task.needs_labels else partial(every_window, abnormal=names[1:])

@@ -103,6 +103,16 @@ class Prediction:
         return None if self.score is None or self.threshold is None else self.score > self.threshold
 
     @property
+    def low(self) -> Floats | None:
+        """Lower ends (K, S) of the intervals about a curve, as `Value` has one; None: there is none."""
+        return None if self.curve is None or not self.spread else self.curve - np.array(self.spread)[:, None]
+
+    @property
+    def high(self) -> Floats | None:
+        """Upper ends (K, S) of them."""
+        return None if self.curve is None or not self.spread else self.curve + np.array(self.spread)[:, None]
+
+    @property
     def value(self) -> Value:
         """The only value, or the first. Raises UsageError if the model predicts something else."""
         if not self.values:

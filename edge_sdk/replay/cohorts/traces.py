@@ -14,9 +14,10 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.cut import Cut, check_shares
 from edge_sdk.data.cutting import labelled_part
 from edge_sdk.data.steps import cut_step_windows, cut_value_steps
-from edge_sdk.data.traces import Trace, TraceFolder, Windows, cut_windows, load_traces
+from edge_sdk.data.traces import Trace, TraceFolder, Windows, cut_windows
 from edge_sdk.data.traces.abnormal import cut_all_windows, split_normal
-from edge_sdk.data.traces.read import UNLABELLED
+from edge_sdk.data.traces.folder import load_stated
+from edge_sdk.data.traces.read import UNLABELLED, stated
 from edge_sdk.data.traces.split import split
 from edge_sdk.data.traces.windows import split_channels
 from edge_sdk.errors import UsageError
@@ -186,21 +187,21 @@ def values_of(traces: Sequence[Trace], how: Cutting) -> Values | None:
     if not how.target:
         return None
     targets = [trace.values[:, split_channels(trace, words(how.target))[1]] for trace in traces]
-    steps = how.steps_of(how.window)
-    return asked_values(how.target, how.unit, how.range, np.concatenate(targets), steps)
+    return asked_values(how.target, how.unit, how.range, np.concatenate(targets), how.steps_of(how.window))
 
 
 def read_traces(folder: Path, how: Cutting) -> TraceFolder:
     """The traces of a folder, as these options want them."""
-    return load_traces(
-        folder,
-        label=None if how.target or how.words == () else how.label,
-        channels=(*words(how.channels), *words(how.target)) if how.channels else None,
-        strict=how.strict,
-        missing=words(how.label_missing),
-        rate_hz=how.rate,
-        separator=how.separator,
+    target = words(how.target)
+    said = stated(
+        None if target or how.words == () else how.label,
+        (*words(how.channels), *target) if how.channels else None,
+        how.strict,
+        words(how.label_missing),
+        how.separator,
+        target,
     )
+    return load_stated(folder, said, how.rate)
 
 
 def likeness(trace: Trace, how: Cutting) -> dict[str, Any]:

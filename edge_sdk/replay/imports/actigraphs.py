@@ -84,15 +84,16 @@ def read_plain(path: Path, name: str, said: Stated, repairs: Repairs) -> Recorde
     signals = gather_signals(path, found.pop("timeseries"), repairs)
     if kind == ".gt3x":
         correct_actigraph(metadata, signals[0], repairs)
-    chosen = leave_out_scarce(signals, repairs) if said.channels is None else choose(path, signals, said.channels)
-    rows = join_signals(chosen, repairs)
+    signals = leave_out_scarce(signals, repairs) if said.channels is None else choose(path, signals, said.channels)
+    rows = join_signals(signals, repairs)
+    del signals
     maker, section, model, serial = IDENTITY[kind]
     own = metadata.get(section, {})
     repairs.note(
         f"recorded by {printable(own.get(model, ''))} ({maker}), serial number {printable(own.get(serial, ''))}"
     )
     offset = find_offset(kind, metadata, float(rows.time[0]), said, repairs)
-    rows.time = rows.time - (offset or 0.0)
+    rows.time -= offset or 0.0
     units = UNITS | ({"light": "lx"} if kind in LUX else {})
     return Recorded(name, path, rows, repairs, f"{rows.time[0]:.3f}", True, offset is not None, units)
 
@@ -152,8 +153,11 @@ def gather_signals(path: Path, tables: dict[str, dict[str, Any]], repairs: Repai
 
 
 def seconds_of(nanoseconds: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Times in seconds, each the nearest number to it: nanoseconds since 1970 are more than a float64 can tell."""
-    found = np.empty(len(nanoseconds))
+    """Times in seconds, each the nearest number to it: nanoseconds since 1970 are more than a float64 can tell.
+
+    They take the place of the nanoseconds in memory.
+    """
+    found = nanoseconds.view(np.float64)
     for at in range(0, len(found), BLOCK):
         whole, rest = np.divmod(nanoseconds[at : at + BLOCK], 10**9)
         found[at : at + BLOCK] = whole + rest / 1e9

@@ -19,7 +19,7 @@ from edge_sdk.data.traces import Trace, resample_trace
 from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.read import make_trace
 from edge_sdk.data.traces.repairs import Repairs
-from edge_sdk.data.traces.windows import find_gaps, longest_step
+from edge_sdk.data.traces.windows import find_gaps, longest_step, split_channels
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.folders import group_folders, in_order_of_names, join_traces, one_of_each
 from edge_sdk.replay.imports.recording import Recorded
@@ -44,7 +44,7 @@ class DeviceLine:
         gaps: times that the sensor was off.
         began: seconds since 1970; None: not known.
         seconds: class -> how long it has that label.
-        unlabelled: share of the samples without a label.
+        unlabelled: share of the samples without a label, or without the values that are to be predicted.
         notes, repairs: one text each for what was guessed, and put right.
         units: of channels by their names.
     """
@@ -64,21 +64,25 @@ class DeviceLine:
     units: dict[str, str]
 
 
-def describe_trace(trace: Trace, source: Path, began: float | None, units: Mapping[str, str] | None) -> DeviceLine:
-    """The line of a trace."""
+def describe_trace(
+    trace: Trace, source: Path, began: float | None, units: Mapping[str, str] | None, targets: Sequence[str] = ()
+) -> DeviceLine:
+    """The line of a trace. `targets`: columns that are to be predicted, in place of labels."""
+    columns = [n for n, name in enumerate(trace.channels) if name in targets]
+    lacks = ~np.isfinite(trace.values[:, columns]).all(1) if targets else trace.codes < 0
     counts = np.bincount(trace.codes[trace.codes >= 0], minlength=len(trace.classes))
-    off = find_gaps(trace.time, longest_step(trace, GAP))
+    off = np.flatnonzero(find_gaps(trace.time, longest_step(trace, GAP)))
     return DeviceLine(
         name=trace.name,
         source=source,
         samples=len(trace.time),
         rate_hz=trace.rate_hz,
         channels=trace.channels,
-        hours=float((trace.time[-1] - np.diff(trace.time)[off].sum()) / 3600),
-        gaps=int(off.sum()),
+        hours=float((trace.time[-1] - (trace.time[off + 1] - trace.time[off]).sum()) / 3600),
+        gaps=len(off),
         began=began,
         seconds={name: float(n / trace.rate_hz) for name, n in zip(trace.classes, counts, strict=True) if n},
-        unlabelled=float((trace.codes < 0).mean()),
+        unlabelled=float(lacks.mean()),
         notes=trace.notes,
         repairs=tuple(map(str, trace.repairs)),
         units={name: unit for name, unit in (units or {}).items() if name in trace.channels and unit},
@@ -193,8 +197,8 @@ class Imported:
             )
         trace = resample_trace(trace, self.rate_hz) if self.rate_hz else trace
         began = trace.began if recorded.dated else None
-        write_trace(self.folder / f"{trace.name}.csv", trace, began)
-        line = describe_trace(trace, recorded.source, began, recorded.units)
+        write_trace(self.folder / f"{trace.name}.csv", trace, began, not self.said.targets)
+        line = describe_trace(trace, recorded.source, began, recorded.units, self.said.targets)
         extra = tuple(note for note in one_of_each(recorded.repairs.notes) if note not in line.notes)
         self.made.append(replace(line, notes=(*line.notes, *extra)))
         self.progress(self.made[-1])
@@ -209,6 +213,7 @@ class Imported:
 def trace_of(recorded: Recorded, name: str, said: Stated) -> Trace:
     """A device's rows, put in order."""
     trace = make_trace(name, recorded.rows, recorded.repairs, said, (), recorded.start)
+    split_channels(trace, said.targets)  # are there such columns?
     if recorded.dated and not recorded.zoned:
         recorded.repairs.note("times without a zone are taken as UTC (--zone NAME)")
     return trace

@@ -18,6 +18,8 @@ from edge_sdk.errors import UsageError
 
 LONGEST = 4
 """Sampling intervals of a stream within which values are taken from the line between two of its samples."""
+BLOCK = 1 << 18
+"""Rows that are made at once."""
 LONGEST_BLOCK_S = 60
 """Of a block that is spread; what is longer is many that follow each other exactly."""
 DRIFT, LACKING = 0.05, 4
@@ -113,7 +115,7 @@ class RecordedSignal:
     @property
     def step(self) -> float:
         """Seconds from one sample to the next."""
-        return float(np.median(np.diff(self.time))) if len(self.time) > 1 else np.inf
+        return float(np.median(np.diff(self.time), overwrite_input=True)) if len(self.time) > 1 else np.inf
 
 
 def join_signals(signals: Sequence[RecordedSignal], repairs: Repairs) -> Rows:
@@ -121,25 +123,36 @@ def join_signals(signals: Sequence[RecordedSignal], repairs: Repairs) -> Rows:
 
     Where another signal has none, or pauses, a row has NaN there.
     """
-    fastest = min(signals, key=lambda signal: signal.step)
-    columns = []
-    for signal in signals:
-        if signal is fastest or (len(signal.time) == len(fastest.time) and (signal.time == fastest.time).all()):
-            columns.append(narrow(signal.values))
-            continue
-        rates = [f"{1 / one.step:.4g} Hz" for one in (signal, fastest)]
-        repairs.note(f"{', '.join(signal.names)}: {rates[0]} made {rates[1]}, by lines between the samples")
-        columns.append(values_at(signal, fastest.time))
-    names = tuple(name for signal in signals for name in signal.names)
-    n = len(fastest.time)
+    steps = [signal.step for signal in signals]
+    fastest, least = signals[int(np.argmin(steps))], min(steps)
+    names, n = tuple(name for signal in signals for name in signal.names), len(fastest.time)
+    if len(signals) == 1:  # a day's values are not copied for nothing
+        values = narrow(fastest.values)
+    else:
+        values, place = np.empty((n, len(names)), np.float32), 0
+        for signal, step in zip(signals, steps, strict=True):
+            own = values[:, place : place + len(signal.names)]
+            place += len(signal.names)
+            if signal is fastest or (len(signal.time) == n and (signal.time == fastest.time).all()):
+                own[:] = narrow(signal.values)
+                continue
+            rates = [f"{1 / one:.4g} Hz" for one in (step, least)]
+            repairs.note(f"{', '.join(signal.names)}: {rates[0]} made {rates[1]}, by lines between the samples")
+            fill_at(signal, fastest.time, own)
     return Rows(
         fastest.time,
-        np.concatenate(columns, 1),
+        values,
         names,
         np.zeros(n, np.int32),
         [""],
         np.arange(1, n + 1, dtype=np.int32),
     )
+
+
+def fill_at(signal: RecordedSignal, time: Times, out: npt.NDArray[np.float32]) -> None:
+    """Writes the values of `values_at` to `out` (m, c), block by block: a day's need no memory of their own."""
+    for at in range(0, len(time), BLOCK):
+        out[at : at + BLOCK] = values_at(signal, time[at : at + BLOCK])
 
 
 def narrow(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
@@ -195,9 +208,8 @@ def even_blocks(times: npt.NDArray[np.int64], repairs: Repairs) -> npt.NDArray[n
     """
     if len(times) < 3:
         return times
-    steps = np.diff(times)
-    step = int(np.median(steps))
-    begins = np.concatenate([[0], np.flatnonzero(steps != step) + 1])
+    step = int(np.median(np.diff(times), overwrite_input=True))
+    begins = np.concatenate([[0], np.flatnonzero(np.diff(times) != step) + 1])
     if len(begins) < 2 or step <= 0:
         return times
     counts = np.diff(np.append(begins, len(times)))

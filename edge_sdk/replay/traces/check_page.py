@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
+from math import isnan
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def amplitude_table(found: Checked) -> str:
     """The percentiles of each device's channels."""
     units = {line.name: line.units for line in found.lines}
     lines = [
-        (name, channel, units[name].get(channel, ""), *(f"{value:.4g}" for value in values))
+        (name, channel, units[name].get(channel, ""), *("-" if isnan(value) else f"{value:.4g}" for value in values))
         for name, channels in found.amplitudes.items()
         for channel, values in channels.items()
     ]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from edge_sdk.data.live.resample import is_same_rate
 from edge_sdk.data.noted_units import read_units
-from edge_sdk.data.traces import Trace, read_trace
+from edge_sdk.data.traces import Trace
 from edge_sdk.data.traces.folder import find_files
+from edge_sdk.data.traces.labels import JOIN, UNLABELLED
 from edge_sdk.data.traces.rates import common_rate
-from edge_sdk.data.traces.read import SINCE_1970
+from edge_sdk.data.traces.read import SINCE_1970, read_stated, stated
+from edge_sdk.data.traces.windows import split_channels
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.importing import DeviceLine, describe_trace
 from edge_sdk.replay.traces.mistakes import find_mistakes
@@ -41,21 +43,25 @@ class Checked:
     amplitudes: dict[str, dict[str, tuple[float, ...]]]
 
 
-def check_traces(folder: str | Path, label: str = "activity", missing: tuple[str, ...] = ()) -> Checked:
+def check_traces(
+    folder: str | Path, label: str = "activity", missing: tuple[str, ...] = (), targets: tuple[str, ...] = ()
+) -> Checked:
     """Reads the traces of a folder, each as it is.
 
     Args:
         label: name of the label column.
         missing: further words that stand for no label.
+        targets: columns that are to be predicted, in place of labels.
 
     Raises:
         UsageError: there is none, or none can be read.
     """
     traces, lines, left, faults = list[Trace](), list[DeviceLine](), list[str](), list[UsageError]()
-    units = read_units(Path(folder))
+    units, said = read_units(Path(folder)), stated(None if targets else label, None, False, missing, JOIN, targets)
     for file in find_files(folder):
         try:
-            trace = read_trace(file, label, missing=missing)
+            trace = read_stated(file, said)
+            trace = trace if not targets else label_known(trace, targets)
         except UsageError as error:
             faults.append(error)
             left.append(f"cannot be read: {error}")
@@ -65,14 +71,22 @@ def check_traces(folder: str | Path, label: str = "activity", missing: tuple[str
         lines.append(describe_trace(trace, file, began, units.get(trace.name)))
     if not traces:
         raise faults[0]
-    mistakes = (*find_mistakes(traces), *find_unlike(traces))
+    mistakes = (*find_mistakes(traces, targets), *find_unlike(traces))
     return Checked(tuple(lines), tuple(traces), mistakes, tuple(left), {t.name: amplitudes_of(t) for t in traces})
+
+
+def label_known(trace: Trace, targets: tuple[str, ...]) -> Trace:
+    """A trace whose label is the names of what is to be predicted, where that is known."""
+    columns = trace.values[:, split_channels(trace, targets)[1]]
+    known = np.isfinite(columns).all(1)
+    return replace(trace, codes=np.where(known, 0, UNLABELLED), classes=(", ".join(targets),))
 
 
 def amplitudes_of(trace: Trace) -> dict[str, tuple[float, ...]]:
     """The percentiles of each channel."""
-    found = np.percentile(trace.values, SHARES, axis=0)
-    return {name: tuple(map(float, column)) for name, column in zip(trace.channels, found.T, strict=True)}
+    columns = [column[np.isfinite(column)] for column in trace.values.T]
+    found = [np.percentile(column, SHARES) if len(column) else np.full(len(SHARES), np.nan) for column in columns]
+    return {name: tuple(map(float, own)) for name, own in zip(trace.channels, found, strict=True)}
 
 
 def find_unlike(traces: list[Trace]) -> list[str]:

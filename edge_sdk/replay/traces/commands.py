@@ -6,12 +6,16 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edge_sdk.replay.imports.importing import DeviceLine
+
+
+TARGETS = "columns that are to be predicted, with commas between them: where one has no number, rows are kept"
 
 
 def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
@@ -25,6 +29,7 @@ def add_traces(commands: Any, parents: Sequence[argparse.ArgumentParser]) -> Non
     check.add_argument("directory", type=Path)
     check.add_argument("--label", default="activity", help="name of the label column (activity)")
     check.add_argument("--label-missing", metavar="WORDS", default="", help="words that stand for no label")
+    check.add_argument("--target", metavar="NAMES", default="", help=TARGETS)
     check.add_argument("--report", type=Path, metavar="FILE", help="the page (DIRECTORY/check.html)")
     check.add_argument("--json", action="store_true", help="print one JSON object")
     check.set_defaults(do=do_check)
@@ -69,6 +74,7 @@ def add_import(kinds: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     missing = "words that stand for no label, beside an empty cell and `unlabelled`, with commas between them"
     command.add_argument("--label-missing", metavar="WORDS", default="", help=missing)
     command.add_argument("--channels", metavar="NAMES", default="", help="with commas between them (all of numbers)")
+    command.add_argument("--target", metavar="NAMES", default="", help=TARGETS)
     command.add_argument("--by", metavar="NAME", help="the column that tells the devices of one file apart")
     words = "all files of a folder are recordings of one device, named like the folder"
     command.add_argument("--by-folder", action="store_true", help=words)
@@ -97,11 +103,11 @@ def do_import(options: argparse.Namespace) -> None:
     """Imports, and prints a table."""
     from edge_sdk.data.traces.form import Stated
     from edge_sdk.replay.imports.importing import device_table, import_traces
-    from edge_sdk.replay.traces.table import notes_of, table_of
+    from edge_sdk.replay.traces.table import hint_of_targets, notes_of, table_of
 
     said = Stated(
         label=options.label,
-        channels=split_words(options.channels) or None,
+        channels=(*split_words(options.channels), *split_words(options.target)) if options.channels else None,
         time=options.time,
         delimiter={"tab": "\t", "space": " "}.get(options.delimiter, options.delimiter),
         decimal=options.decimal,
@@ -116,6 +122,7 @@ def do_import(options: argparse.Namespace) -> None:
         missing=split_words(options.label_missing),
         strict=options.strict,
         damaged=options.damaged,
+        targets=split_words(options.target),
     )
 
     def progress(line: DeviceLine) -> None:
@@ -136,7 +143,8 @@ def do_import(options: argparse.Namespace) -> None:
         print(json.dumps({"devices": [device_table(line) for line in made], "left_out": left}, default=str))
         return
     print(table_of(made))
-    print("\n".join(["", *notes_of(made, left)]) if notes_of(made, left) else "")
+    notes = [*notes_of(made, left), *([] if options.target else hint_of_targets(made))]
+    print("\n".join(["", *notes]) if notes else "")
     print(f"{len(made)} traces in {options.directory}; what was done is in {options.directory / 'import.toml'}")
 
 
@@ -145,21 +153,30 @@ def do_check(options: argparse.Namespace) -> None:
     from edge_sdk.replay.imports.importing import device_table
     from edge_sdk.replay.traces.check_page import make_check_page
     from edge_sdk.replay.traces.checking import check_traces
-    from edge_sdk.replay.traces.table import notes_of, table_of
+    from edge_sdk.replay.traces.table import hint_of_targets, notes_of, table_of
 
-    found = check_traces(options.directory, options.label, split_words(options.label_missing))
+    missing, targets = split_words(options.label_missing), split_words(options.target)
+    found = check_traces(options.directory, options.label, missing, targets)
     page = options.report or options.directory / "check.html"
     page.write_text(make_check_page(options.directory.resolve().name, found), encoding="utf-8")
     if options.json:
-        devices = [device_table(line) | {"percentiles": found.amplitudes[line.name]} for line in found.lines]
+        devices = [device_table(line) | {"percentiles": finite(found.amplitudes[line.name])} for line in found.lines]
         table = {"devices": devices, "mistakes": found.mistakes, "left_out": found.left}
         print(json.dumps(table, default=str))
         return
     print(table_of(found.lines))
     doubts = [f"probably wrong: {line}" for line in [*found.mistakes, *found.left]]
-    for lines in (notes_of(found.lines, ()), doubts or ["nothing that is wrong shows"]):
+    for lines in (
+        [*notes_of(found.lines, ()), *([] if targets else hint_of_targets(found.lines))],
+        doubts or ["nothing that is wrong shows"],
+    ):
         print("\n".join(["", *lines]) if lines else "", end="\n" if lines else "")
     print(f"\nreport   {page}")
+
+
+def finite(amplitudes: Mapping[str, Sequence[float]]) -> dict[str, list[float | None]]:
+    """Percentiles of channels as JSON has them; None of one without a number."""
+    return {name: [value if isfinite(value) else None for value in own] for name, own in amplitudes.items()}
 
 
 def split_words(text: str) -> tuple[str, ...]:

@@ -38,10 +38,12 @@ LIKE, UNLIKE, ALIKE = 0.97, 0.8, 4
 Floats = npt.NDArray[np.float64]
 
 
-def find_mistakes(traces: Sequence[Trace]) -> list[str]:
-    """Suspicions about traces that are to be learned from together."""
-    found = [line for trace in traces for line in (*find_clock(trace), *find_sensor(trace))]
-    return [*found, *find_copies(traces), *find_units(traces), *find_axes(traces), *find_classes(traces)]
+def find_mistakes(traces: Sequence[Trace], targets: Sequence[str] = ()) -> list[str]:
+    """Suspicions about traces that are to be learned from together. `targets`: columns that are to be predicted, in
+    place of labels."""
+    found = [line for trace in traces for line in (*find_clock(trace), *find_sensor(trace, targets))]
+    found += [*find_copies(traces), *find_units(traces), *find_axes(traces)]
+    return found if targets else [*found, *find_classes(traces)]
 
 
 def find_copies(traces: Sequence[Trace]) -> list[str]:
@@ -82,16 +84,20 @@ def find_clock(trace: Trace) -> list[str]:
     return found
 
 
-def find_sensor(trace: Trace) -> list[str]:
-    """A sensor that is stuck, or whose range is too small."""
+def find_sensor(trace: Trace, targets: Sequence[str] = ()) -> list[str]:
+    """A sensor that is stuck, or whose range is too small. `targets`: what no sensor of the device measures."""
     found = []
-    for name, column in zip(trace.channels, trace.values.T, strict=True):
+    for name, values in zip(trace.channels, trace.values.T, strict=True):
+        column = values[np.isfinite(values)]
+        if not len(column):
+            found.append(f"{trace.name}: {name} has no number in any row, so nobody can learn it there")
+            continue
         low, high = float(column.min()), float(column.max())
         if low == high:
             found.append(f"{trace.name}: channel {name} is {low:g} all the time")
             continue
         ends = max(float((column == end).mean()) for end in (low, high))
-        if ends > CLIPPED and len(np.unique(column[:10_000])) > 10:
+        if ends > CLIPPED and name not in targets and len(np.unique(column[:10_000])) > 10:
             found.append(f"{trace.name}: {ends:.0%} of {name} is at the end of its range ({low:g} to {high:g})")
     same = np.concatenate([[False], (np.diff(trace.values, axis=0) == 0).all(axis=1), [False]])
     edges = np.flatnonzero(np.diff(same.astype(np.int8)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -45,6 +46,20 @@ def row_of(line: DeviceLine) -> tuple[str, ...]:
         short(", ".join([*most[:SHOWN], *more]) or "-", 60),
         f"{line.unlabelled:.0%}",
     )
+
+
+def hint_of_targets(lines: Sequence[DeviceLine]) -> list[str]:
+    """What to say of a column whose gaps have cost rows; nothing where none has."""
+    lacks = Counter(
+        name
+        for line in lines
+        for text in line.repairs
+        for name in re.findall(r"left out: no number in ([^,]+?)(?: \(|$)", text)
+    )
+    found = [name for name in lacks if any(name in line.channels for line in lines)]
+    if not found:
+        return []
+    return [f"rows are left out for want of {', '.join(found)}; if one is to be predicted, --target NAME keeps them"]
 
 
 def short(text: str, most: int) -> str:

@@ -26,7 +26,8 @@ def asked_values(
     Args:
         target: names, with commas between them. unit: of each, or one for all. ranges: LOW,HIGH of each; none: what
             the data have.
-        found: (N, K), values in the data. steps: of a window that have values each; 0: a window has.
+        found: (N, K), values in the data, some of each column; NaN where there is none. steps: of a window that have
+            values each; 0: a window has.
 
     Raises:
         UsageError: these do not go together.
@@ -36,7 +37,7 @@ def asked_values(
     if ranges:
         ends = [read_range(text) for text in ranges]
     else:
-        ends = [widened(float(a), float(b)) for a, b in zip(found.min(0), found.max(0), strict=True)]
+        ends = [widened(float(a), float(b)) for a, b in zip(np.nanmin(found, 0), np.nanmax(found, 0), strict=True)]
     low, high = tuple(a for a, _ in ends), tuple(b for _, b in ends)
     of = tuple(one.strip() for one in units), names, low, high
     try:

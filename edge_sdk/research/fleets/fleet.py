@@ -236,8 +236,19 @@ class Fleet:
         named_task(self.task or "")  # another fleet may have had one of the same name since
         return form_cohort(self.data, 3, 0, {NAMED.get(key, key): said(key, v) for key, v in self.options.items()})
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was guessed, put right and left out, a line each. Reads the data.
+
+        Raises:
+            UsageError: they cannot be read.
+        """
+        return self.form().notes
+
     def __repr__(self) -> str:
-        return f"Fleet of {self.summary} ({self.origin})"
+        formed = self.form()
+        left = sum(note.startswith("warning: ") for note in formed.notes)
+        return f"Fleet of {formed.summary} ({self.origin}{f'; {left} left out, see its notes' * bool(left)})"
 
 
 TASK = ("predict", "unit", "range", "labels", "task", "abnormal", "quantile", "horizon")

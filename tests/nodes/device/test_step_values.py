@@ -52,6 +52,11 @@ def test_a_curve_has_intervals_and_versions_are_compared_by_errors(bundle: Path,
     finish(device, run, best_theta(), {"samples": 50.0, "global_squared:0": 0.5, "global_squared:1": 2.0})
     one = device.predict(draw(1)[0])[0]
     assert one.spread == pytest.approx((1.645 * 0.1 * 70, 1.645 * 0.2 * 5)) and one.units == TASK.units
+    many, true = draw(400, 3)
+    inside = np.mean(
+        [(one.low <= own) & (own <= one.high) for one, own in zip(device.predict(many), true, strict=True)]
+    )
+    assert one.low.shape == one.curve.shape == (2, 3) and inside > 0.9, "noise is 2 bpm and 0.2, told as 7 and 1"
     x, y = draw(20)
     off = np.abs(TASK.in_unit(device.part.model.predict(best_theta(), x)) - y) / TASK.half[:, None]
     losses = mark_losses(device.part.working, samples(20, unknown=0.0))

@@ -139,3 +139,30 @@ def test_what_is_observed_gets_numbers_as_labels(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="questions are for the names of classes"):
         device.questions()
     device.close()
+
+
+def test_a_window_has_the_mean_of_what_was_said_of_its_time(tmp_path: Path) -> None:
+    """As a strap says a heart rate each second: few windows have one number from their first sample to their last."""
+    signal = SignalSpec(("ppg",), ("",), 10.0, 50, 50)
+    spec = Spec("live", (1, 50), loss="huber", task=RATE, signal=signal)
+    compile_module(nn.Sequential(nn.Flatten(), nn.Linear(50, 1)).eval(), spec, search=0).save(tmp_path / "live.bundle")
+    training = LocalTraining(recording=Recording(least=5))
+    device = Device("a", hospital="h", broker="mqtt://127.0.0.1:1", bundle=tmp_path / "live.bundle",
+                    directory=tmp_path / "a", training=training)  # fmt: skip
+    looked = list[int]()
+    device.runtime.reconsider = lambda: looked.append(1)  # type: ignore[method-assign]
+    for hour in range(8):  # 12 windows of five seconds each: of the sixth two seconds are known, of the seventh three
+        began = 1_700_000_000.0 + 3600 * hour
+        device.observe(np.repeat(np.arange(60, dtype=np.float32), 10)[:, None] + hour, time=began)
+        start, rates = began - 0.05, np.arange(60.0) + hour + 60
+        for second in (*range(27), *range(32, 40)):
+            device.label(float(rates[second]), start + second, start + second + 1)
+        device.label(np.where(np.arange(20) < 15, rates[40:], np.nan), start + 40, start + 60)
+    assert len(looked) > 8 and {*device.count_windows()} == {""}, "no window has one number as a whole"
+    parts = device.part.parts(run_of(tmp_path / "live.bundle"), cancellable=False)
+    assert parts.held_out is not None
+    x, y = (np.concatenate(both) for both in zip((parts.x, parts.y), parts.held_out, strict=True))
+    found = RATE.in_unit(y)[:, 0] - 60 - x.mean((1, 2))
+    assert len(x) == 8 * 10 and (np.abs(found) < 0.01).sum() == 8 * 9
+    assert (np.abs(found - 1) < 0.01).sum() == 8, "of the last three seconds"
+    device.close()

@@ -318,6 +318,17 @@ def mean_loss(line: Mapping[str, Any]) -> float | None:
     return float(sums["loss"] / told) if line["kind"] == "round" and told > 0 and "loss" in sums else None
 
 
+def errors_to_words(told: Mapping[str, Any]) -> str:
+    """The errors of a line of metrics, in their units, behind a sentence: " (global 7 bpm)"; "" where it has none."""
+    units = told.get("units", ())
+    found = [
+        f"{model}{f' {name}' if len(units) > 1 else ''} {error:.4g} {unit}".rstrip()
+        for model, errors in told.get("errors", {}).items()
+        for (name, error), unit in zip(errors.items(), units, strict=False)
+    ]
+    return f" ({', '.join(found)})" if found else ""
+
+
 def to_words(sums: Mapping[str, float]) -> list[str]:
     untold = [f"no scores of {sums[UNTOLD]:.0f}"] if sums.get(UNTOLD) else []
     errors = [

@@ -103,7 +103,7 @@ def test_tables_and_figures_are_there_as_csv_in_which_no_text_is_a_formula(brows
     assert len(lines) == 6 and lines[1].startswith("evil,south,refuses,1,0,0,0,") and ",\"'=HYPERLINK" in lines[1]
     assert len(browser.get("/fleet.csv?state=away").text.splitlines()) == 2
     lines = browser.get(f"/compare.csv?run={id}").text.splitlines()
-    assert lines[2] == f"{id},2,0.5,0.75,0.5,accuracy,,"
+    assert lines[2] == f"{id},2,0.5,0.75,0.5,accuracy,,,,,"
     page = browser.get(f"/compare?run={id}").text
     assert f'href="/compare.csv?run={id}"' in page and browser.get(f"/runs/{id}").text.count(">CSV</a>") == 6
 

@@ -7,6 +7,7 @@ from typing import Any
 from aggregator.aggregator import errors_in_units
 from aggregator.service.console.run_charts import draw_column, draw_density, draw_errors, list_charts
 from edge_sdk.contract.run import Run
+from edge_sdk.methods.shared.evaluation.reports import errors_to_words
 from edge_sdk.model.tasks.step_values import StepValues
 from edge_sdk.model.tasks.task import OneClass, Values
 
@@ -53,3 +54,9 @@ def test_names_of_values_are_no_html() -> None:
         told = [one | {"errors": {"global": one["errors"]["global"]}} for one in lines("<b>x", rounds)]
         svg = draw_errors(told)[0].svg
         assert "<b>x" not in svg and "&lt;b&gt;x" in svg
+
+
+def test_the_log_of_a_run_has_errors_in_their_units() -> None:
+    assert errors_to_words(lines("heart_rate")[0]) == " (global 7 bpm, personal 3.5 bpm)"
+    two = {"errors": {"global": {"high": 6.0, "low": 1.25}}, "units": ["mmHg", ""]}
+    assert errors_to_words(two) == " (global high 6 mmHg, global low 1.25)" and errors_to_words({"round": 1}) == ""
