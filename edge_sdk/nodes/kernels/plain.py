@@ -11,6 +11,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import augment, each_copy
+from edge_sdk.data.ordered import list_distinct
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bound import GradFn
 from edge_sdk.model.bundle import Bundle
@@ -144,7 +145,7 @@ def settles(parts: DeviceParts, validation: Bound | None, held_out: Bound | None
     found: Fields = {"validation": labelled(model, *validation), "own": own_windows(parts, trains)}
     if held_out is not None and len(held_out[0]):
         found["held_out"] = labelled(model, *held_out)
-    own = np.unique(np.concatenate([parts.y, validation[1]]))
+    own = list_distinct(np.concatenate([parts.y, validation[1]]))
     return {**found, "own_classes": tuple(int(code) for code in own)}
 
 
