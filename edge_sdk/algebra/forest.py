@@ -27,6 +27,7 @@ from edge_sdk.errors import UsageError
 
 Floats = npt.NDArray[np.floating]
 Integers = npt.NDArray[np.integer]
+Rows = npt.NDArray[np.int32]
 
 DEEPEST = 60
 """Levels after which a node is a leaf whatever it holds."""
@@ -78,8 +79,8 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
     if not len(x) or trees < 1:
         raise UsageError(f"a forest of {trees} trees on {len(x)} samples: at least one of each")
     samples = Columns(np.asarray(x, np.float32), np.asarray(y, np.int32), classes)
-    rows = np.tile(np.arange(len(x), dtype=np.int32), trees)
-    node = np.repeat(np.arange(trees, dtype=np.int32), len(x))  # that each row is in, counted within the level
+    rows: Rows = np.tile(np.arange(len(x), dtype=np.int32), trees)
+    node: Rows = np.repeat(np.arange(trees, dtype=np.int32), len(x))  # that each row is in, counted within the level
     levels: list[tuple[Integers, Floats, Integers, Integers]] = []
     first, width = 0, trees
     for depth in range(DEEPEST):
@@ -103,7 +104,7 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
     return Forest(found[0], found[1], found[2], found[3], trees, classes)
 
 
-def by_node(rows: Integers, node: Integers) -> tuple[Integers, Integers]:
+def by_node(rows: Rows, node: Rows) -> tuple[Rows, Rows]:
     """Samples of a level and their nodes (rows,), node by node, else in the order in which they come."""
     order = np.argsort(node, kind="stable").astype(np.int32)
     return rows[order], node[order]

@@ -11,29 +11,28 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
-from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.live.loop.runtime import LaneWork
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.live.membership.willingness import Willingness
-from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.around import only_judges
-from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.nodes.device.sample_streams import LiveDevice
-from edge_sdk.nodes.kernels.rollout import open_version
 from edge_sdk.nodes.models.versions import Versions, check_whole, choose_judges
 from edge_sdk.nodes.models.working_model import WorkingModel
 from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.lanes import ROLLOUTS, check_lane, folder_of, note_over, read_current, set_over
 from edge_sdk.nodes.policy.trust import Trust
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.roles.engine import Assembly
 
 
 class Judging(Protocol):
@@ -71,6 +70,9 @@ def choose_present_judges(device: Judging, run: Run) -> Samples | None:
 
 def assemble_version(run: Run, versions: Versions, judges: Callable[[], Samples | None]) -> Assembly:
     """A device's part in a rollout. Nothing is trained. `judges`: held-out samples to compare versions on, or None."""
+    from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
+    from edge_sdk.nodes.kernels.rollout import open_version
+
     given = {
         "verify": lambda bundle, theta: open_version(run, bundle, theta),
         "attempt": lambda bundle, theta: versions.attempt(run, bundle, theta, judges()),
@@ -116,6 +118,8 @@ class DeviceLane:
 
     def receive_event(self, number: int, message: Any) -> None:
         """Do what the role tells, and pass it on; see `Participant.receive_event`."""
+        from edge_sdk.methods.shared.evaluation.evaluation import Finished
+
         assert self.run is not None
         self.device.versions.receive_event(self.run, message)
         if self.device.on_event is not None:
