@@ -24,7 +24,7 @@ def read_gauges(session: Session | None, links: Sequence[Link], children_here: i
     Args:
         links: all links that the node wants, up or not.
     """
-    from edge_sdk.contract import round as rounds
+    from edge_sdk.contract import round as rounds  # of a run
 
     links = [link for link in links if link.up]
     found: dict[str, float] = {"links_up": len(links), "children_here": children_here}

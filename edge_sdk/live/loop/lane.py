@@ -90,7 +90,7 @@ class RunLane:
         self.silence = ParentSilence(name, a.parent if is_leaf else None, a.log)
 
     def new_session(self, run: Run, assembly: Assembly, store: Store) -> Session:
-        from edge_sdk.delivery.session import Session
+        from edge_sdk.delivery.session import Session  # with the first run, as all that hands messages over
 
         a, membership = self.around, self.membership
         return Session(

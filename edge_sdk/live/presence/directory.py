@@ -50,7 +50,7 @@ def decode_run(data: Buffer) -> Run:
     Raises:
         PeerError: it is none.
     """
-    from edge_sdk.wire.codec.codec import unpack
+    from edge_sdk.wire.codec.codec import unpack  # with a run
 
     if len(data) > LARGEST_RUN:
         raise PeerError(f"run: {len(data)} bytes, at most {LARGEST_RUN}")

@@ -65,7 +65,7 @@ def quoted(names: Sequence[str]) -> str:
 
 def describe_scores(sums: Mapping[str, float]) -> str:
     """A device's own scores for people, e.g. "global 3 of 9 right, personal 7 of 9 right"."""
-    from edge_sdk.methods.shared.aggregation.scores import TEST
+    from edge_sdk.methods.shared.aggregation.scores import TEST  # which the run has loaded
 
     right = {name.removesuffix("_correct"): count for name, count in sums.items() if name.endswith("_correct")}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,7 +28,7 @@ from edge_sdk.nodes.models.versions import Versions, check_whole, choose_judges
 from edge_sdk.nodes.models.working_model import WorkingModel
 from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.allow import Allow
-from edge_sdk.nodes.policy.lanes import ROLLOUTS, check_lane, folder_of, note_over, read_current, set_over
+from edge_sdk.nodes.policy.lanes import ROLLOUTS, check_lane, folder_of, note_over, set_over
 from edge_sdk.nodes.policy.trust import Trust
 
 if TYPE_CHECKING:
@@ -52,11 +52,6 @@ class Judging(Protocol):
     rollouts: Trust
 
     def select_listed(self, samples: Samples, run: Run, part: str) -> Samples: ...
-
-
-def hears_of_rollout(lanes: Sequence[DeviceLane], working: str) -> bool:
-    """Will a device hear what becomes of the rollout that has brought what predicts now? `working`: run of that."""
-    return bool(lanes) and read_current(lanes[0].folder) == working
 
 
 def choose_present_judges(device: Judging, run: Run) -> Samples | None:

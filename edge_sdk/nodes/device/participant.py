@@ -29,7 +29,7 @@ from edge_sdk.nodes.models.versions import Versions, check_whole, choose_bundle,
 from edge_sdk.nodes.models.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.budget import TrainingBudget
-from edge_sdk.nodes.policy.lanes import list_lanes, rollouts_trust
+from edge_sdk.nodes.policy.lanes import hears_of_rollout, list_lanes, rollouts_trust
 from edge_sdk.nodes.policy.trust import Trust
 from edge_sdk.wire.options import Wire
 
@@ -99,7 +99,7 @@ class Participant:
 
     def make_lanes(self, policy: DevicePolicy) -> list[DeviceLane]:
         """The lanes for evaluations beside the training."""
-        from edge_sdk.nodes.device.lanes import DeviceLane
+        from edge_sdk.nodes.device.lanes import DeviceLane  # which few devices have
 
         given = policy.trusted_key, policy.allow
         return [DeviceLane(n, self, *given, self.make_willingness()) for n in list_lanes(policy.evaluations)]
@@ -157,13 +157,12 @@ class Participant:
 
     def assemble(self, run: Run) -> Assembly:
         """This device's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
-        from edge_sdk.nodes.configuration.assembly import check_bundle, make_assembly
-        from edge_sdk.nodes.device.lanes import hears_of_rollout
+        from edge_sdk.nodes.configuration.assembly import check_bundle, make_assembly  # what only a run needs, as below
         from edge_sdk.nodes.device.progress_log import ProgressLog
         from edge_sdk.nodes.policy import score_filter
 
         self.runtime.permission.check(run)
-        if not hears_of_rollout(self.lanes, self.working.run):
+        if not (self.lanes and hears_of_rollout(self.lanes[0].folder, self.working.run)):
             self.versions.leave_unconfirmed(run.id)
         self.rollout = run if is_rollout(run) else None
         if self.rollout is not None:
@@ -213,7 +212,7 @@ class Participant:
     def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
         """The env of this device: its samples behind functions of theta. `cancellable`: training stops between two
         steps when a newer question has come."""
-        from edge_sdk.nodes.device.run_env import env_of  # with all that only a run needs
+        from edge_sdk.nodes.device.run_env import env_of
 
         return env_of(self, run, cancellable)
 

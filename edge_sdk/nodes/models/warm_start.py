@@ -29,7 +29,7 @@ def find_earlier(working: WorkingModel, model: Model | SplitModel, run: Run, log
         working: the model that predicts when the run begins.
         model: that of the new run.
     """
-    from edge_sdk.nodes.configuration.assembly import method_of
+    from edge_sdk.nodes.configuration.assembly import method_of  # which the run has loaded
 
     models = working.kept.models
     if not models or working.run in ("", run.id) or not method_of(run).warms_up:

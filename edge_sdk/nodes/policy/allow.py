@@ -14,7 +14,9 @@ from math import isfinite
 from edge_sdk.contract.run import ROLLOUT, Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
+from edge_sdk.nodes.configuration.around import privacy_of
 from edge_sdk.nodes.policy.budget import check_hours, is_within
+from edge_sdk.nodes.policy.epsilon_ledger import rho_of_run
 
 POLICY, BY_HAND = "policy", "by-hand"
 SUMS, CLASSES = "sums", "classes"
@@ -125,8 +127,6 @@ def check_decision(allow: Allow, run: Run, facts: RunFacts) -> str:
 
 def check_epsilon(allow: Allow, run: Run, facts: RunFacts) -> str:
     from edge_sdk.algebra.secure_aggregation.privacy import epsilon_of
-    from edge_sdk.nodes.configuration.around import privacy_of
-    from edge_sdk.nodes.policy.epsilon_ledger import rho_of_run
 
     if not (allow.epsilon_per_run or allow.epsilon_for_good):
         return ""

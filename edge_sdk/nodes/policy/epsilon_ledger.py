@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_sdk.atomic import write_text
-from edge_sdk.contract.run import Run, short
+from edge_sdk.contract.run import UP, Run, short
 from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.methods import METHODS
+from edge_sdk.nodes.configuration.around import own_settings, phase_answers, privacy_of
 from edge_sdk.nodes.policy.approvals import digest_of, read_table
 
 if TYPE_CHECKING:
@@ -38,9 +40,6 @@ MOST = 100
 
 def rho_of_answer(run: Run) -> float:
     """What one answer of a run costs, if its cohort answers. The run has noise."""
-    from edge_sdk.methods import METHODS
-    from edge_sdk.nodes.configuration.around import own_settings, privacy_of
-
     privacy, own = privacy_of(run), METHODS[run.method].own_noise
     assert privacy is not None  # only such runs come here
     if own is not None:
@@ -50,9 +49,6 @@ def rho_of_answer(run: Run) -> float:
 
 def answers_of_run(run: Run) -> int:
     """Answers with noise of one device, at most: in rounds, and to phases around them."""
-    from edge_sdk.methods import METHODS
-    from edge_sdk.nodes.configuration.around import own_settings, phase_answers
-
     own = METHODS[run.method].own_noise
     return run.rounds + phase_answers(run) if own is None else own.answers(own_settings(run), run.rounds)
 
@@ -132,9 +128,6 @@ class EpsilonLedger:
 
     def guard(self, run: Run, role: Role) -> Role:
         """The role, each of whose answers is charged before it leaves; the same role in a run without noise."""
-        from edge_sdk.contract.method import UP
-        from edge_sdk.methods import METHODS
-        from edge_sdk.nodes.configuration.around import own_settings
 
         if not run.privacy:
             return role

@@ -89,6 +89,15 @@ def rollouts_trust(key: str | Path | None, directory: Path, lanes: int) -> Trust
     return Trust(key, folder)
 
 
+def hears_of_rollout(folder: Path, working: str) -> bool:
+    """Will a device hear what becomes of the rollout that has brought what predicts now?
+
+    Args:
+        folder: of its lane for rollouts. working: run of what predicts.
+    """
+    return read_current(folder) == working
+
+
 def read_current(directory: Path) -> str:
     """Id of the run that a lane worked in last; "": none."""
     try:
