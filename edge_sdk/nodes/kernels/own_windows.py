@@ -96,21 +96,24 @@ class Taught:
 
     def __call__(self, rows: npt.NDArray[np.intp], labels: npt.NDArray[np.int64]) -> Fields:
         def late(name: str) -> Callable[..., Any]:
-            return lambda *given: self.make(rows, labels)[name](*given)
+            return lambda *given: self.make(name, rows, labels)(*given)
 
         plain = self.trains(self.parts)
         fields = {name: late(name) if callable(value) else value for name, value in plain.items()}
         return {**fields, "samples": len(self.parts.x) + len(rows)}
 
-    def make(self, rows: npt.NDArray[np.intp], labels: npt.NDArray[np.int64]) -> Fields:
-        """The fields with all that they need, as they were made last or anew."""
+    def make(self, name: str, rows: npt.NDArray[np.intp], labels: npt.NDArray[np.int64]) -> Callable[..., Any]:
+        """A field with all that it needs, and nothing that another one does: as it was made last, or anew."""
         key = np.asarray(rows, np.int64).tobytes() + np.asarray(labels, np.int64).tobytes()
-        if key != self.key or not self.fields:
+        if key != self.key:
             self.release()
+            self.key = key
+        if name not in self.fields:
             x = np.concatenate([self.parts.model.samples(self.parts.x), self.loose[rows]])
             y = np.concatenate([self.parts.y, labels.astype(self.parts.y.dtype)])
-            self.key, self.fields = key, self.trains(replace(self.parts, x=x, y=y))
-        return self.fields
+            self.fields[name] = self.trains(replace(self.parts, x=x, y=y))[name]
+        found: Callable[..., Any] = self.fields[name]
+        return found
 
     def release(self) -> None:
         """Gives up what was made: it is made again, to the bit, when a gradient is asked for again."""

@@ -131,7 +131,6 @@ class EpsilonLedger:
 
         if not run.privacy:
             return role
-
         from edge_sdk.methods.integers.vectors.messages import Changes  # a run without noise loads none of this
         from edge_sdk.methods.secret.messages.messages import NumberedQuestion
         from edge_sdk.methods.shared.membership.riders import Rider
