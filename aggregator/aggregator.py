@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.node import Node
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.errors import UsageError
-from edge_sdk.live.loop.runtime import Assembly, LaneSettings, LaneWork, Reporting, Runtime, Transport, TreePlace
+from edge_sdk.live.loop.runtime import LaneSettings, LaneWork, Reporting, Runtime, Transport, TreePlace
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import (
     Complaint,
@@ -69,6 +69,9 @@ from edge_sdk.nodes.hospital.suspensions import count_suspensions
 from edge_sdk.nodes.kernels.family import AggregatorParts
 from edge_sdk.nodes.secrets import mask_assignment
 from edge_sdk.wire.options import DEFAULTS, Wire
+
+if TYPE_CHECKING:
+    from edge_sdk.live.loop.runtime import Assembly
 
 
 class Aggregator:

@@ -5,7 +5,8 @@
 
 NAME is a device of that replay; its part of the run's work is done again here, in one process and without a network.
 Resident memory includes pages of libraries, which all processes share; "own" is what this process alone has. "floor" is
-a process that has numpy, onnxruntime and one session, that of a training step of the same bundle, and nothing of ours.
+a process that has numpy, onnxruntime and one session, that of a training step of the same bundle, and nothing of ours;
+below it stands what msgpack, paho-mqtt and sqlite3 add to that.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ options = ort.SessionOptions()
 options.intra_op_num_threads = options.inter_op_num_threads = 1
 session = ort.InferenceSession(open(sys.argv[1], "rb").read(), options, ["CPUExecutionProvider"])
 table.note("floor")
+import numpy.random, sqlite3, ssl, msgpack, paho.mqtt.client
+table.note("floor with the other packages, and random numbers")
 """
 
 
@@ -53,12 +56,12 @@ class Table:
         self.before = 0.0
 
     def head(self) -> None:
-        print(f"{'':44} {'resident':>9} {'added':>6} {'own':>6} {'peak':>6}  MB")
+        print(f"{'':50} {'resident':>9} {'added':>6} {'own':>6} {'peak':>6}  MB")
 
     def note(self, step: str) -> None:
         found = read_memory()
         added, self.before = found["resident"] - self.before, found["resident"]
-        print(f"{step:44} {found['resident']:9.1f} {added:6.1f} {found['own']:6.1f} {found['peak']:6.1f}", flush=True)
+        print(f"{step:50} {found['resident']:9.1f} {added:6.1f} {found['own']:6.1f} {found['peak']:6.1f}", flush=True)
 
 
 def main() -> None:

@@ -40,7 +40,8 @@ from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, unchang
 from edge_sdk.contract.node import Record
 from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
-from edge_sdk.live.loop.runtime import Assembly, LaneWork, Runtime, Transport, TreePlace
+from edge_sdk.delivery.roles.engine import Assembly
+from edge_sdk.live.loop.runtime import LaneWork, Runtime, Transport, TreePlace
 from edge_sdk.replay.nodes.broker import EmbeddedBroker, Mosquitto
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.codec.codec import Codec

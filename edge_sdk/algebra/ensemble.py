@@ -9,16 +9,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import exp
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Values
-from edge_sdk.algebra.forest import FLOOR, Forest, log_votes, unpack
 from edge_sdk.errors import UsageError
+
+if TYPE_CHECKING:
+    from edge_sdk.algebra.forest import Forest
 
 Floats = npt.NDArray[np.floating]
 NO_FOREST = np.zeros(0, np.float32)
+COMPANION = "companion"
+"""Name of the model of a device of another architecture; no device has another one beside it."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class Ensemble:
     @cached_property
     def trees(self) -> Forest | None:
         """The forest, checked at its first use. Raises UsageError if it is damaged."""
+        from edge_sdk.algebra.forest import unpack
+
         return unpack(self.forest)
 
     def __post_init__(self) -> None:
@@ -56,6 +63,8 @@ def combined(
         personal: outputs of the personalised model, (samples, classes); local: gives those of the local model.
         features: gives what a forest sees of the samples, (samples, F).
     """
+    from edge_sdk.algebra.forest import log_votes
+
     own = log_probabilities(personal, ensemble.classes)
     if ensemble.weight == 0:
         return own
@@ -68,6 +77,8 @@ def combined(
 
 def voted(votes: Floats, classes: int, known: Sequence[int] = ()) -> Floats:
     """Logarithms of votes for some classes as log-probabilities (samples, classes), of the known ones only."""
+    from edge_sdk.algebra.forest import FLOOR
+
     padded = np.full((len(votes), classes), np.log(FLOOR))
     padded[:, : votes.shape[1]] = votes[:, :classes]
     return log_probabilities(padded, known)

@@ -27,6 +27,7 @@ from edge_sdk.errors import UsageError
 
 Floats = npt.NDArray[np.floating]
 Integers = npt.NDArray[np.integer]
+Rows = npt.NDArray[np.int32]
 
 DEEPEST = 60
 """Levels after which a node is a leaf whatever it holds."""
@@ -78,11 +79,12 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
     if not len(x) or trees < 1:
         raise UsageError(f"a forest of {trees} trees on {len(x)} samples: at least one of each")
     samples = Columns(np.asarray(x, np.float32), np.asarray(y, np.int32), classes)
-    rows = np.tile(np.arange(len(x), dtype=np.int32), trees)
-    node = np.repeat(np.arange(trees, dtype=np.int32), len(x))  # that each row is in, counted within the level
+    rows: Rows = np.tile(np.arange(len(x), dtype=np.int32), trees)
+    node: Rows = np.repeat(np.arange(trees, dtype=np.int32), len(x))  # that each row is in, counted within the level
     levels: list[tuple[Integers, Floats, Integers, Integers]] = []
     first, width = 0, trees
     for depth in range(DEEPEST):
+        rows, node = by_node(rows, node)
         level = Level(samples, rows, node, width)
         best_splits(level, random)
         splits = np.isfinite(level.best) & (depth < DEEPEST - 1)
@@ -97,8 +99,15 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
         rows, node = level.rows[inner], level.node[inner]
         up = samples.values(rows, level.feature.astype(np.intp)[node]) > level.threshold[node]
         node = np.int32(2) * order[node] + up
+        del level, inner, up  # what a level takes does not lie beside what the next one does
     found = [np.concatenate([level[k] for level in levels]) for k in range(4)]
     return Forest(found[0], found[1], found[2], found[3], trees, classes)
+
+
+def by_node(rows: Rows, node: Rows) -> tuple[Rows, Rows]:
+    """Samples of a level and their nodes (rows,), node by node, else in the order in which they come."""
+    order = np.argsort(node, kind="stable").astype(np.int32)
+    return rows[order], node[order]
 
 
 def best_splits(level: Level, random: np.random.Generator) -> None:
@@ -140,7 +149,7 @@ class Level:
     """The nodes of one level, and the best split of each so far.
 
     Attributes:
-        rows, node: all samples of the level, node by node, and which node each is in.
+        rows, node: int32, all samples of the level, node by node, and which node each is in.
         label: int32 (nodes,), the class of most samples of each.
         feature, threshold: of these splits. best: impurity behind them; inf: there is none.
         open: which nodes are looked at, at first those of several classes. pieces: their samples, some thousand each.
@@ -150,8 +159,7 @@ class Level:
         self.samples = samples
         self.feature, self.threshold = np.zeros(width, np.int32), np.zeros(width, np.float32)
         self.best, self.label = np.full(width, np.inf), np.zeros(width, np.int32)
-        order = np.argsort(node, kind="stable").astype(np.int32)
-        self.rows, self.node = rows[order], node[order]
+        self.rows, self.node = rows, node
         self.open, pure = np.ones(width, np.bool_), np.zeros(width, np.bool_)
         self.pieces = list(self.cut(self.rows, self.node))
         for piece in self.pieces:

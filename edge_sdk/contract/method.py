@@ -31,13 +31,13 @@ from edge_sdk.contract.environment.sharing import MaskReader, SecretKeeper
 from edge_sdk.contract.method_defaults import any_rule, changeable, never, no_sums, no_warnings
 from edge_sdk.contract.own_noise import OwnNoise
 from edge_sdk.contract.round import Policy, barriers
+from edge_sdk.contract.run import DOWN as DOWN
+from edge_sdk.contract.run import ME as ME
+from edge_sdk.contract.run import OUT as OUT
+from edge_sdk.contract.run import RESERVED_NAMES as RESERVED_NAMES
+from edge_sdk.contract.run import UP as UP
 from edge_sdk.contract.search import SearchSpace
 from edge_sdk.contract.traffic import VectorTraffic
-
-UP = "up"  # the parent
-DOWN = "down"  # every child that is here
-ME = "me"  # this node, after its other messages have left: work to do while the children work
-OUT = "out"  # the application on this node: results and scores
 
 Scorer = Callable[[Vector], Mapping[str, float]]
 """theta -> sums over some samples."""
@@ -46,7 +46,6 @@ Movement = Callable[[Any, Any, Any], tuple[Vector, Vector]]
 """(env, question, upload) -> by how much the sender's own vector (k,) moves if it is counted; all that moves (j,)."""
 
 KEPT_BESIDE = "the model that each device keeps for itself beside the global one"
-RESERVED_NAMES = frozenset({UP, DOWN, ME, OUT, "all"})
 
 
 @dataclass(frozen=True)

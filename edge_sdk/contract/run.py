@@ -19,6 +19,12 @@ TEXT = 200  # characters of a name that is only shown, at most
 CLASSES = 10_000
 DEVICES = 10_000
 MOST = 2**63 - 1
+UP = "up"  # the parent
+DOWN = "down"  # every child that is here
+ME = "me"  # this node, after its other messages have left: work to do while the children work
+OUT = "out"  # the application on this node: results and scores
+RESERVED_NAMES = frozenset({UP, DOWN, ME, OUT, "all"})
+"""To whom roles send; no node has such a name."""
 
 
 @dataclass(frozen=True, kw_only=True)

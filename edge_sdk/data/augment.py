@@ -97,12 +97,15 @@ def augment(x: Batch, how: Augment, random: np.random.Generator) -> Batch:
     Returns:
         x itself where `how` changes nothing, else a new array of the same shape and type.
     """
+    given = x
     if how.rotation:
         x = rotated(x, rotations(len(x), how.rotation, random))
     if how.scale:
-        x = x * (1 + how.scale * random.standard_normal((len(x), *[1] * (x.ndim - 1)))).astype(x.dtype)
+        factor = (1 + how.scale * random.standard_normal((len(x), *[1] * (x.ndim - 1)))).astype(x.dtype)
+        x = np.multiply(x, factor, out=None if x is given else x)  # a device has no room for both
     if how.noise:
-        x = x + (how.noise * random.standard_normal(x.shape, np.float32)).astype(x.dtype)
+        more = (how.noise * random.standard_normal(x.shape, np.float32)).astype(x.dtype)
+        x = np.add(x, more, out=None if x is given else x)
     if how.shift:
         most = how.shift * x.shape[2]
         x = shifted(x, np.rint(random.uniform(-most, most, len(x))).astype(np.intp))

@@ -9,11 +9,13 @@ import importlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edge_sdk.contract.method import Method
 from edge_sdk.errors import UsageError, nearest
 from edge_sdk.plugins import PlugIns
+
+if TYPE_CHECKING:
+    from edge_sdk.contract.method import Method
 
 NAME = re.compile(r"[a-z][a-z0-9+-]*")
 NAMED = "small letters, digits, - and + are expected, a letter first"
@@ -49,6 +51,8 @@ COMBINED = {
 
 def check_offered(name: str, found: Any) -> Method:
     """A method of another package. Raises UsageError if what is there is none, or one of another name."""
+    from edge_sdk.contract.method import Method  # which it has loaded
+
     if not isinstance(found, Method):
         raise UsageError(f"a {type(found).__name__}; expected a Method, as edge_sdk.method makes it")
     if found.name != name:
@@ -63,7 +67,7 @@ def check_offered(name: str, found: Any) -> Method:
 PLUGINS = PlugIns("method", {*REPRODUCED, *BASELINES, *COMBINED}, check_offered)
 
 
-class Catalogue(Mapping[str, Method]):
+class Catalogue(Mapping[str, "Method"]):
     """Methods by name: those of this package, of packages that are installed beside it, and of this process alone.
 
     Args:

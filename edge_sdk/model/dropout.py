@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -103,6 +102,8 @@ def list_normal_numbers() -> Floats:
 
     They end at 4.3, and their variance is 1 to within 1e-4.
     """
+    from statistics import NormalDist  # with fractions and decimals, for networks with noise of their own
+
     half, count = NormalDist(), 1 << BITS
     above = np.asarray([half.inv_cdf((k + 0.5) / count) for k in range(count // 2, count)], np.float32)
     return np.concatenate([-above[::-1], above])

@@ -143,6 +143,15 @@ class BoundSamples:
         return self._kept
 
 
+def cut_parts(model: Fronted, parts: Iterable[Data]) -> Iterator[Array]:
+    """Checked samples in steps of FRONT_BATCH; a part is given up before the next one is asked for."""
+    for part in parts:
+        rows = model.samples(part)
+        del part
+        yield from model.batches(rows, FRONT_BATCH)
+        del rows
+
+
 class BoundFront(BoundSamples):
     """Samples of which the front alone is kept, for graphs that begin behind it: often less than half of their bytes.
 
@@ -157,14 +166,15 @@ class BoundFront(BoundSamples):
     def __init__(self, model: Fronted, parts: Iterable[Data], count: int) -> None:
         self.model, self.count, self.keeps = model, count, True
         self._declared, at = read_front(model.bundle.manifest), 0
-        for part in parts:
-            found = compute_front(model, model.samples(part))
+        for some in cut_parts(model, parts):
+            found = compute_front(model, some)
             if self._kept is None:
                 self._kept = np.empty((count, *found.shape[1:]), found.dtype)
             if at + len(found) > count:
                 raise UsageError(f"{model.name}: more samples in the parts than the {count} that were said")
             self._kept[at : at + len(found)] = found
             at += len(found)
+            del some  # and with it, at the end of a part, all of that
         if at != count:
             raise UsageError(f"{model.name}: {at} samples in the parts, {count} were said")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.errors import UsageError
-from edge_sdk.model.bundle import BundleError
+from edge_sdk.model.bundle import Bundle, BundleError, read_bundle
 from edge_sdk.model.inputs import Array, Floats, check_floats, check_weights
 from edge_sdk.model.model import Model
 
@@ -105,3 +106,24 @@ class SplitModel(Model):
         batch = len(feeds[next(n for n in session.inputs if declared[n][:1] == ("B",))])
         shapes = {n: tuple(batch if d == "B" else d for d in declared[n]) for n in session.inputs}
         return session.run({n: feeds[n] if n == "y" else check_floats(n, feeds[n], shapes[n]) for n in session.inputs})
+
+
+# Bundles of either kind -----------------------------------------------------------------------------------------
+def is_split(bundle: Bundle) -> bool:
+    return bool(bundle.manifest.get("split"))
+
+
+def load_model(bundle: str | Path, threads: int = 1) -> Model:
+    """The model of a bundle, as a split one if it is one."""
+    file = read_bundle(bundle)
+    return (SplitModel if is_split(file) else Model)(file, threads=threads)
+
+
+def input_shapes(bundle: Bundle) -> dict[str, tuple[int, ...]]:
+    """Shapes of one sample's inputs: {"x": ...}, or {"x.hospital": ..., "x.device": ...} of a split model."""
+    return {str(i["name"]): tuple(i["shape"]) for i in bundle.manifest["inputs"]}
+
+
+def own_shape(model: Model, party: str) -> tuple[int, ...]:
+    """Shape of what a party holds of one sample: in a split model its part, else the whole."""
+    return input_shapes(model.bundle)[f"x.{party}"] if isinstance(model, SplitModel) else model.input_shape

@@ -11,8 +11,8 @@ from typing import Any
 
 from edge_sdk.contract.method import Role
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.roles.engine import MessageCodec
-from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.delivery.roles.engine import Assembly, MessageCodec
+from edge_sdk.live.loop.runtime import Runtime
 from tests.delivery import roles
 from tests.delivery.nodes import QUICK as QUICK
 from tests.delivery.nodes import make_runtime

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract.run import Run
-from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.delivery.roles.engine import Assembly
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.nodes.configuration.around import is_secret
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of
 from edge_sdk.wire.link import Backoff

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.delivery.storage import failpoints, log_check
 from edge_sdk.delivery.storage.snapshot import copy_store, make_another_disk
-from edge_sdk.live.loop.runtime import Assembly, Runtime
+from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import SMALLEST_CHUNK, unpack_frame

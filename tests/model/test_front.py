@@ -2,6 +2,7 @@
 
 import logging
 import re
+import weakref
 
 import numpy as np
 import pytest
@@ -94,6 +95,19 @@ def test_of_samples_that_come_in_parts_only_the_front_is_kept(bundle, computed):
     for count in (COUNT - 1, COUNT + 1):
         with pytest.raises(UsageError, match=f"the {count} that were said|{COUNT} samples in the parts, {count} were"):
             front.bind_parts(model, [X], count, "loss_grad")
+
+
+def test_a_part_is_given_up_before_the_next_one_is_made(bundle):
+    made, half = [], COUNT // 2
+
+    def make(begin):
+        assert not [one for one in made if one() is not None]
+        found = X[begin : begin + half].copy()
+        made.append(weakref.ref(found))
+        return found
+
+    front.bind_parts(Model(bundle), (make(begin) for begin in (0, half)), COUNT, "loss_grad")
+    assert len(made) == 2
 
 
 def test_samples_in_parts_are_kept_whole_where_their_front_is_not(bundle, computed):

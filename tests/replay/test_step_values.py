@@ -56,7 +56,7 @@ def test_a_cohort_of_values_at_steps(heart: Path) -> None:
         (("--labels", "a,b"), "--task step_values with --labels a,b: each step has numbers"),
         (("--labelled", "5"), "each step has the values of its column; leave --labelled and --ask out"),
         (("--steps", "65"), "steps = 65: a window of 64 samples has 1 to 64 steps"),
-        (("--settle", "steps=[0]"), "task step_values: run.settle"),
+        (("--settle", "trees=9"), "task step_values: run.settle"),
         (("--bits", "4", "--secret"), "task step_values: secret sums have no place for errors"),
         (("--augment", "shift=0.1"), "a window that is moved in time has something else at its steps"),
         (("--method", "fedal", "--public", "32"), "task step_values: method fedal"),

@@ -25,9 +25,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edge_sdk.contract.run import Run
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.delivery.storage import failpoints
 from edge_sdk.delivery.storage.store import Store
-from edge_sdk.live.loop.runtime import Assembly
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of
 from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets, Secrets, ToldMasks
 from tests.methods.problems import PROBLEMS, envs_of

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.run import Run
-from edge_sdk.live.loop.runtime import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from tests.delivery.method_nodes import assembly_of, node_of, run_of
 
 PAUSE = 0.01  # seconds for each answer of a device

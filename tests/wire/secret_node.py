@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract.run import Run
-from edge_sdk.live.loop.runtime import Assembly
+from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from edge_sdk.methods.shared.evaluation.spent import PrivateProgress
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of

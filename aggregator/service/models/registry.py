@@ -33,7 +33,7 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.configuration.presets import RECOMMENDED
 from edge_sdk.nodes.configuration.tasks import check_task
-from edge_sdk.nodes.configuration.window_runs import changes_of, is_window_network, settle_of, training_of
+from edge_sdk.nodes.configuration.window_runs import changes_of, is_window_network, settle_of, steps_of, training_of
 from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.wire.signatures import sign_model
 
@@ -159,7 +159,8 @@ class Registry:
 
     def complete(self, wanted: Wanted) -> Wanted:
         """A run with what is recommended for its model, where its `preset` says so and the model is a network on
-        features of windows: phases, changes of windows and settings of training, under what is stated.
+        features of windows: phases, changes of windows and settings of training, under what is stated. Of a model that
+        predicts values: the step size.
 
         Raises:
             UsageError: as `find`, for a method that there is not, and for phases that the model's task does not have.
@@ -172,7 +173,7 @@ class Registry:
         METHODS.check(wanted.method)
         shape = input_shapes(bundle).get("x", ())
         if not is_window_network(bundle.layout, shape, bundle.task):
-            return wanted
+            return replace(wanted, settings={**steps_of(wanted.method, bundle.task), **wanted.settings})
         return replace(
             wanted,
             settings={**training_of(wanted.method, wanted.rounds), **wanted.settings},

@@ -13,7 +13,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Context, Decimal, localcontext
 from functools import lru_cache
 
 import numpy as np
@@ -103,6 +102,8 @@ def undecided(table: Cumulative, words: Words, distance: Places) -> list[int]:
 @lru_cache(maxsize=4)
 def cumulative(variance: int) -> Cumulative:
     """The table of one variance. Each weight follows from the one before by two products."""
+    from decimal import Context, Decimal, localcontext  # for noise only
+
     with localcontext(Context(prec=DIGITS, Emin=-10_000)):
         ratio, weight, total = (Decimal(-1) / (2 * variance)).exp(), Decimal(1), Decimal(0)
         square, sums = ratio * ratio, list[Decimal]()

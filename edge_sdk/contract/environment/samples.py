@@ -58,6 +58,7 @@ class OwnWindows:
         unlabelled: () -> their features (M, F).
         logits: theta -> what a model says of them, (M, classes).
         taught: (rows, labels) -> fields of an env whose gradient also has these unlabelled samples, with these labels.
+        release: gives up what the gradient of the last `taught` holds, which is made again when it is asked for.
         grown: what was grown on them last, by all that it depends on beside them: asked for again, it is there.
     """
 
@@ -68,6 +69,7 @@ class OwnWindows:
     unlabelled: Callable[[], npt.NDArray[np.floating]]
     logits: Callable[[Vector], npt.NDArray[np.floating]]
     taught: Callable[[npt.NDArray[np.intp], npt.NDArray[np.int64]], Mapping[str, Any]]
+    release: Callable[[], None] = lambda: None
     grown: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 

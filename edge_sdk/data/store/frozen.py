@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.atomic import replace_file
+from edge_sdk.data.ordered import find_median
 from edge_sdk.data.samples import Samples
 from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
 from edge_sdk.data.traces import Windows, split_off_validation
@@ -144,7 +145,7 @@ def training_parts(stored: StoredWindows, window: int) -> tuple[Rows, Rows]:
     names = sorted({stored.labels[at] for at in rows})
     codes = np.array([names.index(stored.labels[at]) for at in rows], np.int64)
     new = (np.diff(stored.recording[rows]) != 0) | (np.diff(codes) != 0)
-    rate = window / max(1e-9, float(np.median(stored.ended[rows] - stored.began[rows])))
+    rate = window / max(1e-9, find_median(stored.ended[rows] - stored.began[rows]))
     parts = split_off_validation(
         Windows(
             name="observed",

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.ordered import find_median, list_distinct
 from edge_sdk.data.traces.cells import EXACT, Block, read_blocks
 from edge_sdk.data.traces.form import TRIED, Form, Stated, find_form, split_line
 from edge_sdk.data.traces.labels import JOIN, LABEL_NAMES
@@ -232,7 +233,7 @@ class Gathered:
             return
         self.names = tuple(self.form.header[n] for n in self.form.channels)
         exact = self.tell_inexact(block)
-        for name in np.unique(block.by):
+        for name in list_distinct(block.by):
             own = slice(None) if self.form.by is None else block.by == name
             words = self.words.setdefault(str(name).strip(), {})
             codes = code_runs(block.labels[own], words)
@@ -341,5 +342,5 @@ def measure_rate(time: npt.NDArray[np.float64]) -> float:
     """Samples per second: the median over spans of up to 32 samples, as time stamps are rounded to milliseconds."""
     span = min(32, len(time) - 1)
     with suppress(ZeroDivisionError):
-        return float(span / np.median(time[span:] - time[:-span], overwrite_input=True))
+        return span / find_median(time[span:] - time[:-span], overwrite=True)
     return float("inf")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.ordered import find_median
 from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.labels import UNLABELLED, clean_label, describe_folds, fold_labels, is_missing, join_labels
 from edge_sdk.data.traces.repairs import Repairs
@@ -134,7 +135,7 @@ def fill_sparse_channels(rows: Rows, repairs: Repairs) -> None:
     for place in np.flatnonzero((share < SPARSE) & (known.sum(0) > 1)):
         own = np.flatnonzero(known[:, place])
         times = rows.time[own]
-        longest = 4 * float(np.median(np.diff(times)))
+        longest = 4 * find_median(np.diff(times))
         after = np.clip(np.searchsorted(times, rows.time), 1, len(own) - 1)
         near = (times[after] - times[after - 1] <= longest) & (rows.time >= times[0]) & (rows.time <= times[-1])
         empty = np.isnan(rows.values[:, place])
@@ -208,7 +209,7 @@ def spread_times(rows: Rows, first: Ints) -> None:
     """Spreads rows that share a time. `first`: of each time, the first row."""
     sizes = np.diff(np.append(first, len(rows.time)))
     steps = np.diff(rows.time[first])
-    usual = float(np.median(steps))
+    usual = find_median(steps)
     steps = np.append(np.minimum(steps, usual), usual)
     place = np.arange(len(rows.time)) - np.repeat(first, sizes)
     rows.time = rows.time + place * np.repeat(steps / np.maximum(sizes, 1), sizes)

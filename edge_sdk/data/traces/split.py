@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.ordered import list_distinct
 from edge_sdk.data.traces.read import UNLABELLED
 from edge_sdk.data.traces.windows import Windows
 from edge_sdk.errors import UsageError
@@ -50,7 +51,7 @@ def split(windows: Windows, held_out: float = 0.3) -> tuple[Windows, Windows]:
     train, test = _hold_tails(windows, held_out)
     if not test.any():
         raise UsageError(
-            f"{windows.name}: {len(windows)} windows in {len(np.unique(windows.recording))} recordings; "
+            f"{windows.name}: {len(windows)} windows in {len(list_distinct(windows.recording))} recordings; "
             "too few for a training and a held-out part without a sample in common: record more or take shorter windows"
         )
     alone = "recordings of very unlike lengths" if _has_several(windows) else "one recording per class"
@@ -88,13 +89,13 @@ def _is_about(windows: Windows, chosen: Mask, share: float) -> bool:
 
 def _has_several(windows: Windows) -> bool:
     """Are values of several recordings?"""
-    return windows.y.dtype.kind == "f" and len(np.unique(windows.recording)) > 1
+    return windows.y.dtype.kind == "f" and len(list_distinct(windows.recording)) > 1
 
 
 def _hold_recordings(windows: Windows, held_out: float) -> Mask:
     """The last whole recordings of each class that has several."""
     test = np.zeros(len(windows), np.bool_)
-    for code in np.unique(windows.codes):
+    for code in list_distinct(windows.codes):
         names, sizes = np.unique(windows.recording[windows.codes == code], return_counts=True)
         if len(names) > 1:
             held = np.cumsum(sizes[:0:-1])
@@ -107,7 +108,7 @@ def _hold_tails(windows: Windows, held_out: float) -> tuple[Mask, Mask]:
     """The heads and the tails of all recordings; a recording too short for both is all head."""
     train, test = np.zeros((2, len(windows)), np.bool_)
     length = windows.x.shape[2]
-    for name in np.unique(windows.recording):
+    for name in list_distinct(windows.recording):
         own = np.flatnonzero(windows.recording == name)
         tail = own[-max(1, round(held_out * len(own))) :]
         head = own[windows.first[own] + length <= windows.first[tail[0]]]

@@ -7,13 +7,17 @@ import warnings
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.ordered import find_median
 from edge_sdk.data.traces.form import UNITS, Stated, is_number
 from edge_sdk.errors import UsageError
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"))
 """From which size on times that are numbers are nanoseconds, microseconds or milliseconds since 1970."""
@@ -41,7 +45,7 @@ def find_unit(file: Path, cells: Sequence[str], decimal: str, told: str | None) 
         return None, ""
     if told is not None:
         return UNITS[told], f"times are in {told}" * (told != "s")
-    size = abs(float(np.median(numbers)))
+    size = abs(find_median(numbers))
     unit = next((name for least, name in EPOCHS if size >= least), "s")
     note = f"times of this size ({size:.0f}) are taken as {unit} since 1970" if unit != "s" else ""
     return UNITS[unit], note
@@ -133,6 +137,8 @@ def find_zone(name: str) -> ZoneInfo:
     Raises:
         UsageError: there is none of that name.
     """
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # which few traces name
+
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from edge_sdk.data.ordered import list_distinct
 from edge_sdk.data.traces.read import UNLABELLED, Trace
 from edge_sdk.data.traces.windows import Windows, find_gaps, longest_step
 
@@ -22,9 +23,9 @@ def keep_labelled(windows: Windows, samples: int) -> Windows:
     if samples == 0:
         return windows
     keep, length, pieces = np.zeros(len(windows), np.bool_), windows.x.shape[2], find_pieces(windows)
-    for code in np.unique(windows.codes):
+    for code in list_distinct(windows.codes):
         left = samples
-        for name in np.unique(pieces[windows.codes == code]):
+        for name in list_distinct(pieces[windows.codes == code]):
             own = np.flatnonzero(pieces == name)
             ends = windows.first[own] + length - windows.first[own[0]]
             keep[own[ends <= left]] = True
@@ -50,8 +51,9 @@ def unlabelled_rows(cuts: Windows, train: Windows, labelled: Windows) -> npt.NDA
     Args:
         cuts: all windows of a trace. train: those to train on. labelled: those of them whose label is known.
     """
-    rest = np.setdiff1d(train.first, labelled.first)
-    return np.flatnonzero((cuts.codes == UNLABELLED) | np.isin(cuts.first, rest)).astype(np.int64)
+    rest = train.first[~np.isin(train.first, labelled.first, assume_unique=True)]  # no two windows begin as one
+    unlabelled = (cuts.codes == UNLABELLED) | np.isin(cuts.first, rest, assume_unique=True)
+    return np.flatnonzero(unlabelled).astype(np.int64)
 
 
 def find_stretches(trace: Trace, cuts: Windows, rows: npt.NDArray[np.int64], gap: float) -> npt.NDArray[np.int64]:

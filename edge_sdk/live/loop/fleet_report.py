@@ -16,12 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edge_sdk.contract.children.device_facts import DeviceFacts, clean
-from edge_sdk.contract.node import Node
 from edge_sdk.delivery.roles.counters import Counters
-from edge_sdk.delivery.session import Session
 from edge_sdk.live.loop.node_lanes import NodeLanes
 from edge_sdk.live.membership.dispatcher import Dispatcher
 from edge_sdk.live.membership.neighbours import Neighbours
@@ -30,6 +28,10 @@ from edge_sdk.live.presence.presence import Child, Presence
 from edge_sdk.live.presence.publisher import Publisher
 from edge_sdk.version import find_version
 from edge_sdk.wire.topics import ALL, REPORTS, upward
+
+if TYPE_CHECKING:
+    from edge_sdk.contract.node import Node
+    from edge_sdk.delivery.session import Session
 
 NOTHING, COUNTS, NAMES = "nothing", "counts", "names"
 LEVELS = (NOTHING, COUNTS, NAMES)

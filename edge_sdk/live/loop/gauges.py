@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from logging import Logger
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from edge_sdk.contract import round as rounds
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import Counters
-from edge_sdk.delivery.session import Session
 from edge_sdk.wire.link import Link
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.session import Session
 
 REPORTS_APART = 60.0  # seconds between two lines of counters in the log
 
@@ -23,6 +24,8 @@ def read_gauges(session: Session | None, links: Sequence[Link], children_here: i
     Args:
         links: all links that the node wants, up or not.
     """
+    from edge_sdk.contract import round as rounds  # of a run
+
     links = [link for link in links if link.up]
     found: dict[str, float] = {"links_up": len(links), "children_here": children_here}
     found["unacknowledged_publishes"] = sum(len(c.flying) for link in links if (c := link.connection))

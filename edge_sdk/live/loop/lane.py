@@ -14,12 +14,10 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import LaneCounters
-from edge_sdk.delivery.roles.engine import Assembly
-from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.storage.store import Store
 from edge_sdk.live.membership.changes import RequestedChanges
 from edge_sdk.live.membership.dispatcher import Dispatcher
@@ -35,6 +33,10 @@ from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.live.presence.presence import Presence
 from edge_sdk.live.presence.publisher import Publisher
 from edge_sdk.wire.known_broker import fit_acks
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.roles.engine import Assembly
+    from edge_sdk.delivery.session import Session
 
 
 def nothing_told(number: int, message: Any) -> None:
@@ -88,6 +90,8 @@ class RunLane:
         self.silence = ParentSilence(name, a.parent if is_leaf else None, a.log)
 
     def new_session(self, run: Run, assembly: Assembly, store: Store) -> Session:
+        from edge_sdk.delivery.session import Session  # with the first run, as all that hands messages over
+
         a, membership = self.around, self.membership
         return Session(
             name=a.name,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.live.loop.lane import LaneWork, RunLane
-from edge_sdk.live.loop.shared_children import share_children
 from edge_sdk.live.membership.dispatcher import Dispatcher
 from edge_sdk.live.membership.surroundings import Surroundings
 from edge_sdk.wire import topics
+
+if TYPE_CHECKING:
+    from edge_sdk.live.loop.shared_children import SharedChildren
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,11 @@ class NodeLanes:
         number, beside, trainings, choose = settings.lane, settings.beside, settings.trainings, settings.choose
         self.name, self.waits_for_all = around.name, least is None
         self.rooms = {"evaluations": len(beside), "trainings": 1 + len(trainings)}
-        self.shared = None if choose is None else share_children(work, trainings, around, least, choose)
+        self.shared: SharedChildren | None = None
+        if choose is not None:  # of a hospital
+            from edge_sdk.live.loop.shared_children import share_children
+
+            self.shared = share_children(work, trainings, around, least, choose)
         self.main = RunLane(number, work, around) if self.shared is None else self.shared.lanes[0]
         own = [RunLane(number, work, around, beside=True) for number, work in sorted(beside.items())]
         others = () if self.shared is None else (*self.shared.lanes[1:], self.shared.idle)

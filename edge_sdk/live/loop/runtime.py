@@ -16,15 +16,12 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_sdk.contract.children.limits import Limits
-from edge_sdk.contract.node import Node
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import Counters
-from edge_sdk.delivery.roles.engine import Assembly as Assembly
 from edge_sdk.delivery.roles.habits import Habits
-from edge_sdk.delivery.session import Session
 from edge_sdk.live.loop.fleet_report import NO_REPORTS, FleetReporter
 from edge_sdk.live.loop.fleet_report import Reporting as Reporting
 from edge_sdk.live.loop.gauges import CounterLog, name_peers, read_gauges
@@ -42,6 +39,11 @@ from edge_sdk.wire.link import Link
 from edge_sdk.wire.links import LinkMaker, close_links, make_tls_contexts
 from edge_sdk.wire.mqtt import LARGEST, Will
 from edge_sdk.wire.waiter import Waiter
+
+if TYPE_CHECKING:
+    from edge_sdk.contract.node import Node
+    from edge_sdk.delivery.roles.engine import Assembly as Assembly
+    from edge_sdk.delivery.session import Session
 
 LONGEST_NAP = 60.0  # seconds
 LOOK = 0.25  # seconds between two calls of `until`

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.lane import LaneWork, RunLane
 from edge_sdk.live.membership.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.roles.engine import Assembly
 
 MAIN, UNNUMBERED = 0, -1
 """Numbers of the main lane and of one that nobody above speaks in."""

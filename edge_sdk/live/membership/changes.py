@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.roles.engine import Assembly
-from edge_sdk.delivery.session import Session
 from edge_sdk.errors import UsageError
 from edge_sdk.live.membership.membership import Membership
 from edge_sdk.live.membership.offers import assemble_offered
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.roles.engine import Assembly
+    from edge_sdk.delivery.session import Session
 
 
 @dataclass

@@ -11,10 +11,10 @@ from __future__ import annotations
 import time
 from logging import Logger
 from math import inf
+from typing import TYPE_CHECKING
 
 from edge_sdk.contract.run import ID
 from edge_sdk.delivery.roles.counters import Counters
-from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.storage.store import DiskError
 from edge_sdk.errors import PeerError
 from edge_sdk.live.membership.membership import Membership
@@ -24,6 +24,9 @@ from edge_sdk.live.membership.roster import Roster
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Acks, Birth, Chunk, ChunkReports, Frame, Hello, Message, Offer, unpack_frame
 from edge_sdk.wire.topics import ALL, BIRTHS, LONGEST, MESSAGES, REPORTS, ROSTERS
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.session import Session
 
 STRANGERS = 20
 """Names of strangers that are kept."""

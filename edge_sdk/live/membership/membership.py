@@ -12,13 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from logging import ERROR, WARNING
 from math import inf
+from typing import TYPE_CHECKING
 
 from edge_sdk.contract.children.device_facts import DeviceFacts
 from edge_sdk.contract.children.willing import Reason
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import Counters
-from edge_sdk.delivery.roles.engine import Assembly
-from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.storage.store import DiskError, Store, StoreDamaged, finding_damage
 from edge_sdk.errors import PeerError, SamplesMissing, UsageError
 from edge_sdk.live.membership.offers import assemble_offered
@@ -28,6 +27,10 @@ from edge_sdk.live.presence.announcer import Announcer, Standing
 from edge_sdk.live.presence.directory import NodeDirectory, decode_run, encode_run, is_same_training
 from edge_sdk.live.presence.presence import Presence
 from edge_sdk.wire.frames import Hello
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.roles.engine import Assembly
+    from edge_sdk.delivery.session import Session
 
 GRACE = 5.0  # seconds that a call may take to notice that the node is stopping
 DISK = 1.0  # seconds to wait after a commit that failed

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from logging import Logger
+from typing import TYPE_CHECKING
 
 from edge_sdk.contract.children.willing import Reason
 from edge_sdk.delivery.roles.habits import Habits
-from edge_sdk.delivery.session import Session
 from edge_sdk.errors import UsageError
 from edge_sdk.live.membership.membership import Membership
 from edge_sdk.live.presence.announcer import Announcer
@@ -26,6 +26,9 @@ from edge_sdk.live.presence.presence import REASON, Child, Presence, describe_re
 from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
 from edge_sdk.wire.link import Link
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.session import Session
 
 
 class Neighbours:

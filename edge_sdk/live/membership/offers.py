@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from logging import Logger
+from typing import TYPE_CHECKING
 
 from edge_sdk.contract.run import Run
-from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.roles.engine import Assembly
 
 
 def assemble_offered(

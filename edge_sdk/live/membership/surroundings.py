@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from logging import Logger
+from typing import TYPE_CHECKING
 
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import Counters
-from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.wire.link import Link
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.roles.engine import Assembly
 
 
 @dataclass(frozen=True, kw_only=True)

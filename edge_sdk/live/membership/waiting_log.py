@@ -6,12 +6,12 @@ import time
 from collections.abc import Collection
 from logging import Logger
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edge_sdk.contract import round as rounds
-from edge_sdk.delivery.roles.listing import list_some
-from edge_sdk.delivery.session import Session
 from edge_sdk.live.presence.presence import Presence
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.session import Session
 
 FIRST, AGAIN = 30.0, 600.0  # seconds of waiting until it is said, and until it is said once more
 LOOKS_APART = 0.25  # seconds between two looks for whom we wait
@@ -43,6 +43,8 @@ class WaitingLog:
 
     def look(self, session: Session | None, presence: Presence, now: float, trouble: str = "") -> None:
         """Begin a new waiting where something else is waited for; say a long one."""
+        from edge_sdk.delivery.roles.listing import list_some
+
         self.trouble, self.presence = trouble, presence
         what, missing = ("", ()) if session is None else waited_for(session, presence)
         if what != self.what:
@@ -87,6 +89,8 @@ class WaitingLog:
 
 def waited_for(session: Session, presence: Presence) -> tuple[str, Collection[str]]:
     """What is waited for, and the children that keep us waiting, in no order."""
+    from edge_sdk.contract import round as rounds
+
     below = session.node.record.below
     number = rounds.count_questions(below)
     if not session.settled:

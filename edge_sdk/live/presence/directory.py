@@ -17,7 +17,6 @@ from edge_sdk.contract.run import ID, Run
 from edge_sdk.delivery.storage.store import Store, StoreDamaged
 from edge_sdk.errors import PeerError, UsageError, say_reason
 from edge_sdk.wire.codec.bodies import Fault
-from edge_sdk.wire.codec.codec import unpack
 from edge_sdk.wire.frames import Buffer
 
 LARGEST_RUN = 2**20  # bytes of a run's description
@@ -51,6 +50,8 @@ def decode_run(data: Buffer) -> Run:
     Raises:
         PeerError: it is none.
     """
+    from edge_sdk.wire.codec.codec import unpack  # with a run
+
     if len(data) > LARGEST_RUN:
         raise PeerError(f"run: {len(data)} bytes, at most {LARGEST_RUN}")
     try:

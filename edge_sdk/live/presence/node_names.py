@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge_sdk.contract.method import RESERVED_NAMES
-from edge_sdk.contract.run import checked_name
+from edge_sdk.contract.run import RESERVED_NAMES, checked_name
 from edge_sdk.errors import UsageError
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from logging import Logger
 from math import inf
+from typing import TYPE_CHECKING
 
 from edge_sdk.delivery.messages.outbox import OutboxMessage
 from edge_sdk.delivery.roles.counters import Counters
-from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.storage.checksums import checksum
 from edge_sdk.delivery.storage.failpoints import reach
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Ack, Acks, Chunk, ChunkReports, Frame, Message, Offer, pack_frame
 from edge_sdk.wire.link import Link
 from edge_sdk.wire.topics import MESSAGES
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.session import Session
 
 
 class Publisher:

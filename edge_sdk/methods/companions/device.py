@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache
 from typing import Any
 
+from edge_sdk.algebra.ensemble import COMPANION
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import Method, Role, Step
@@ -16,7 +17,6 @@ from edge_sdk.methods.companions.messages import SharedModel
 from edge_sdk.methods.companions.settings import Env
 from edge_sdk.methods.fedal.method import FEDAL
 from edge_sdk.methods.fedslr import messages as fedslr_messages
-from edge_sdk.methods.shared.evaluation.reports import COMPANION
 
 
 @dataclass(frozen=True)

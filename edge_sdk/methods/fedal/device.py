@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
+from edge_sdk.algebra.ensemble import COMPANION
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.kernels import Inputs
 from edge_sdk.contract.method import UP, Send, Step
@@ -26,7 +27,7 @@ from edge_sdk.methods.fedal.messages import LOGITS, MODEL, Average, Feedback, Lo
 from edge_sdk.methods.fedal.settings import START, Env
 from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.gather import Nobody
-from edge_sdk.methods.shared.evaluation.reports import COMPANION, judge, loss_scores
+from edge_sdk.methods.shared.evaluation.reports import judge, loss_scores
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,8 @@ def forest(env: NodeEnv, s: Settling, kind: int) -> Forest | None:
 
 def forest_anew(env: NodeEnv, s: Settling, kind: int, own: OwnWindows, labels: SelfLabels | None) -> Forest:
     """A forest, as `forest` has it, whatever was grown before."""
+    if labels is not None:
+        own.release()  # labels change after it: a forest and the copies that a gradient keeps need not lie side by side
     random = env.random(env.rounds, TREES, kind)
     x = own.features(min(s.copies, max(0, MOST_SAMPLES // len(own.labels) - 1)), random)
     y = np.tile(own.labels, len(x) // len(own.labels))
@@ -120,7 +122,8 @@ def forest_anew(env: NodeEnv, s: Settling, kind: int, own: OwnWindows, labels: S
         x = np.concatenate([x, own.unlabelled()[labels.rows]])
         y = np.concatenate([y, labels.labels])
     rows = np.sort(random.permutation(len(y))[:MOST_SAMPLES])
-    return grow(x[rows], y[rows], int(y.max()) + 1, s.trees, random)
+    x = x.T.take(rows, axis=1).T  # as `grow` keeps it, feature by feature, so that no second copy lies beside it
+    return grow(x, y[rows], int(y.max()) + 1, s.trees, random)
 
 
 def endless(env: NodeEnv, s: Settling, purpose: int) -> Iterator[Indices]:

@@ -48,10 +48,16 @@ def taught(env: Any, labels: SelfLabels) -> Any:
 
 def taught_by(env: Any, s: Settling, w: Vector, choice: int) -> Any:
     """A device's env after `label_times` turns of labelling and of growing a forest on that, from its own labels on."""
+    labels = NO_LABELS
     env = env.untaught or env
     for _ in range(s.label_times):
-        env = taught(env, label(env, s, w, choice))
-    return env
+        labels = label(learning(env, labels), s, w, choice)
+    return taught(env, labels)
+
+
+def learning(env: Any, labels: SelfLabels) -> Any:
+    """A device's env of which a forest learns these labels, too; its gradient does not."""
+    return replace(env, self_labels=labels) if len(labels.rows) else env
 
 
 def label(env: NodeEnv, s: Settling, w: Vector, choice: int) -> SelfLabels:
@@ -108,7 +114,7 @@ def confident(p: Floats, threshold: float, share: float, classes: int) -> SelfLa
     sure = np.flatnonzero(top > threshold)
     sure = np.sort(sure[np.argsort(-top[sure], kind="stable")[:MOST_LABELS]])
     most, rows = max(1, int(share * len(sure) / classes)), list[npt.NDArray[np.intp]]()
-    for code in np.unique(codes[sure]):
+    for code in np.flatnonzero(np.bincount(codes[sure])):
         of_class = sure[codes[sure] == code]
         rows.append(of_class[np.argsort(-top[of_class], kind="stable")[:most]])
     kept = np.sort(np.concatenate(rows)) if rows else sure

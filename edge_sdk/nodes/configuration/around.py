@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edge_sdk.contract.method import Method
 from edge_sdk.contract.run import ROLLOUT, Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.nodes.configuration.settings import from_mapping
 
 if TYPE_CHECKING:
+    from edge_sdk.contract.method import Method
     from edge_sdk.methods.integers.vectors.privacy import Privacy
     from edge_sdk.methods.integers.vectors.settings import Uploads
     from edge_sdk.methods.noisy_phases.plan import PhasesPlan

@@ -7,7 +7,6 @@ be is said by the dataclass: its annotation gives the type, its `__post_init__` 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import tomllib
 import types
@@ -113,7 +112,9 @@ def build(kind: type[T], table: Mapping[str, Any], prefix: str, base: Path, faul
 
 
 def unknown_key(address: str, key: str, known: list[str]) -> str:
-    near = " or ".join(difflib.get_close_matches(key, known, 2))
+    from difflib import get_close_matches  # for an error only
+
+    near = " or ".join(get_close_matches(key, known, 2))
     return f"{address} is no setting" + (f", did you mean {near}?" if near else f"; there are: {', '.join(known)}")
 
 

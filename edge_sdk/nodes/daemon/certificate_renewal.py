@@ -7,11 +7,14 @@ whatever becomes of it, the node goes on with the certificate that it has. The n
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 FIRST, EVERY = 60.0, 86400.0  # seconds until the first look, and between two looks
 NOTE = "enrolment.json"
@@ -51,6 +54,8 @@ class Renewal:
     def begin(self) -> None:
         """Start the command."""
         command = [sys.executable, "-m", "edge_sdk.cli", "enrol", self.name, "--renew", "--folder", str(self.folder)]
+        import subprocess  # once a month
+
         nothing, pipe, same = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
         try:
             self.process = subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=same, text=True)

@@ -12,7 +12,6 @@ from edge_sdk.data.cut import Cut
 from edge_sdk.data.data_table import samples_of, unlabelled_of
 from edge_sdk.data.samples import SplitSamples, Unlabelled
 from edge_sdk.errors import UsageError
-from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.configuration.settings import part_of
 from edge_sdk.nodes.daemon.counter_files import list_counters, write_json
 from edge_sdk.nodes.daemon.device_file import LEDGER, DeviceFile
@@ -33,6 +32,8 @@ class DeviceService:
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
+        from edge_sdk.model.split_model import SplitModel
+
         samples = samples_of(self.file.data, find_normaliser(self.file.bundle))
         self.check_trace(samples)
         if samples.told:

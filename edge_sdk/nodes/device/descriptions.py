@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edge_sdk.data.samples import Label
-from edge_sdk.methods.shared.aggregation.scores import TEST
 from edge_sdk.model.tasks.task import ModelTask
 from edge_sdk.model.tasks.task_protocol import CLASS, LABELS, STEP_VALUES, VALUE
 
@@ -66,6 +65,8 @@ def quoted(names: Sequence[str]) -> str:
 
 def describe_scores(sums: Mapping[str, float]) -> str:
     """A device's own scores for people, e.g. "global 3 of 9 right, personal 7 of 9 right"."""
+    from edge_sdk.methods.shared.aggregation.scores import TEST  # which the run has loaded
+
     right = {name.removesuffix("_correct"): count for name, count in sums.items() if name.endswith("_correct")}
 
     def count_of(name: str) -> float:

@@ -15,23 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.contract.children.device_facts import BATTERY
-from edge_sdk.data.samples import Label, Samples, Unlabelled
+from edge_sdk.data.samples import Label, Unlabelled
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.model.inputs import Data
-from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task_protocol import combines, write_said
-from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
 from edge_sdk.nodes.device.options import DEFAULT_POLICY, DEFAULT_TRAINING, DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.device.sample_streams import start_beside
-from edge_sdk.nodes.device.unlabelled_windows import Source
-from edge_sdk.nodes.kernels.model_inputs import fit_samples, fit_unlabelled
-from edge_sdk.nodes.models.predictions import Predictions
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 if TYPE_CHECKING:
+    from edge_sdk.data.samples import Samples
+    from edge_sdk.model.tasks.signal_spec import SignalSpec
     from edge_sdk.nodes.device.questions import LabelQuestion
+    from edge_sdk.nodes.device.run_env import Source
     from edge_sdk.nodes.models.prediction_stream import PredictionStream
+    from edge_sdk.nodes.models.predictions import Predictions
 
 LABELS_LOOK = 60.0  # seconds between two looks at how many windows have a label
 
@@ -94,6 +93,8 @@ class Device:
         if training.recording.tells_labels:
             willingness.count, willingness.every = self.live.count_labels, min(willingness.every, LABELS_LOOK)
         if policy.tells:
+            from edge_sdk.nodes.device.machine_facts import LOOK, facts_reader
+
             willingness.facts = facts_reader(policy.tells)
             willingness.every = min(willingness.every, LOOK if BATTERY in policy.tells else inf)
         self.thread: threading.Thread | None = None
@@ -131,6 +132,8 @@ class Device:
         Raises:
             UsageError: they are not what the bundle's inputs take, or the device is running.
         """
+        from edge_sdk.nodes.kernels.model_inputs import fit_samples, fit_unlabelled  # of samples that are ready
+
         if self.running.locked():
             raise UsageError(f"device {self.name} is running: stop() it before train_on()")
         train = fit_samples(self.part.model, samples, whose := f"device {self.name}")

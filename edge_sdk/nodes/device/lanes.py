@@ -9,31 +9,30 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
-from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.live.loop.runtime import LaneWork
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.live.membership.willingness import Willingness
-from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.around import only_judges
-from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.nodes.device.sample_streams import LiveDevice
-from edge_sdk.nodes.kernels.rollout import open_version
 from edge_sdk.nodes.models.versions import Versions, check_whole, choose_judges
 from edge_sdk.nodes.models.working_model import WorkingModel
 from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.allow import Allow
-from edge_sdk.nodes.policy.lanes import ROLLOUTS, check_lane, folder_of, note_over, read_current, set_over
+from edge_sdk.nodes.policy.lanes import ROLLOUTS, check_lane, folder_of, note_over, set_over
 from edge_sdk.nodes.policy.trust import Trust
+
+if TYPE_CHECKING:
+    from edge_sdk.delivery.roles.engine import Assembly
 
 
 class Judging(Protocol):
@@ -55,11 +54,6 @@ class Judging(Protocol):
     def select_listed(self, samples: Samples, run: Run, part: str) -> Samples: ...
 
 
-def hears_of_rollout(lanes: Sequence[DeviceLane], working: str) -> bool:
-    """Will a device hear what becomes of the rollout that has brought what predicts now? `working`: run of that."""
-    return bool(lanes) and read_current(lanes[0].folder) == working
-
-
 def choose_present_judges(device: Judging, run: Run) -> Samples | None:
     """Held-out samples of this moment, for a comparison beside a run that goes on; None: there are none."""
     held_out = device.held_out
@@ -71,6 +65,9 @@ def choose_present_judges(device: Judging, run: Run) -> Samples | None:
 
 def assemble_version(run: Run, versions: Versions, judges: Callable[[], Samples | None]) -> Assembly:
     """A device's part in a rollout. Nothing is trained. `judges`: held-out samples to compare versions on, or None."""
+    from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
+    from edge_sdk.nodes.kernels.rollout import open_version
+
     given = {
         "verify": lambda bundle, theta: open_version(run, bundle, theta),
         "attempt": lambda bundle, theta: versions.attempt(run, bundle, theta, judges()),
@@ -116,6 +113,8 @@ class DeviceLane:
 
     def receive_event(self, number: int, message: Any) -> None:
         """Do what the role tells, and pass it on; see `Participant.receive_event`."""
+        from edge_sdk.methods.shared.evaluation.evaluation import Finished
+
         assert self.run is not None
         self.device.versions.receive_event(self.run, message)
         if self.device.on_event is not None:

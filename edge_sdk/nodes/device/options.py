@@ -21,6 +21,7 @@ from edge_sdk.nodes.policy.lanes import check_evaluations
 from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
 
 if TYPE_CHECKING:
+    from edge_sdk.data.public_inputs import Public
     from edge_sdk.nodes.device.custom_training import TrainingCode
 
 
@@ -93,6 +94,14 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         check_key(self.recording.key)
+
+    def read_public(self) -> Public | None:
+        """The public inputs; None: there are none. Raises UsageError: the file cannot be used."""
+        if self.public is None:
+            return None
+        from edge_sdk.data.public_inputs import read_public  # for methods that compare outputs
+
+        return read_public(self.public)
 
 
 def check_key(key: bytes | str | Path | None) -> None:

@@ -10,50 +10,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_sdk.contract.children.willing import Reason
-from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.run import Run, checked_name
-from edge_sdk.data.public_inputs import read_public
 from edge_sdk.data.samples import Samples
-from edge_sdk.errors import SamplesMissing, UsageError
-from edge_sdk.live.loop.runtime import Assembly, LaneSettings, LaneWork, Runtime, Transport, TreePlace
+from edge_sdk.errors import UsageError
+from edge_sdk.live.loop.runtime import LaneSettings, LaneWork, Runtime, Transport, TreePlace
 from edge_sdk.live.membership.permission import Permission
 from edge_sdk.live.membership.willingness import Willingness
 from edge_sdk.live.presence.directory import disown, own_directory
-from edge_sdk.methods.shared.evaluation.beside import SAID
-from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models, Scores
+from edge_sdk.model.inputs import Array
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.configuration.around import is_rollout, is_secret
-from edge_sdk.nodes.configuration.assembly import (
-    augmentation_of,
-    check_bundle,
-    family_of,
-    make_assembly,
-    make_env,
-    settings_of,
-)
-from edge_sdk.nodes.device.descriptions import RunRefused, describe_labels, describe_scores, describe_want
-from edge_sdk.nodes.device.lanes import DeviceLane, assemble_version, hears_of_rollout
+from edge_sdk.model.split_model import load_model
+from edge_sdk.nodes.configuration.around import is_rollout
 from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
-from edge_sdk.nodes.device.progress_log import ProgressLog
 from edge_sdk.nodes.device.sample_streams import LiveDevice
-from edge_sdk.nodes.device.unlabelled_windows import Source, read_unlabelled
-from edge_sdk.nodes.kernels import split
-from edge_sdk.nodes.kernels.family import Array, DeviceParts
-from edge_sdk.nodes.kernels.labels import select_listed
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.last_line import LastLine
 from edge_sdk.nodes.models.versions import Versions, check_whole, choose_bundle, choose_judges
-from edge_sdk.nodes.models.warm_start import NOTHING, find_earlier
 from edge_sdk.nodes.models.working_model import WorkingModel, load_working, note_working, remove_old_runs
-from edge_sdk.nodes.policy import score_filter
 from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.budget import TrainingBudget
-from edge_sdk.nodes.policy.lanes import list_lanes, rollouts_trust
+from edge_sdk.nodes.policy.lanes import hears_of_rollout, list_lanes, rollouts_trust
 from edge_sdk.nodes.policy.trust import Trust
 from edge_sdk.wire.options import Wire
 
 if TYPE_CHECKING:
+    from edge_sdk.contract.method import NodeEnv
+    from edge_sdk.live.loop.runtime import Assembly
+    from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models
+    from edge_sdk.nodes.device.lanes import DeviceLane
     from edge_sdk.nodes.device.pace import TrainingPace
+    from edge_sdk.nodes.device.run_env import Source
 
 
 class Participant:
@@ -86,14 +72,14 @@ class Participant:
         self.on_event: Callable[[Any], None] | None = None
         self.warm_start, self.masks = training.warm_start, policy.masks
         self.name, self.trainer = checked_name(name, "device name"), training.trainer
-        self.model: Model = split.load_model(bundle, threads)
+        self.model: Model = load_model(bundle, threads)
         self.own_model = self.model  # the application's, also while a run is for a bundle that a rollout has brought
         self.train: Samples | None = None
         self.held_out: Samples | None = None
         self.validation: Samples | None = None
         self.unlabelled: Source | None = None
         self.directory, self.trust = directory, Trust(key, directory)
-        self.public = None if training.public is None else read_public(training.public)
+        self.public, self.digest = training.read_public(), b""
         self.current: Run | None = None
         self.kept = kept_models.KeptModels()
         self.working = load_working(directory, f"device {name}", self.model, threads)
@@ -103,15 +89,20 @@ class Participant:
         self.rollouts = rollouts_trust(key, directory, policy.evaluations)
         self.gate = Gate(policy.allow, directory, self.finished)
         self.pace = None if budget is None else self.make_pace(budget, threads)
-        self.lanes = [
-            DeviceLane(n, self, key, policy.allow, self.make_willingness()) for n in list_lanes(policy.evaluations)
-        ]
+        self.lanes = self.make_lanes(policy) if policy.evaluations else []
         self.runtime = self.make_runtime(checked_name(hospital, "hospital"), broker, wire)
         for gate, lane in zip((self.gate, *(lane.gate for lane in self.lanes)), self.runtime.lanes, strict=True):
             gate.counters = lane.counters
         self.rollout: Run | None = None
         self.versions = Versions(name, directory, self.model, threads, lambda: self.working, self.use_version, self.log)
         self.last_line = LastLine(name, directory, self.model, threads, self.tell, self.log)
+
+    def make_lanes(self, policy: DevicePolicy) -> list[DeviceLane]:
+        """The lanes for evaluations beside the training."""
+        from edge_sdk.nodes.device.lanes import DeviceLane  # which few devices have
+
+        given = policy.trusted_key, policy.allow
+        return [DeviceLane(n, self, *given, self.make_willingness()) for n in list_lanes(policy.evaluations)]
 
     def make_runtime(self, hospital: str, broker: str, wire: Wire) -> Runtime:
         """The node that has this one's role, below its hospital; evaluations have lanes of their own beside it."""
@@ -166,8 +157,12 @@ class Participant:
 
     def assemble(self, run: Run) -> Assembly:
         """This device's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
+        from edge_sdk.nodes.configuration.assembly import check_bundle, make_assembly  # what only a run needs, as below
+        from edge_sdk.nodes.device.progress_log import ProgressLog
+        from edge_sdk.nodes.policy import score_filter
+
         self.runtime.permission.check(run)
-        if not hears_of_rollout(self.lanes, self.working.run):
+        if not (self.lanes and hears_of_rollout(self.lanes[0].folder, self.working.run)):
             self.versions.leave_unconfirmed(run.id)
         self.rollout = run if is_rollout(run) else None
         if self.rollout is not None:
@@ -191,6 +186,8 @@ class Participant:
 
     def assemble_rollout(self, run: Run) -> Assembly:
         """This device's part in a rollout. Nothing is trained, and what runs have made stays."""
+        from edge_sdk.nodes.device.lanes import assemble_version
+
         check_whole(self.model)
         self.current = None
         self.finished.clear()
@@ -215,49 +212,9 @@ class Participant:
     def env(self, run: Run, cancellable: bool = True) -> NodeEnv:
         """The env of this device: its samples behind functions of theta. `cancellable`: training stops between two
         steps when a newer question has come."""
-        if self.trainer is not None:
-            from edge_sdk.nodes.device.custom_training import fields_of
+        from edge_sdk.nodes.device.run_env import env_of
 
-            given = fields_of(run, self.trainer, self.model.layout, f"device {self.name}")
-        else:
-            given = family_of(run).for_device(self.parts(run, cancellable))
-        earlier = find_earlier(self.working, self.model, run, self.log) if self.warm_start else NOTHING
-        if is_secret(run):
-            from edge_sdk.nodes.secrets.mask_assignment import for_device  # with all that hides answers
-
-            given |= for_device(run, self.masks, self.name, self.model.task.histograms, lambda: self.gate.allow)
-        return make_env(run, self.model.layout, self.model.theta0, earlier=earlier, **given)
-
-    def parts(self, run: Run, cancellable: bool) -> DeviceParts:
-        """What the method's family of kernels makes this device's env of."""
-        given, held_out, chosen = self.choose_samples(run)
-        train = self.select_listed(given, run, "training")
-        if len(train) < (1 if len(given) else 0) or (self.train is None and len(train) < self.live.recording.least):
-            self.live.end_run()  # the run is to have what is labelled when it can begin, not what is now
-            counts = len(train), len(given), len(held_out or ())
-            why = describe_want(*counts, self.live.recording.least, self.model.task.needs_labels)
-            if self.train is not None:  # no other samples come while it runs
-                raise UsageError(f"device {self.name}: {why}; its classes are {', '.join(run.classes)}")
-            how = describe_labels(self.model.task, run.classes, train.labels)
-            raise SamplesMissing(f"device {self.name}: {why}{how}", max(1, self.live.recording.least - len(train)))
-        y = self.codes(train, run)
-        live = self.live if self.train is None else None
-        loose = read_unlabelled(run, self.model, self.unlabelled, live, f"device {self.name}")
-        self.digest = b"" if self.pace is None else self.pace.digest_samples(run.id, train.x, y, *(loose or ()))
-        return DeviceParts(
-            run=run,
-            settings=settings_of(run),
-            whose=f"device {self.name}",
-            model=self.model,
-            x=train.x,
-            y=y,
-            held_out=self.coded(held_out, run, "held-out"),
-            validation=self.coded(chosen, run, "validation"),
-            unlabelled=loose,
-            augment=augmentation_of(run),
-            public=self.public,
-            cancel=self.must_give_way if cancellable else None,
-        )
+        return env_of(self, run, cancellable)
 
     def choose_samples(self, run: Run) -> tuple[Samples, Samples | None, Samples | None]:
         """Samples to learn from, to be judged by and to choose on: those of `train_on`, or else what was observed and
@@ -279,13 +236,9 @@ class Participant:
             raise UsageError(f"device {self.name}: all samples of this run have been erased")
         return self.runtime.cancelled() if self.pace is None else self.pace()
 
-    def coded(self, samples: Samples | None, run: Run, part: str) -> tuple[Array, Array] | None:
-        if samples is None:
-            return None
-        samples = self.select_listed(samples, run, part)
-        return samples.x, self.codes(samples, run)
-
     def select_listed(self, samples: Samples, run: Run, part: str) -> Samples:
+        from edge_sdk.nodes.kernels.labels import select_listed
+
         return select_listed(samples, run, f"{self.name}: {part}", self.log, self.model.task)
 
     def codes(self, samples: Samples, run: Run) -> Array:
@@ -298,6 +251,10 @@ class Participant:
 
         The runtime calls this after its commit, and again if the process dies before it notes it: no event is missed.
         """
+        from edge_sdk.methods.shared.evaluation.beside import SAID
+        from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models, Scores
+        from edge_sdk.nodes.device.descriptions import describe_scores
+
         if isinstance(message, Scores):
             self.kept = replace(self.kept, scores=message.sums)
             judged = self.model.task.describe(message.sums) or describe_scores(message.sums)
@@ -318,6 +275,8 @@ class Participant:
 
     def receive_refusal(self, why: str, missing: int = 0) -> None:
         """Tell the application that the run goes on without this device: until it has more samples, if some miss."""
+        from edge_sdk.nodes.device.descriptions import RunRefused
+
         self.missing = missing
         (self.finished.clear if missing else self.finished.set)()
         try:
@@ -327,6 +286,8 @@ class Participant:
 
     def keep(self, message: Models | Finished) -> None:
         """Save the run's models, and let new ones predict from now on."""
+        from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models
+
         over = isinstance(message, Finished)
         if isinstance(message, Models):
             self.kept = replace(self.kept, models=message.models, ensemble=message.ensemble)

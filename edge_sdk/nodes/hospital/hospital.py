@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run, checked_name
@@ -18,7 +18,7 @@ from edge_sdk.delivery.roles.counters import RestOfCounters
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.fleet_report import NOTHING
 from edge_sdk.live.loop.lane import RunLane
-from edge_sdk.live.loop.runtime import Assembly, LaneSettings, Reporting, Runtime, Transport, TreePlace
+from edge_sdk.live.loop.runtime import LaneSettings, Reporting, Runtime, Transport, TreePlace
 from edge_sdk.live.presence.labels import LabelSum
 from edge_sdk.methods.shared.evaluation.reports import Complaint
 from edge_sdk.model.bundle import Bundle
@@ -34,6 +34,9 @@ from edge_sdk.nodes.kernels import split
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.lanes import list_lanes, list_trainings, rollouts_trust
 from edge_sdk.wire.options import DEFAULTS, Wire
+
+if TYPE_CHECKING:
+    from edge_sdk.live.loop.runtime import Assembly
 
 
 class Hospital:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from edge_sdk.data.samples import Samples, Unlabelled
 from edge_sdk.errors import UsageError
+from edge_sdk.model.inputs import Array
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.kernels import split
-from edge_sdk.nodes.kernels.family import Array
+from edge_sdk.model.split_model import is_split, own_shape
 
 
 def fit_samples(model: Model, samples: Samples, whose: str) -> Samples:
@@ -30,9 +30,9 @@ def fit_unlabelled(model: Model, samples: Unlabelled, whose: str) -> Unlabelled:
 
 def fit_inputs(model: Model, x: Array, whose: str) -> Array:
     """Inputs as `fit_samples` has them."""
-    divided = split.is_split(model.bundle)
+    divided = is_split(model.bundle)
     one = len(model.bundle.manifest["inputs"]) == 1 and x.dtype.names is None
-    shape, wanted = x.shape[1:], split.own_shape(model, split.DEVICE)
+    shape, wanted = x.shape[1:], own_shape(model, "device")
     if (divided or one) and shape != wanted:
         raise UsageError(f"{whose}: samples of shape {shape}, the bundle's input is {wanted}")
     if divided:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,7 @@ def own_windows(parts: DeviceParts, trains: Callable[[DeviceParts], Fields]) -> 
 
     plain, unlabelled = cache(lambda: features_of(x)), cache(lambda: features_of(loose))
     bound = cache(lambda: parts.model.predict_fn(parts.model.bind(loose)))
+    taught = Taught(parts, loose, trains)
     return OwnWindows(
         labels=y,
         features=features,
@@ -73,12 +75,16 @@ def own_windows(parts: DeviceParts, trains: Callable[[DeviceParts], Fields]) -> 
         recording=np.asarray(recording, np.int64),
         unlabelled=unlabelled,
         logits=lambda theta: bound()(theta),
-        taught=Taught(parts, loose, trains),
+        taught=taught,
+        release=taught.release,
     )
 
 
 class Taught:
-    """The training fields of a device with some of its unlabelled samples; the last ones are kept for later rounds.
+    """The training fields of a device with some of its unlabelled samples.
+
+    What a gradient needs (the samples side by side, the front of their changed copies) is made at its first call, and
+    kept for later rounds until one with other labels is called, or `release` is: it is the most that a device holds.
 
     Args:
         loose: the unlabelled samples. trains: parts -> the fields.
@@ -89,9 +95,26 @@ class Taught:
         self.key, self.fields = b"", Fields()
 
     def __call__(self, rows: npt.NDArray[np.intp], labels: npt.NDArray[np.int64]) -> Fields:
+        def late(name: str) -> Callable[..., Any]:
+            return lambda *given: self.make(name, rows, labels)(*given)
+
+        plain = self.trains(self.parts)
+        fields = {name: late(name) if callable(value) else value for name, value in plain.items()}
+        return {**fields, "samples": len(self.parts.x) + len(rows)}
+
+    def make(self, name: str, rows: npt.NDArray[np.intp], labels: npt.NDArray[np.int64]) -> Callable[..., Any]:
+        """A field with all that it needs, and nothing that another one does: as it was made last, or anew."""
         key = np.asarray(rows, np.int64).tobytes() + np.asarray(labels, np.int64).tobytes()
-        if key != self.key or not self.fields:
+        if key != self.key:
+            self.release()
+            self.key = key
+        if name not in self.fields:
             x = np.concatenate([self.parts.model.samples(self.parts.x), self.loose[rows]])
             y = np.concatenate([self.parts.y, labels.astype(self.parts.y.dtype)])
-            self.key, self.fields = key, self.trains(replace(self.parts, x=x, y=y))
-        return self.fields
+            self.fields[name] = self.trains(replace(self.parts, x=x, y=y))[name]
+        found: Callable[..., Any] = self.fields[name]
+        return found
+
+    def release(self) -> None:
+        """Gives up what was made: it is made again, to the bit, when a gradient is asked for again."""
+        self.key, self.fields = b"", Fields()

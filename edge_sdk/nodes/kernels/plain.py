@@ -11,6 +11,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.samples import Labelled, OutputScores
 from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import augment, each_copy
+from edge_sdk.data.ordered import list_distinct
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bound import GradFn
 from edge_sdk.model.bundle import Bundle
@@ -116,15 +117,18 @@ def from_copies(parts: DeviceParts, x: Array) -> GradFn:
     Copies are made at the first call, by the run's seed and the node's name: the same ones after a device has died.
     """
     copies, name, made = int(parts.augment.copies), parts.whose.partition(" ")[2], list[GradFn]()
+    model, how, y, cancel, seed = parts.model, parts.augment, parts.y, parts.cancel, parts.run.seed
+    count, given = len(x), [x]  # given up once there are copies: where these are labelled here, nothing else holds it
 
     def augmented(theta: Vector, indices: Any, random: np.random.Generator) -> tuple[float, Vector]:
         if not made:
-            own = np.random.default_rng([parts.run.seed, 0, crc32(name.encode()), COPIES])
-            rows = bind_parts(parts.model, each_copy(x, parts.augment, own), len(x) * (copies + 1), "loss_grad")
-            made.append(parts.model.grad_fn(rows, np.concatenate([parts.y] * (copies + 1)), cancel=parts.cancel))
-        chosen = np.arange(len(x)) if indices is None else np.asarray(indices)
+            own = np.random.default_rng([seed, 0, crc32(name.encode()), COPIES])
+            rows = bind_parts(model, each_copy(given[0], how, own), count * (copies + 1), "loss_grad")
+            made.append(model.grad_fn(rows, np.concatenate([y] * (copies + 1)), cancel=cancel))
+            given.clear()
+        chosen = np.arange(count) if indices is None else np.asarray(indices)
         which = random.integers(copies + 1, size=len(chosen))
-        return made[0](theta, which * len(x) + chosen, random)
+        return made[0](theta, which * count + chosen, random)
 
     return augmented
 
@@ -148,7 +152,7 @@ def settles(parts: DeviceParts, validation: Bound | None, held_out: Bound | None
         found["held_out"] = judged(model, *held_out)
     if not is_class:
         return found
-    own = np.unique(np.concatenate([parts.y, validation[1]]))
+    own = list_distinct(np.concatenate([parts.y, validation[1]]))
     return {**found, "own": own_windows(parts, trains), "own_classes": tuple(int(code) for code in own)}
 
 

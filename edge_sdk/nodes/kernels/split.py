@@ -7,7 +7,6 @@ is [head; hospital; device], which are theta_0, theta_1 and theta_2.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,36 +17,19 @@ from edge_sdk.contract.environment.kernels import Floats, Rows, Split
 from edge_sdk.contract.run import Run
 from edge_sdk.data.patients import NO_ROWS, Patients, rows_of
 from edge_sdk.errors import UsageError
-from edge_sdk.model.bundle import Bundle, read_bundle
+from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
+from edge_sdk.model.split_model import input_shapes as input_shapes
+from edge_sdk.model.split_model import is_split as is_split
+from edge_sdk.model.split_model import load_model as load_model
+from edge_sdk.model.split_model import own_shape as own_shape
 from edge_sdk.nodes.kernels.family import AggregatorParts, Array, DeviceParts, Family, Fields, HospitalParts
 from edge_sdk.nodes.kernels.labels import class_codes
 
 HEAD, HOSPITAL, DEVICE = "head", "hospital", "device"
 GROUPS = HEAD, HOSPITAL, DEVICE
 PARTIES = {HOSPITAL: (HEAD, HOSPITAL), DEVICE: (DEVICE,)}
-
-
-# Bundles of either kind -----------------------------------------------------------------------------------------
-def is_split(bundle: Bundle) -> bool:
-    return bool(bundle.manifest.get("split"))
-
-
-def load_model(bundle: str | Path, threads: int = 1) -> Model:
-    """The model of a bundle, as a split one if it is one."""
-    file = read_bundle(bundle)
-    return (SplitModel if is_split(file) else Model)(file, threads=threads)
-
-
-def input_shapes(bundle: Bundle) -> dict[str, tuple[int, ...]]:
-    """Shapes of one sample's inputs: {"x": ...}, or {"x.hospital": ..., "x.device": ...} of a split model."""
-    return {str(i["name"]): tuple(i["shape"]) for i in bundle.manifest["inputs"]}
-
-
-def own_shape(model: Model, party: str) -> tuple[int, ...]:
-    """Shape of what a party holds of one sample: in a split model its part, else the whole."""
-    return input_shapes(model.bundle)[f"x.{party}"] if isinstance(model, SplitModel) else model.input_shape
 
 
 # A run and its bundle -------------------------------------------------------------------------------------------

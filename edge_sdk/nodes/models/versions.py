@@ -25,14 +25,12 @@ from edge_sdk.atomic import make_private_directory, write_bytes, write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.rollout.messages import VersionKept, VersionLeft, VersionTaken
 from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.configuration.around import only_judges
 from edge_sdk.nodes.configuration.settings import from_mapping
-from edge_sdk.nodes.kernels.rollout import hash_model, open_version
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels
 from edge_sdk.nodes.models.working_model import (
@@ -111,6 +109,8 @@ class Versions:
         Raises:
             UsageError: it is not what the run has signed.
         """
+        from edge_sdk.nodes.kernels.rollout import open_version
+
         file = open_version(run, bundle, theta)
         if self.has(run, theta) and not only_judges(run):
             return {"already": 1.0}
@@ -127,6 +127,8 @@ class Versions:
 
     def has(self, run: Run, theta: Vector) -> bool:
         """Does this version predict here already, brought by an earlier rollout?"""
+        from edge_sdk.nodes.kernels.rollout import hash_model
+
         rolled = self.read().get(self.working().run)
         if rolled is None or rolled.run == run.id or not rolled.confirmed:
             return False
@@ -158,6 +160,8 @@ class Versions:
 
     def receive_event(self, run: Run, message: Any) -> None:
         """Do what the role of a rollout tells."""
+        from edge_sdk.methods.rollout.messages import VersionKept, VersionLeft, VersionTaken
+
         if isinstance(message, VersionTaken):
             self.take(run, message.bundle, message.theta)
         if isinstance(message, VersionKept):
@@ -167,6 +171,8 @@ class Versions:
 
     def take(self, run: Run, bundle: Any, theta: Vector) -> None:
         """Let a version predict from now on, and after a restart; the one before stays on the disk."""
+        from edge_sdk.nodes.kernels.rollout import hash_model, open_version
+
         file, working = open_version(run, bundle, theta), self.working()
         if working.run == run.id:
             return  # told again

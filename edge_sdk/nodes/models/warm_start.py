@@ -17,7 +17,6 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.run import Run
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.models.working_model import WorkingModel
 
 NOTHING: Mapping[str, Vector] = {}
@@ -30,6 +29,8 @@ def find_earlier(working: WorkingModel, model: Model | SplitModel, run: Run, log
         working: the model that predicts when the run begins.
         model: that of the new run.
     """
+    from edge_sdk.nodes.configuration.assembly import method_of  # which the run has loaded
+
     models = working.kept.models
     if not models or working.run in ("", run.id) or not method_of(run).warms_up:
         return NOTHING

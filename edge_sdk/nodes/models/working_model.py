@@ -20,31 +20,27 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.ensemble import combined, log_probabilities, mixed, probabilities, smoothed
-from edge_sdk.algebra.metrics.label_sets import choose_thresholds
-from edge_sdk.algebra.metrics.reconstruction import QUANTILE
-from edge_sdk.algebra.metrics.regression import NINETY, SQUARED
+from edge_sdk.algebra.ensemble import COMPANION, combined, log_probabilities, mixed, probabilities, smoothed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file, write_text
 from edge_sdk.contract.run import ID
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.evaluation.reports import COMPANION
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.inputs import Data, name_inputs
 from edge_sdk.model.model import Model
-from edge_sdk.model.predictor import Output, make_predictor
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.model.tasks.task import FORECAST, LABELS, RECONSTRUCTION, STEPS, OneClass
-from edge_sdk.nodes.kernels.own_windows import features_of
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels
 from edge_sdk.nodes.models.predictions import INITIAL, Predictions
 
+if TYPE_CHECKING:
+    from edge_sdk.model.predictor import Output
 NOTE, PREVIOUS, BEFORE = "working", "previous", "before"
 ENSEMBLE = ("personal", "local")
 """Models that predict as a run which settles has chosen."""
@@ -124,6 +120,8 @@ class WorkingModel:
 
     def features(self, x: Data) -> npt.NDArray[np.floating]:
         """What the forest of this device sees of samples, (N, F)."""
+        from edge_sdk.nodes.kernels.own_windows import features_of
+
         return features_of(self.model.samples(self.with_first_axis(x)))
 
     def outputs(self, name: str, x: Data) -> npt.NDArray[np.float32]:
@@ -150,6 +148,8 @@ class WorkingModel:
         return {name: np.asarray(values)[None] if alone else values for name, values in given.items()}
 
     def make_predictor(self, name: str) -> Output:
+        from edge_sdk.model.predictor import make_predictor
+
         theta = self.model.theta0 if name == INITIAL else self.kept.models[name]
         return self.predictors.setdefault(name, make_predictor(self.model, theta))
 
@@ -179,6 +179,7 @@ class WorkingModel:
 # Other predictions than of one class ----------------------------------------------------------------------------
 def show_values(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
     """Values (N, K), or of steps (N, K, S), in their units, with intervals where the model has been judged here."""
+    from edge_sdk.algebra.metrics.regression import NINETY, SQUARED
     from edge_sdk.model.tasks.values import Values
 
     task, kept = working.model.task, working.kept
@@ -194,6 +195,8 @@ def show_values(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]
 
 def show_sets(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
     """Probabilities (N, K) of labels, with thresholds that are chosen where the model has been judged here."""
+    from edge_sdk.algebra.metrics.label_sets import choose_thresholds
+
     names = working.model.task.named()
     thresholds, chosen = choose_thresholds(working.kept.scores, len(names), f"{name}_")
     own = frozenset(label for label, is_chosen in zip(names, chosen, strict=True) if is_chosen)
@@ -207,6 +210,8 @@ def show_steps(working: WorkingModel, name: str, rows: npt.NDArray[np.floating])
 
 def show_scores(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
     """Scores (N, 1) as anomalies, with the threshold of this device where the model has been judged here."""
+    from edge_sdk.algebra.metrics.reconstruction import QUANTILE
+
     kept = working.kept.scores
     threshold = kept.get(f"{name}_{QUANTILE}") if kept.get("devices") else None
     found = Predictions(np.zeros((len(rows), 0)), working.classes, name, working.run)

@@ -11,12 +11,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from edge_sdk.algebra.secure_aggregation.privacy import epsilon_of
 from edge_sdk.contract.run import ROLLOUT, Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.nodes.configuration.around import privacy_of
-from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.policy.budget import check_hours, is_within
 from edge_sdk.nodes.policy.epsilon_ledger import rho_of_run
 
@@ -114,6 +112,8 @@ def check_messages(allow: Allow, run: Run, facts: RunFacts) -> str:
 
 def list_others(run: Run, allowed: Collection[str]) -> list[str]:
     """Names of the message types of a run that are not among those allowed."""
+    from edge_sdk.nodes.configuration.assembly import method_of
+
     return sorted({kind.__name__ for kind in method_of(run).messages} - {*allowed})
 
 
@@ -126,6 +126,8 @@ def check_decision(allow: Allow, run: Run, facts: RunFacts) -> str:
 
 
 def check_epsilon(allow: Allow, run: Run, facts: RunFacts) -> str:
+    from edge_sdk.algebra.secure_aggregation.privacy import epsilon_of
+
     if not (allow.epsilon_per_run or allow.epsilon_for_good):
         return ""
     privacy = privacy_of(run)

@@ -20,15 +20,17 @@ import json
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_sdk.atomic import write_text
-from edge_sdk.contract.method import UP, Role, Step
-from edge_sdk.contract.run import Run, short
+from edge_sdk.contract.run import UP, Run, short
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.nodes.configuration.around import own_settings, phase_answers, privacy_of
 from edge_sdk.nodes.policy.approvals import digest_of, read_table
+
+if TYPE_CHECKING:
+    from edge_sdk.contract.method import Role, Step
 
 FILE = "runs-epsilon.json"
 EARLIER = "earlier"
@@ -126,9 +128,9 @@ class EpsilonLedger:
 
     def guard(self, run: Run, role: Role) -> Role:
         """The role, each of whose answers is charged before it leaves; the same role in a run without noise."""
+
         if not run.privacy:
             return role
-
         from edge_sdk.methods.integers.vectors.messages import Changes  # a run without noise loads none of this
         from edge_sdk.methods.secret.messages.messages import NumberedQuestion
         from edge_sdk.methods.shared.membership.riders import Rider

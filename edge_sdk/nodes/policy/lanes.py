@@ -11,7 +11,6 @@ from edge_sdk.atomic import make_private_directory, write_text
 from edge_sdk.contract.run import ID, Run
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.around import is_rollout, only_judges
-from edge_sdk.nodes.policy.shared_trust import SharedTrust
 from edge_sdk.nodes.policy.trust import TRUST_FILE, Trust
 from edge_sdk.wire.topics import MOST_LANES
 
@@ -65,7 +64,11 @@ def training_trust(key: str | Path | None, directory: Path, folder: Path, others
     the `others`, by their folders, has had."""
     if key is not None and folder != directory:
         begin_numbers(key, directory, folder)
-    return Trust(key, folder) if key is None or not others else SharedTrust(key, folder, others)
+    if key is None or not others:
+        return Trust(key, folder)
+    from edge_sdk.nodes.policy.shared_trust import SharedTrust  # for trainings side by side
+
+    return SharedTrust(key, folder, others)
 
 
 def begin_numbers(key: str | Path, directory: Path, folder: Path) -> None:
@@ -84,6 +87,15 @@ def rollouts_trust(key: str | Path | None, directory: Path, lanes: int) -> Trust
     if key is not None:
         begin_numbers(key, directory, folder)
     return Trust(key, folder)
+
+
+def hears_of_rollout(folder: Path, working: str) -> bool:
+    """Will a device hear what becomes of the rollout that has brought what predicts now?
+
+    Args:
+        folder: of its lane for rollouts. working: run of what predicts.
+    """
+    return read_current(folder) == working
 
 
 def read_current(directory: Path) -> str:

@@ -12,12 +12,14 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_sdk.atomic import make_private_directory, write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
-from edge_sdk.wire.signatures import SignatureError, Signer, Verifier, check_run, sign_run, state_model
+
+if TYPE_CHECKING:
+    from edge_sdk.wire.signatures import Verifier
 
 TRUST_FILE, NUMBER_FILE = "trust.json", "signed"
 
@@ -35,16 +37,20 @@ class Trust:
 
     def __init__(self, key: str | Path | None, directory: Path):
         self.path = directory / TRUST_FILE
-        self.verifier = None if key is None else Verifier(read_key_file(Path(key), "trusted_key"))
+        self.verifier = None if key is None else make_verifier(key)
 
     def check_run(self, run: Run) -> None:
         """Take a run, or raise SignatureError: it is unsigned, foreign, changed or old."""
         if self.verifier is not None:
+            from edge_sdk.wire.signatures import check_run
+
             self.note(f"run {run.id}", check_run(run, self.verifier))
 
     def check_model(self, what: str, table: Mapping[str, Any], signed: Mapping[str, Any]) -> None:
         """Take what is said of a model, or raise SignatureError. Without a key everything is taken."""
         if self.verifier is not None:
+            from edge_sdk.wire.signatures import state_model
+
             number = signed.get("number", 0)
             self.verifier.check(what, state_model(table, number if type(number) is int else 0), signed)
 
@@ -54,6 +60,8 @@ class Trust:
         Raises:
             SignatureError: one was.
         """
+        from edge_sdk.wire.signatures import SignatureError
+
         assert self.verifier is not None
         numbers = self.read_numbers()
         latest = numbers.get(self.verifier.fingerprint, 0)
@@ -78,6 +86,13 @@ class Trust:
             raise UsageError(
                 f"{self.path}: is damaged ({error}); while it is there, no run is taken. Remove it to begin anew"
             ) from None
+
+
+def make_verifier(key: str | Path) -> Verifier:
+    """What checks signatures by the public key in a file."""
+    from edge_sdk.wire.signatures import Verifier  # with an operator's key only
+
+    return Verifier(read_key_file(Path(key), "trusted_key"))
 
 
 def read_key_file(path: Path, what: str) -> bytes:
@@ -105,6 +120,8 @@ def signed_by(run: Run, key: Path | None, directory: Path) -> Run:
     Args:
         directory: the aggregator's, which notes the number.
     """
+    from edge_sdk.wire.signatures import Signer, sign_run
+
     if key is None:
         return run
     make_private_directory(directory)

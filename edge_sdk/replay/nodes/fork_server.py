@@ -33,11 +33,16 @@ from edge_sdk.nodes.daemon.serve import WITH_PARENT
 
 USED_BY_ALL = (
     "data.cutting",
+    "delivery.session",
     "methods.integers.method",
     "methods.settling.self_training",
     "methods.standardising.method",
     "nodes.daemon.device_result",
+    "nodes.device.machine_facts",
+    "nodes.device.progress_log",
+    "nodes.device.run_env",
     "nodes.kernels.plain",
+    "nodes.policy.score_filter",
 )
 """Modules that a node loads when a run asks for them, and that nearly all devices of a replay come to need."""
 

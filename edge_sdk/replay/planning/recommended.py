@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.contract.search import overlaid
-from edge_sdk.model.tasks.task_protocol import STEP_VALUES, VALUE
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.configuration.presets import RECOMMENDED, preset_of
 from edge_sdk.nodes.configuration.window_runs import (
@@ -26,8 +25,8 @@ from edge_sdk.nodes.configuration.window_runs import (
     WINDOW,
     changes_of,
     settle_of,
+    steps_of,
     training_of,
-    values_steps_of,
 )
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.planning.plan import Replay
@@ -79,13 +78,8 @@ def reason_against(job: Replay, cohort: Cohort) -> str:
 
 
 def with_steps_for_values(job: Replay, cohort: Cohort) -> tuple[Replay, str]:
-    """The job with the step size that is recommended for values, and what is to be said of it, after "as stated".
-
-    A squared error has steeper slopes than cross-entropy: steps that suit classes leave it or diverge.
-    """
-    if cohort.task is None or cohort.task.kind not in (VALUE, STEP_VALUES):
-        return job, ""
-    found = {key: value for key, value in values_steps_of(job.method).items() if key not in job.stated}
+    """The job with the step size that is recommended for values, and what is to be said of it, after "as stated"."""
+    found = {key: value for key, value in steps_of(job.method, cohort.task).items() if key not in job.stated}
     said = "".join(f", with {key} = {value:g} for values" for key, value in found.items())
     return replace(job, settings={**job.settings, **found}), said
 

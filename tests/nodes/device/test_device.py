@@ -13,6 +13,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.run_env import parts_of
 from tests.delivery.fleet import eventually
 from tests.model.bundle_files import repacked
 
@@ -111,7 +112,11 @@ def test_a_function_reads_them_in_a_run_that_wants_them(device: Device) -> None:
     asked: list[int] = []
     device.train_on(samples(20), validation=samples(10), unlabelled=lambda: asked.append(1))
     device.part.env(Run(id="r", method="fedavg", bundle=device.part.model.sha256, classes=NAMES))
-    assert not asked and device.part.parts(labelling_run(device), cancellable=False).unlabelled is None and asked == [1]
+    assert (
+        not asked
+        and parts_of(device.part, labelling_run(device), cancellable=False).unlabelled is None
+        and asked == [1]
+    )
 
 
 def test_unlabelled_samples_of_another_shape_are_refused(device: Device) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.run_env import parts_of
 from edge_sdk.nodes.models.working_model import initial_model
 from tests.nodes.device.test_app_defects import end_run
 from tests.nodes.device.test_live_device import BEGAN, NAMES, device, make_run, observe_in_pieces
@@ -21,7 +22,7 @@ def test_a_run_in_which_devices_label_has_their_windows_without_a_label(device: 
     observe_in_pieces(device, 120)
     device.label("walk", BEGAN, BEGAN + 20)
     device.label("sit", BEGAN + 20, BEGAN + 40)
-    parts = device.part.parts(replace(make_run(device), settle=SETTLE), cancellable=False)
+    parts = parts_of(device.part, replace(make_run(device), settle=SETTLE), cancellable=False)
     assert parts.unlabelled is not None and parts.validation is not None
     loose, recording = parts.unlabelled
     assert len(loose) == len(recording) == device.count_windows()[""]
@@ -36,7 +37,7 @@ def test_a_run_in_which_devices_label_has_their_windows_without_a_label(device: 
 def test_other_runs_leave_them_where_they_are(device: Device) -> None:
     observe_in_pieces(device, 120)
     device.label("walk", BEGAN, BEGAN + 20)
-    parts = device.part.parts(make_run(device), cancellable=False)
+    parts = parts_of(device.part, make_run(device), cancellable=False)
     assert parts.unlabelled is None and parts.validation is None and len(parts.x) == device.count_windows()["walk"]
     assert not [path.name for path in device.live.directory.glob("*unlabelled*")]
 
@@ -77,7 +78,7 @@ def test_another_spelling_of_a_class_is_that_class(device: Device, caplog: pytes
     observe_in_pieces(device, 120)
     device.label("Walk", BEGAN, BEGAN + 20)
     device.label("SIT", BEGAN + 20, BEGAN + 40)
-    parts = device.part.parts(make_run(device), cancellable=False)
+    parts = parts_of(device.part, make_run(device), cancellable=False)
     counts = device.count_windows()
     assert len(parts.x) == counts["Walk"] + counts["SIT"] and {*parts.y.tolist()} == {0, 1}
     assert "left out" not in caplog.text

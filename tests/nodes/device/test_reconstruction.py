@@ -19,6 +19,7 @@ from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.evaluation.reports import Report, judge, mean_reconstruction_errors
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.nodes.device.options import LocalTraining
+from edge_sdk.nodes.device.run_env import parts_of
 from edge_sdk.nodes.evaluation.output_scores import judge_outputs
 from tests.nodes.device.output_tasks import finish, make_device, make_run
 from tests.reconstructions import NAMES, SHAPE, best_theta, compile_waves, draw, samples
@@ -114,7 +115,7 @@ def test_what_is_observed_is_trained_on_without_a_label(tmp_path: Path) -> None:
     run, began = run_of(file), 1_700_000_000.0
     device.observe(draw(100).reshape(-1, 1), time=began)
     with pytest.raises(UsageError, match=r"to train on, and .* held out; 300 are needed: go on recording"):
-        device.part.parts(run, cancellable=False)
+        parts_of(device.part, run, cancellable=False)
     device.part.receive_refusal("too few", missing=100)
     for hour in range(1, 12):
         device.observe(draw(100, hour).reshape(-1, 1), time=began + 3600 * hour)
@@ -122,7 +123,7 @@ def test_what_is_observed_is_trained_on_without_a_label(tmp_path: Path) -> None:
     assert looked, "a refused run is looked at again when there are more windows"
     device.label("spike", began + 3605.2, began + 3605.4)
     device.label("walk", began + 7200, began + 7230)
-    parts = device.part.parts(run, cancellable=False)
+    parts = parts_of(device.part, run, cancellable=False)
     held, chosen = parts.held_out, parts.validation
     assert held is not None and chosen is not None and parts.y is parts.x and parts.x.shape[1:] == SHAPE
     assert len(parts.x) + len(held[0]) + len(chosen[0]) == 1199, "one touches what is called abnormal"

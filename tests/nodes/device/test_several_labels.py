@@ -28,6 +28,7 @@ from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.nodes.configuration.assembly import check_bundle
 from edge_sdk.nodes.device.options import LocalTraining
+from edge_sdk.nodes.device.run_env import parts_of
 from tests.label_sets import FINDINGS, compile_findings, draw, samples
 from tests.methods.secret.test_few_scores import opened
 from tests.nodes.device.output_tasks import finish, make_device, make_run
@@ -132,7 +133,7 @@ def test_labels_of_nobodys_are_left_out_and_those_of_one_device_are_learnt(
 ) -> None:
     device = make(bundle, tmp_path)
     device.train_on(Samples(draw(4)[0], ("af", "flutter", "none", frozenset({"af"}))))
-    parts = device.part.parts(run_of(bundle), cancellable=False)
+    parts = parts_of(device.part, run_of(bundle), cancellable=False)
     assert parts.y.tolist() == [[1, 0, 0], [0, 0, 0], [1, 0, 0]] and "flutter" in caplog.text
     device.train_on(Samples(draw(1)[0], ("af",)))
     env = device.part.env(run_of(bundle))
@@ -162,7 +163,7 @@ def test_what_is_observed_gets_sets_as_labels_and_windows_are_predicted(tmp_path
         device.label("walk", began, began + 60)
     windows = device.count_windows()
     assert {*windows} == {"af", "af+pvc", "none", "af+noise", ""} and windows["none"] > 50 < windows[""]
-    parts = device.part.parts(run_of(tmp_path / "live.bundle"), cancellable=False)
+    parts = parts_of(device.part, run_of(tmp_path / "live.bundle"), cancellable=False)
     kinds = {
         tuple(map(float, row)): set(np.unique(parts.x[(parts.y == row).all(1)])) for row in np.unique(parts.y, axis=0)
     }

@@ -19,6 +19,7 @@ from edge_sdk.methods.shared.evaluation.reports import Report, judge, mean_macro
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import check_bundle
 from edge_sdk.nodes.device.options import LocalTraining
+from edge_sdk.nodes.device.run_env import parts_of
 from tests.nodes.device.output_tasks import make_device, make_run
 from tests.steps import SHAPE, SIGNAL, TASK, best_theta, compile_steps, draw, samples
 
@@ -67,7 +68,7 @@ def test_words_on_parts_of_windows_are_classes_of_steps(tmp_path: Path) -> None:
         device.observe(np.moveaxis(draw(10, hour)[0], 1, 2).reshape(-1, 2), time=began + 3600 * hour)
         device.flush()
     with pytest.raises(UsageError, match="nothing is labelled yet"):
-        device.part.parts(run, cancellable=False)
+        parts_of(device.part, run, cancellable=False)
     device.part.runtime.membership.refusal = "too few"
     for hour in range(4):  # 4 Hz: a step lasts a second
         device.label("Rest", began + 3600 * hour + 1, began + 3600 * hour + 2)
@@ -75,7 +76,7 @@ def test_words_on_parts_of_windows_are_classes_of_steps(tmp_path: Path) -> None:
     assert looked, "a refused run is looked at again though no window has a label as a whole"
     with pytest.raises(UsageError, match="expected the class of this time"):
         device.label("swim", began, began + 1)
-    parts = device.part.parts(run, cancellable=False)
+    parts = parts_of(device.part, run, cancellable=False)
     assert parts.x.shape[1:] == SHAPE and parts.held_out is not None
     y = np.concatenate([parts.y, parts.held_out[1]])
     classes = {"".join("-" if not step.any() else "rwR"[step.argmax()] for step in one.T) for one in y}

@@ -16,6 +16,7 @@ from edge_sdk.data.store.step_windows import step_windows
 from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.evaluation.reports import judge, mean_errors
 from edge_sdk.nodes.device.options import LocalTraining
+from edge_sdk.nodes.device.run_env import parts_of
 from edge_sdk.nodes.models.versions import mark_losses
 from tests.nodes.device.output_tasks import finish, make_device, make_run
 from tests.step_values import ONE, SHAPE, SIGNAL, TASK, best_theta, compile_step_values, draw, samples
@@ -78,7 +79,7 @@ def observe(device: Device, began: float) -> None:
 
 
 def targets(device: Device, file: Path, names: tuple[str, ...]) -> np.ndarray:
-    parts = device.part.parts(make_run(file, names, {}), cancellable=False)
+    parts = parts_of(device.part, make_run(file, names, {}), cancellable=False)
     assert parts.x.shape[1:] == SHAPE and parts.held_out is not None
     return np.concatenate([parts.y, parts.held_out[1]])
 
@@ -88,7 +89,7 @@ def test_a_curve_over_a_stretch_of_time_is_the_values_of_its_steps(tmp_path: Pat
     device = live(file, tmp_path / "a")
     observe(device, began)
     with pytest.raises(UsageError, match=r"nothing is labelled yet; .*device.label\(value, began, ended\)"):
-        device.part.parts(make_run(file, ONE.names, {}), cancellable=False)
+        parts_of(device.part, make_run(file, ONE.names, {}), cancellable=False)
     device.part.runtime.membership.refusal = "too few"
     looked = list[int]()
     device.runtime.reconsider = lambda: looked.append(1)  # type: ignore[method-assign]

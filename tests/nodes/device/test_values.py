@@ -21,6 +21,7 @@ from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.specification.spec import Spec
 from edge_sdk.nodes.device.options import LocalTraining
+from edge_sdk.nodes.device.run_env import parts_of
 from tests.nodes.device.output_tasks import make_device, make_run
 from tests.values import RATE, compile_linear, draw
 
@@ -95,7 +96,7 @@ def test_labels_that_are_no_numbers(bundle: Path, tmp_path: Path, caplog: pytest
     device = make(bundle, tmp_path)
     x, y = draw(3)
     device.train_on(Samples(x, (72.0, "walk", float(y[0]))))
-    assert device.part.parts(run_of(bundle), cancellable=False).x.shape == (2, 3) and "walk" in caplog.text
+    assert parts_of(device.part, run_of(bundle), cancellable=False).x.shape == (2, 3) and "walk" in caplog.text
     with pytest.raises(UsageError, match="expected a finite number in bpm"):
         device.part.own_model.task.write("walk")
 
@@ -131,7 +132,7 @@ def test_what_is_observed_gets_numbers_as_labels(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected a finite number in bpm"):
         device.label("walk", began, began + 60)
     assert device.count_windows()["60.0"] > 50
-    parts = device.part.parts(run_of(tmp_path / "live.bundle"), cancellable=False)
+    parts = parts_of(device.part, run_of(tmp_path / "live.bundle"), cancellable=False)
     assert len(parts.x) > 500 and parts.held_out is not None and len(parts.held_out[0])
     assert RATE.in_unit(parts.y)[:, 0] == pytest.approx(60 + parts.x[:, 0, 0], abs=1e-3), (
         "each window has its own number"
@@ -159,7 +160,7 @@ def test_a_window_has_the_mean_of_what_was_said_of_its_time(tmp_path: Path) -> N
             device.label(float(rates[second]), start + second, start + second + 1)
         device.label(np.where(np.arange(20) < 15, rates[40:], np.nan), start + 40, start + 60)
     assert len(looked) > 8 and {*device.count_windows()} == {""}, "no window has one number as a whole"
-    parts = device.part.parts(run_of(tmp_path / "live.bundle"), cancellable=False)
+    parts = parts_of(device.part, run_of(tmp_path / "live.bundle"), cancellable=False)
     assert parts.held_out is not None
     x, y = (np.concatenate(both) for both in zip((parts.x, parts.y), parts.held_out, strict=True))
     found = RATE.in_unit(y)[:, 0] - 60 - x.mean((1, 2))

@@ -127,6 +127,24 @@ def test_kept_copies_are_the_same_after_a_device_has_died_and_others_on_another(
     assert not {*first} & {*losses(6, "device d"), *losses(5, "device e")}
 
 
+def test_what_a_gradient_with_own_labels_holds_is_made_at_its_call_and_again_after_its_release(model, monkeypatch):
+    made, trains = [], plain.trains
+    monkeypatch.setattr(plain, "trains", lambda parts: made.append(len(parts.x)) or trains(parts))
+    env = env_of(model, run_of(model, settle={"optimiser": "adam"}), unlabelled=(X[6:10], np.zeros(4, np.int64)))
+    rows, labels = np.array([0, 2, 3]), np.array([5, 2, 5])
+    made.clear()
+    fields, others = env.own.taught(rows, labels), env.own.taught(rows[:1], labels[:1])
+    assert fields["samples"] == 4 + 3 and others["samples"] == 4 + 1 and max(made) == 4  # nothing lies side by side yet
+    loss, gradient = fields["grad_fn"](model.theta0, None)
+    wanted = model.loss_grad(model.theta0, np.concatenate([X[:4], X[6:10][rows]]), np.concatenate([Y[:4], labels]))
+    assert loss == pytest.approx(wanted[0], rel=1e-6)
+    fields["grad_fn"](model.theta0, None)
+    assert made.count(4 + 3) == 1  # kept from call to call
+    env.own.release()
+    again, same = fields["grad_fn"](model.theta0, None)
+    assert made.count(4 + 3) == 2 and again == loss and same.tobytes() == gradient.tobytes()
+
+
 def test_what_is_drawn_is_decided_by_run_round_node_purpose_and_step(model):
     env = env_of(model, run_of(model, augment={"noise": 0.2}))
 

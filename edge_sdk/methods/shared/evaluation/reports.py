@@ -26,7 +26,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from edge_sdk.algebra.arrays import Theta
-from edge_sdk.algebra.ensemble import Ensemble, combined, log_probabilities, mixed
+from edge_sdk.algebra.ensemble import COMPANION, Ensemble, combined, log_probabilities, mixed
 from edge_sdk.algebra.metrics import classification
 from edge_sdk.algebra.metrics.classification import areas
 from edge_sdk.algebra.metrics.label_sets import F1, is_count
@@ -41,7 +41,6 @@ from edge_sdk.methods.shared.aggregation.gather import Tally
 from edge_sdk.methods.shared.aggregation.scores import LOSS_DEVICES, UNTOLD
 from edge_sdk.methods.shared.aggregation.scores import TEST as TEST
 
-COMPANION = "companion"  # the model of a device of another architecture; no device has another one beside it
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
 
