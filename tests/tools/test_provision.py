@@ -15,6 +15,7 @@ import pytest
 from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
 from edge_sdk.tools.credentials.mask_papers import read_aggregator
+from tests.wire.sites import copy_site
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 SECRET = "correct horse"
@@ -29,8 +30,13 @@ def provision(site: Path, *arguments: str, code: int = 0) -> None:
     assert main(["provision", str(site), *arguments]) == code
 
 
-def first(site: Path, *more: str) -> None:
+def begin(site: Path, *more: str) -> None:
     provision(site, "--hospital", "h", "--host", "broker.example", "--devices", "a", "b", *more)
+
+
+def first(site: Path, *more: str) -> None:
+    """What the first call has left, the same keys in each test."""
+    copy_site(site, *more, make=begin)
 
 
 def find(site: Path, name: str) -> Path:
@@ -112,7 +118,7 @@ def test_a_passphrase_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("AUSCULT_CA_PASSPHRASE")
     (tmp_path / "secret").write_text(SECRET + "\n")
     site = tmp_path / "site"
-    first(site, "--passphrase-file", str(tmp_path / "secret"))
+    begin(site, "--passphrase-file", str(tmp_path / "secret"))
     monkeypatch.setenv("AUSCULT_CA_PASSPHRASE", SECRET)
     provision(site, "--devices", "c", "--keep")
     assert find(site, "c.crt")
@@ -148,7 +154,7 @@ def test_without_a_passphrase_only_if_that_is_said(
 
 # A second call ----------------------------------------------------------------------------------------------------
 def test_a_second_call_keeps_what_was_said_before(tmp_path: Path) -> None:
-    first(tmp_path, "--port", "9883")
+    begin(tmp_path, "--port", "9883")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.key")}
     certificate = find(tmp_path, "a.crt").read_bytes()
     provision(tmp_path, "--hospital", "h", "--host", "broker.example", "--devices", "a", "b", "c")
@@ -299,7 +305,7 @@ def test_device_and_aggregator_get_keys_that_fit(tmp_path: Path) -> None:
 
     cloud, site = tmp_path / "cloud", tmp_path / "site"
     provision(cloud, "--aggregator", "top", "--host", "cloud.example", "--hospitals", "h")
-    first(site, "--aggregator-key", str(cloud / "masks" / "top.pub"))
+    begin(site, "--aggregator-key", str(cloud / "masks" / "top.pub"))
     above = AggregatorKeys(key=cloud / "nodes" / "top" / "top.mask.key", devices=site / "masks" / "devices.pub")
     node = site / "nodes" / "a"
     device = device_masks(DeviceKeys(key=node / "a.mask.key", aggregator=node / "aggregator.pub"), "r")
