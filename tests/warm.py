@@ -77,16 +77,23 @@ class WarmServer(ForkServer):
         self.codes, self.started, self.buffer, self.has_started = {}, [], b"", False
 
     def begin(
-        self, arguments: Sequence[str], where: Path, said: tuple[Path, Path], more: Mapping[str, str], module: str = CLI
+        self,
+        arguments: Sequence[str],
+        where: Path,
+        said: tuple[Path, Path],
+        more: Mapping[str, str],
+        module: str = CLI,
+        given: Path | None = None,
     ) -> ForkedProcess:
         """A process that runs `python -m module` with these arguments.
 
         Args:
-            where: its directory. said: files of what it says, and of its errors. more: its variables.
+            where: its directory. said: files of what it says, and of its errors. more: its variables. given: the file
+                that is its standard input.
         """
         out, err = map(str, said)
         asked = {"module": module, "where": str(where), "out": out, "err": err, "environment": dict(more)}
-        return self.start([json.dumps(asked), *arguments], said[1])
+        return self.start([json.dumps({**asked, "given": given and str(given)}), *arguments], said[1])
 
     def seconds(self) -> float:
         """Of processor, of the server and of its copies that have ended; 0 once it has been waited for."""
@@ -158,16 +165,12 @@ def use_warm_nodes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(processes, "FORKED", FORKED)
 
 
-BEGIN = runs.begin
-"""How a simulated run is begun outside tests: in a new process, which loads all it needs."""
-
-
 def begin_warm(run: runs.Running, environment: dict[str, str], method: bytes) -> None:
-    """Begins a run as a copy, unless it is handed a method, which comes on standard input."""
-    if method:
-        BEGIN(run, environment, method)
-    else:
-        run.process = server().begin(run.arguments, Path.cwd(), (run.log, run.log), environment)  # type: ignore[assignment]
+    """Begins a run as a copy, with the method that it is handed on standard input."""
+    given = run.out.with_suffix(".method")
+    given.write_bytes(method)
+    begun = server().begin(run.arguments, Path.cwd(), (run.log, run.log), environment, runs.WORKER, given)
+    run.process = begun  # type: ignore[assignment]
 
 
 # In the server and in its copies --------------------------------------------------------------------------------
@@ -223,6 +226,11 @@ def become(asked: Mapping[str, Any]) -> None:
     for number, name in ((1, "out"), (2, "err")):
         file = os.open(asked[name], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.dup2(file, number)
+        os.close(file)
+    if asked["given"]:
+        file = os.open(asked["given"], os.O_RDONLY)
+        os.unlink(asked["given"])
+        os.dup2(file, 0)
         os.close(file)
 
 

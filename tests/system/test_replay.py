@@ -13,6 +13,7 @@ import pytest
 
 from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.traces.synth import write_traces
+from tests import warm
 from tests.system.refusals import refused
 
 pytest.importorskip("torch", reason="the aggregator needs torch")
@@ -27,8 +28,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def auscult(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "edge_sdk.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = warm.auscult(*arguments)
     assert done.returncode == code, f"code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
