@@ -37,7 +37,7 @@ from edge_sdk.models.frontend.tracing.cells import find_cells
 from edge_sdk.models.frontend.tracing.detached import DataMode, mark_detached, open_no_grad
 from edge_sdk.models.frontend.tracing.diagnose import IN_LAYER, explain, explain_writing
 from edge_sdk.models.frontend.tracing.dropout import leave_out_dropout, use_masks
-from edge_sdk.models.frontend.tracing.lean_exports import export_leanly
+from edge_sdk.models.frontend.tracing.lean_exports import export_leanly, trace_leanly
 from edge_sdk.models.frontend.tracing.marks import find_marks, with_heads
 from edge_sdk.models.frontend.tracing.own_backward import trace_own_backwards
 from edge_sdk.models.frontend.tracing.pick_steps import gather_places
@@ -187,7 +187,14 @@ def trace_module(
     kept = {layer: keep_attributes(layer) for layer in net.modules()}
     try:
         set_training(net) if draws else net.eval()
-        with silence_exporter(), shorten_recurrences(), settle_counts(), TablesAsMade(), note_guards(net.net) as layers:
+        with (
+            silence_exporter(),
+            shorten_recurrences(),
+            settle_counts(),
+            TablesAsMade(),
+            trace_leanly(),
+            note_guards(net.net) as layers,
+        ):
             program = torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
             open_no_grad(program, parameters)
             sites = use_masks(program, draws) if draws else leave_out_dropout(program)  # as the module calls them
