@@ -40,7 +40,7 @@ SHORTER = {
     r"--budget \d+": "--rounds 2 --budget 2",
     # make demo; networks are tried by the README's code and, where it stands as it is, by the demo of docs/replay.md;
     # devices have trees in the replay of docs/data.md
-    r"replay --demo$": "replay --demo --bundle features --rounds 3 --no-local-only --no-neighbours --settle trees=0",
+    r"replay --demo$": "replay --demo --bundle features --rounds 2 --no-local-only --no-neighbours --settle trees=0",
     r"^(auscult replay traces --hospitals 1 --method fedavg)": r"\1 --bundle features --no-local-only --no-neighbours",
     r"--devices 4 --seed 7": "--devices 2 --seed 7",
     r"--devices 6 --minutes 8 --seed 7": "--devices 2 --minutes 4 --seed 7",

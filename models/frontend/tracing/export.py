@@ -154,14 +154,15 @@ def export_forward(
     for t in tensors[: len(parameters)]:
         t.requires_grad_()
     whole = Functional(net, names, len(inputs) - bool(draws), result, arguments)
-    program, sites = trace_module(whole, (tensors, *examples), len(parameters), draws)
-    cut_batches_by_reshaping(program)
-    set_by_choice(program)
-    gather_places(program)
-    mark_detached(program, len(parameters))
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
-    with leave_out_lost_guards():
-        model, written = write_onnx(spell_out(program), input_names, output)
+    with trace_leanly():
+        program, sites = trace_module(whole, (tensors, *examples), len(parameters), draws)
+        cut_batches_by_reshaping(program)
+        set_by_choice(program)
+        gather_places(program)
+        mark_detached(program, len(parameters))
+        with leave_out_lost_guards():
+            model, written = write_onnx(spell_out(program), input_names, output)
     return Forward(model, tuple(inputs), tuple(examples), output, written, program, sites)
 
 
@@ -187,14 +188,7 @@ def trace_module(
     kept = {layer: keep_attributes(layer) for layer in net.modules()}
     try:
         set_training(net) if draws else net.eval()
-        with (
-            silence_exporter(),
-            shorten_recurrences(),
-            settle_counts(),
-            TablesAsMade(),
-            trace_leanly(),
-            note_guards(net.net) as layers,
-        ):
+        with silence_exporter(), shorten_recurrences(), settle_counts(), TablesAsMade(), note_guards(net.net) as layers:
             program = torch.export.export(net, arguments, dynamic_shapes=shapes, strict=False)
             open_no_grad(program, parameters)
             sites = use_masks(program, draws) if draws else leave_out_dropout(program)  # as the module calls them
