@@ -8,6 +8,7 @@ import re
 import shutil
 import stat
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,7 @@ def begin(site: Path, *more: str) -> None:
     provision(site, "--hospital", "h", "--host", "broker.example", "--devices", "a", "b", *more)
 
 
-def first(site: Path, *more: str) -> None:
-    """What the first call has left, the same keys in each test."""
-    copy_site(site, *more, make=begin)
+first = partial(copy_site, make=begin)  # the same keys in each test
 
 
 def find(site: Path, name: str) -> Path:
@@ -161,9 +160,8 @@ def test_a_second_call_keeps_what_was_said_before(tmp_path: Path) -> None:
     assert "listener 9883" in find(tmp_path, "mosquitto.conf").read_text()
     provision(tmp_path, "--devices", "d", "--keep")  # the rest is known
     assert "listener 9883" in find(tmp_path, "mosquitto.conf").read_text()
-    assert {path: path.read_bytes() for path in before} == before and find(
-        tmp_path, "a.crt"
-    ).read_bytes() == certificate
+    assert {path: path.read_bytes() for path in before} == before
+    assert find(tmp_path, "a.crt").read_bytes() == certificate
     assert find(tmp_path, "c.crt") and find(tmp_path, "d.crt")
 
 
@@ -191,12 +189,8 @@ def test_a_revoked_node_is_in_the_list_and_its_key_is_gone(tmp_path: Path) -> No
     first(tmp_path)
     serial = serial_of(find(tmp_path, "a.crt")).removeprefix("serial=")
     provision(tmp_path, "--revoke", "a")
-    listed = subprocess.run(
-        ["openssl", "crl", "-in", str(find(tmp_path, "crl.pem")), "-noout", "-text"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    command = ["openssl", "crl", "-in", str(find(tmp_path, "crl.pem")), "-noout", "-text"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert serial in listed and not list(tmp_path.rglob("a.key"))
     access = find(tmp_path, "acl").read_text()
     assert "/a/" not in access and "/b/" in access
