@@ -89,8 +89,8 @@ LABELS = np.concatenate([6 * np.eye(3).ravel(), np.zeros(3)]).astype(np.float32)
 """Parameters of the linear bundle with which it predicts a finding where its number is above 0."""
 WAVES = reconstructions.best_theta()
 ALWAYS: list[tuple[dict[str, Any], str]] = [
-    ({"settle": {"trees": 9}}, "forests tell them apart"),
-    ({"settle": {"label_times": 1}}, "devices label samples with classes"),
+    ({"settle": {"trees": 9}}, "forests tell classes apart"),
+    ({"settle": {"label_times": 1}}, "nothing says how sure|set label_weights"),
     ({"method": "hsgd"}, "method hsgd"),
 ]
 NO_COMPANIONS: tuple[dict[str, Any], str] = ({"method": "fedal", "public": "ab" * 32}, "method fedal")
