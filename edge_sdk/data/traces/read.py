@@ -106,14 +106,14 @@ def read_trace(
 
 
 def stated(label: str | None, channels: Sequence[str] | None, strict: bool, missing: Sequence[str],
-           separator: str, targets: Sequence[str] = ()) -> Stated:  # fmt: skip
-    """What is said of a file's columns. `label` None: no column with labels is looked for."""
+           separator: str, targets: Sequence[str] = (), labels: bool = True) -> Stated:  # fmt: skip
+    """What is said of a file's columns. `label` None, or not `labels`: nobody wants any."""
     return Stated(
         label=label or "",
         channels=None if channels is None else tuple(channels),
         missing=tuple(missing),
         strict=strict,
-        labels=label is not None,
+        labels=labels and label is not None,
         separator=separator,
         targets=tuple(targets),
     )
