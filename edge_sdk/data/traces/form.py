@@ -39,20 +39,18 @@ class Stated:
         time: name of the time column.
         delimiter: between cells; " " for any number of spaces.
         decimal: "." or ",".
-        unit: of times that are numbers: s, ms, us or ns.
-        time_form: of dates and times, as `datetime.strptime` has it.
+        unit: of times that are numbers: s, ms, us or ns. time_form: of dates, as `datetime.strptime` has it.
         zone: IANA name of the zone of times that name none.
-        by: name of the column that tells devices of one file apart.
-        by_folder: all files of a folder are recordings of one device.
-        header: names of the columns of files that have none.
-        rows_hz: rows in a second, where no column has times; 0: one has.
+        by: name of the column that tells devices of one file apart. by_folder: a folder is one device's.
+        header: names of the columns of files that have none. rows_hz: rows in a second, where no column has times.
         only: pattern of the names of files that are wanted, such as "*_watch.csv"; "": all are.
         missing: further words that stand for no label.
-        strict: refuse what would be repaired.
-        damaged: take what is whole of a damaged file of an actigraph.
+        strict: refuse what would be repaired. damaged: take what is whole of a damaged file of an actigraph.
         labels: look for a column with labels; False: there is none, or nobody wants it.
         separator: between the labels of a set.
         targets: names of columns that are to be predicted: where one has no number, the row is kept.
+        intervals: pattern of the names of files with labels of the recordings beside them; "": there are none.
+        sets: where several annotations or intervals hold, the label is a set; else the later one counts.
     """
 
     label: str | None = None
@@ -74,6 +72,8 @@ class Stated:
     labels: bool = True
     separator: str = JOIN
     targets: tuple[str, ...] = ()
+    intervals: str = ""
+    sets: bool = False
 
     def __post_init__(self) -> None:
         check_separator(self.separator)
@@ -279,8 +279,8 @@ def find_time(file: Path, header: Sequence[str], said: Stated) -> tuple[int, str
             return found[0], names[found[0]][1]
         if found:
             raise UsageError(f"{file}: {len(found)} columns {known!r} among {', '.join(header)}; exactly one is needed")
-    wanted = "name the one that has it (`traces import`: --rows-hz HZ if none has, --header NAMES if this is no header)"
-    raise UsageError(f"{file}: no column 'time' among {', '.join(header)}; {wanted}")
+    how = "`traces import`: --time NAME, --rows-hz HZ if none has, --header NAMES, --intervals PATTERN if it has labels"
+    raise UsageError(f"{file}: no column 'time' among {', '.join(header)}; name the one that has it ({how})")
 
 
 def find_date(header: Sequence[str], rows: Sequence[Sequence[str]], time: int) -> int | None:

@@ -181,7 +181,9 @@ def read_encoded(file: Path, encoding: str, said: Stated, repairs: Repairs, limi
             repairs.note(note)
         if form.label is None and said.labels and not said.targets:
             names = ", ".join(form.header)
-            repairs.doubt(f"no column {said.label or LABEL_NAMES[0]!r} among {names}: no sample has a label")
+            repairs.doubt(
+                f"no column {said.label or LABEL_NAMES[0]!r} among {names} (--label NAME): no sample has a label"
+            )
         body = head[form.first - 1 :]
         if said.header:  # a line of the file is no header
             form = replace(form, first=form.first - 1)
