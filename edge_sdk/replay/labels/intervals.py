@@ -256,7 +256,8 @@ def label_rows(rows: Rows, spans: Sequence[Span], repairs: Repairs | None = None
             known.append(text)
     said = np.array([bool(own) for own in there] + [False], np.bool_)  # at -1, of what is before all of them, too
     several = np.array([len({*own}) > 1 for own in there] + [False], np.bool_)
-    table, count, rows.words = np.array([words[text] for text in texts] + [0], np.int32), 0, known
+    table, rows.words = np.array([words[text] for text in texts] + [0], np.int32), known
+    count = 0
     for at in range(0, len(rows.time) if len(edges) else 0, BLOCK):  # a day's rows need no memory of their own
         place = np.searchsorted(edges, rows.time[at : at + BLOCK], side="right") - 1
         rows.codes[at : at + BLOCK] = np.where(said[place], table[place], rows.codes[at : at + BLOCK])
