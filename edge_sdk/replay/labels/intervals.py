@@ -259,9 +259,9 @@ def label_rows(rows: Rows, spans: Sequence[Span], repairs: Repairs | None = None
     table, rows.words = np.array([words[text] for text in texts] + [0], np.int32), known
     count = 0
     for at in range(0, len(rows.time) if len(edges) else 0, BLOCK):  # a day's rows need no memory of their own
-        place = np.searchsorted(edges, rows.time[at : at + BLOCK], side="right") - 1
-        rows.codes[at : at + BLOCK] = np.where(said[place], table[place], rows.codes[at : at + BLOCK])
-        count += int(several[place].sum())
+        which = np.searchsorted(edges, rows.time[at : at + BLOCK], side="right") - 1
+        rows.codes[at : at + BLOCK] = np.where(said[which], table[which], rows.codes[at : at + BLOCK])
+        count += int(several[which].sum())
     if count and repairs is not None and not sets:
         repairs.doubt(f"{count} rows have several labels at once: the later one counts (--sets keeps all, as af+pvc)")
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from edge_sdk.atomic import write_text
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.model.tasks.task_protocol import FORECAST, RECONSTRUCTION, STEP_VALUES, VALUE
+from edge_sdk.model.tasks.task import Values
+from edge_sdk.model.tasks.task_protocol import FORECAST, RECONSTRUCTION
 from edge_sdk.tools.credentials.mask_papers import AGGREGATOR
 
 HEAD = (
@@ -95,7 +96,7 @@ def list_cut(path: Path) -> list[str]:
         lines.append(f"steps = {task.steps}")
     if task.kind in (RECONSTRUCTION, FORECAST):
         lines.append("abnormal = []  # or the labels of what is abnormal")
-    if task.kind in (VALUE, STEP_VALUES):
+    if isinstance(task, Values):
         known = "" if task.names else "# "  # nobody has said which columns have them
         lines.append(f"{known}target = {to_toml(list(task.names) or ['NAME'])}  # columns of the trace")
     return lines

@@ -19,11 +19,9 @@ from aggregator.service.fleet.enrolment import APPROVE, DENY, REMOVE, REPLACE, S
 from aggregator.service.fleet.rosters import LEAP, Rosters
 from aggregator.service.runs.runs import NotPossibleError
 from edge_sdk.cli import main
-from edge_sdk.data.cut import Cut
 from edge_sdk.errors import UsageError
 from edge_sdk.live.membership.roster import read_roster
 from edge_sdk.nodes.configuration.settings import read_toml
-from edge_sdk.nodes.daemon.device_file import DeviceFile
 from edge_sdk.nodes.daemon.settings_files import HospitalFile
 from edge_sdk.tools.credentials.certificates import load_certificate
 from edge_sdk.tools.credentials.enrol import Applicant, Desk, NotEnrolledError
@@ -51,8 +49,6 @@ def test_a_device_enrols_with_one_command(
     assert main(["enrol", "watch-7", "--trace", "w.csv"]) == 0  # it knows the rest
     settings = (tmp_path / "watch-7" / "watch-7.toml").read_text()
     assert 'hospital = "north"' in settings and str(tmp_path / "w.csv") in settings and "[wire]" not in settings
-    data = read_toml(tmp_path / "watch-7" / "watch-7.toml", DeviceFile).data
-    assert isinstance(data, Cut) and (data.window, data.stride, data.rate_hz) == (64, 32, 32), "as the bundle takes it"
     certificate = load_certificate(tmp_path / "watch-7" / "watch-7.crt")
     assert certificate.name == "watch-7" and certificate.purposes == {"client"}
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "watch-7").iterdir()} == {0}
