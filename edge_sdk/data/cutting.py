@@ -28,8 +28,8 @@ from edge_sdk.errors import UsageError
 
 def cut_trace(data: Cut) -> tuple[Trace, Windows]:
     """A trace and all its windows."""
-    label = None if data.target or data.abnormal == () else data.label
-    said = stated(label, data.channels or None, data.strict, data.label_missing, data.separator, data.target)
+    columns, labels = data.channels or None, not data.target and data.abnormal != ()
+    said = stated(data.label, columns, data.strict, data.label_missing, data.separator, data.target, labels)
     trace = read_stated(Path(data.trace), said, classes=data.classes)
     if data.rate_hz and data.strict and not is_same_rate(trace.rate_hz, data.rate_hz):
         raise UsageError(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.npz import read_npz
 from edge_sdk.errors import UsageError
-from edge_sdk.label_names import check_set_name, write_set
+from edge_sdk.label_names import check_set_name, label_key, write_set
 from edge_sdk.records import gather_arrays, join_records, list_inputs, name_arrays
 
 Array = npt.NDArray[Any]
@@ -120,9 +120,10 @@ class Stored:
 
     Attributes:
         samples: NPZ file: `x` float32 or integers (N, ...), or of several inputs `x.INPUT` for each, and `labels`, N
-            texts, or floats (N,) or (N, K) for a model that predicts values; to be judged by, `held_out_x` and
-            `held_out_labels` alike; to make choices on, `validation_x` and `validation_labels`; without labels,
-            `unlabelled_x` and `unlabelled_recording`, see `Unlabelled`.
+            texts, or floats (N,) or (N, K) for a model that predicts values, or 0 and 1 (N, K) of sets of labels with
+            `label_names`, K texts; to be judged by, `held_out_x` and `held_out_labels` alike; to make choices on,
+            `validation_x` and `validation_labels`; without labels, `unlabelled_x` and `unlabelled_recording`, see
+            `Unlabelled`.
     """
 
     samples: Path
@@ -162,18 +163,47 @@ def label_samples(x: npt.NDArray[np.float32], codes: npt.NDArray[np.integer], cl
 HELD_OUT, VALIDATION, UNLABELLED = "held_out_", "validation_", "unlabelled_"
 """Prefixes of the arrays that are not for training, and of those without labels."""
 OWN = ("x", "labels")
+NAMES = "label_names"
+"""Array with the names of the columns of labels that are 0 and 1."""
 
 
 def read_samples(path: Path) -> SplitSamples:
     """Reads the samples of an NPZ file; where it has no held-out ones, these are empty."""
     others = [tuple(prefix + key for key in OWN) for prefix in (HELD_OUT, VALIDATION)]
     found = read_gathered(path, lambda name: not name.startswith(UNLABELLED), ("", HELD_OUT, VALIDATION))
-    file = check_arrays(path, found, OWN, *others)
+    names = found.get(NAMES)
+    file = check_arrays(path, {key: value for key, value in found.items() if key != NAMES}, OWN, *others)
+    if names is not None:
+        file = name_columns(path, file, names)
     train = check_samples(path, file["x"], file["labels"])
     if not len(train):
         raise UsageError(f"{path}: x has no rows, there is nothing to train on")
     held_out = read_part(path, file, HELD_OUT, train)
     return SplitSamples(train, held_out or Samples(train.x[:0], ()), read_part(path, file, VALIDATION, train))
+
+
+def name_columns(path: Path, file: Mapping[str, Array], names: Array) -> Mapping[str, Array]:
+    """Arrays whose labels are texts of sets in place of 0 and 1 (N, K). UsageError: they, or the K names, are not."""
+    if names.ndim != 1 or names.dtype.kind != "U" or not len(names):
+        raise UsageError(f"{path}: {NAMES} is {names.dtype} {names.shape}, expected a text for each column of labels")
+    try:
+        clean = [check_set_name(name) for name in names.tolist()]
+    except UsageError as error:
+        raise UsageError(f"{path}: {NAMES}: {error}") from error
+    if len({*map(label_key, clean)}) < len(clean):
+        raise UsageError(f"{path}: {NAMES} = {', '.join(clean)}: expected different names")
+    made = dict(file)
+    for key in (prefix + "labels" for prefix in ("", HELD_OUT, VALIDATION) if prefix + "labels" in file):
+        values = file[key]
+        if values.ndim != 2 or values.shape[1] != len(clean) or values.dtype.kind not in "biuf":
+            wanted = f"expected ({len(values)}, {len(clean)}) of 0 and 1: {NAMES} names {len(clean)} columns"
+            raise UsageError(f"{path}: {key} are {values.dtype} {values.shape}, {wanted}")
+        if len(strange := np.argwhere((values != 0) & (values != 1))):
+            row, column = strange[0]
+            raise UsageError(f"{path}: row {row} of {key} has {values[row, column]}, expected 0 or 1 (by {NAMES})")
+        sets = ([name for name, on in zip(clean, row, strict=True) if on] for row in values.tolist())
+        made[key] = np.array([write_set(own) for own in sets], np.str_)
+    return made
 
 
 def read_gathered(path: Path, wanted: Callable[[str], bool], prefixes: Sequence[str]) -> Mapping[str, Array]:
@@ -234,7 +264,10 @@ def read_labels(values: Array) -> tuple[Label, ...]:
     if values.ndim == 1 and values.dtype.kind == "U":
         return tuple(str(v) for v in values)
     if values.ndim not in (1, 2) or values.dtype.kind != "f":  # integers may be meant as classes
-        raise UsageError(f"labels are {values.dtype} {values.shape}, expected texts (N,), or floats (N,) or (N, K)")
+        more = f"; 0 and 1 for each label of a set, with {NAMES}, K texts" if values.ndim == 2 else ""
+        raise UsageError(
+            f"labels are {values.dtype} {values.shape}, expected texts (N,), or floats (N,) or (N, K){more}"
+        )
     if values.ndim == 1:
         return tuple(float(v) for v in values)
     return tuple(tuple(float(v) for v in row) for row in values)

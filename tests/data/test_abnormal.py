@@ -60,3 +60,22 @@ def test_options_of_other_tasks_do_not_go_with_it(tmp_path: Path) -> None:
     for more in ({"labelled": 3.0}, {"target": ("x",)}, {"asked": (1,)}):
         with pytest.raises(UsageError, match="abnormal: every window counts"):
             Cut(trace=tmp_path, abnormal=(), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "label"), [("label", "activity"), ("fault", "fault"), ("Activity", "activity")])
+def test_labels_that_nobody_asks_for_are_no_channel(tmp_path: Path, name: str, label: str) -> None:
+    marks = ["1" if 300 <= n < 320 else ("0" if n < 500 else "") for n in range(1000)]  # a network would see the answer
+    lines = [f"{n / RATE},{np.sin(n):.3f},{mark}" for n, mark in enumerate(marks)]
+    file = tmp_path / "a.csv"
+    file.write_text("\n".join([f"time,x,{name}", *lines]) + "\n")
+    trace, cuts = cut_trace(Cut(trace=file, label=label, window=20, stride=10, abnormal=()))
+    assert trace.channels == ("x",) and len(trace.time) == 1000 and len(cuts) == 99
+    assert f"column {name} left out" in trace.told and "rows left out" not in trace.told
+    trace, _ = cut_trace(Cut(trace=file, label=label, window=20, stride=10, abnormal=(), channels=("x", name)))
+    assert trace.channels == ("x", name), "who names it wants it"
+
+
+def test_texts_after_many_empty_cells_are_told_as_they_are(tmp_path: Path) -> None:
+    data = Cut(trace=write(tmp_path / "a.csv", {(200, 220): "fall"}), label="other", window=20, stride=10, abnormal=())
+    trace, cuts = cut_trace(data)
+    assert len(cuts) == 99 and "rows left out" not in trace.told and "row left out" not in trace.told

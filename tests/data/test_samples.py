@@ -106,3 +106,38 @@ def test_a_settings_file_names_a_trace_or_samples(tmp_path):
         path.write_text(head + table)
         with pytest.raises(UsageError, match=said):
             read_toml(path, DeviceFile)
+
+
+@pytest.mark.parametrize("kind", [bool, np.int64, np.uint8, np.float32])
+def test_a_matrix_of_0_and_1_with_names_is_sets_of_labels(tmp_path, kind):
+    matrix = np.array([[1, 0], [0, 0], [1, 1]])
+    found = samples_of(
+        written(
+            tmp_path / "d.npz",
+            x=X,
+            labels=matrix.astype(kind),
+            held_out_x=X[:1],
+            held_out_labels=matrix[:1].astype(kind),
+            label_names=np.array(["pvc", "af"]),
+        )
+    )
+    assert found.train.labels == ("pvc", "none", "af+pvc")
+    assert found.held_out.labels == ("pvc",)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "words"),
+    [
+        ([[1, 0], [0, 2], [1, 1]], ["af", "pvc"], "row 1 of labels has 2, expected 0 or 1"),
+        ([[1, 0], [0, 0], [1, 1]], ["af"], r"labels are int64 \(3, 2\), expected \(3, 1\)"),
+        ([[1, 0], [0, 0], [1, 1]], ["af", "AF"], "label_names = af, AF: expected different"),
+        ([[1, 0], [0, 0], [1, 1]], ["af", "none"], "'none'"),
+        ([[1, 0], [0, 0], [1, 1]], [1, 2], "label_names is int64"),
+        ([[1, 0], [0, 0], [1, 1]], None, "label_names"),
+        (["af", "none", "af+pvc"], ["af", "pvc"], r"labels are <U6 \(3,\), expected \(3, 2\)"),
+    ],
+)
+def test_what_is_no_such_matrix_is_refused(tmp_path, labels, names, words):
+    more = {} if names is None else {"label_names": np.array(names)}
+    with pytest.raises(UsageError, match=words):
+        samples_of(written(tmp_path / "d.npz", x=X, labels=np.array(labels), **more))

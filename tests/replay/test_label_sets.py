@@ -160,6 +160,11 @@ def test_thresholds_of_the_validation_part_have_a_column_of_their_own() -> None:
     assert usual["chosen_f1"] == usual["macro_f1"] == chosen["macro_f1"] < 0.3 < 0.8 < chosen["chosen_f1"]
 
 
+def test_models_that_chose_no_thresholds_have_no_such_column() -> None:
+    metrics = result_of()["devices"][0]["metrics"]
+    assert "chosen_f1" not in metrics["alone"] and "chosen_f1" in metrics["personalised"]
+
+
 def test_lines_of_metrics_get_macro_f1() -> None:
     line = {"kind": "round", "round": 1, "sums": {"devices": 2.0, "global_f1": 1.5, "global_accuracy": 1.0}}
     assert with_macro_f1(line, FINDINGS)["macro_f1"] == {"global": 0.75} and with_macro_f1(line, None) is line

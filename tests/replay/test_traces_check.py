@@ -107,3 +107,11 @@ def test_a_folder_is_checked_and_drawn(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_sample_each_minute_is_not_taken_for_milliseconds() -> None:
     assert not find_clock(trace_of("cat", time=np.arange(N) * 60.0, rate_hz=1 / 60))
     assert not find_clock(trace_of("cat", time=np.arange(N) * 19.2, rate_hz=1 / 19.2, began=1.7e9))
+
+
+def test_sets_of_labels_are_looked_at_label_by_label() -> None:
+    codes = (np.arange(N) // 500 % 3).astype(np.int64)
+    named = {name: trace_of(name, codes=codes, classes=("af", "af+pvc", "none")) for name in NAMES}
+    assert not find_mistakes([*named.values()])
+    named["cat"] = trace_of("cat", codes=codes, classes=("af+st", "none", "pvc + st"))
+    assert find_mistakes([*named.values()]) == ["label st: only cat has it"]

@@ -54,9 +54,18 @@ def test_booleans_and_lists_of_names_are_sets() -> None:
     assert "several labels (af, noise, pvc)" in repr(by_names)
 
 
+@pytest.mark.parametrize("kind", [int, np.uint8, float, list])
+def test_columns_of_0_and_1_are_sets_as_booleans_are(kind: type) -> None:
+    found = (X > 0).astype(int).tolist() if kind is list else (X > 0).astype(kind)
+    assert fleet_of(found, labels=NAMES).data == fleet_of(X > 0, labels=NAMES).data
+
+
 @pytest.mark.parametrize(
     ("y", "options", "words"),
     [
+        (X[:, 0] > 0, {"task": "reconstruction", "abnormal": True}, "True is no name; expected names"),
+        ((X > 0) * 2, {"labels": NAMES}, "has 2, expected 0 or 1 for af, pvc, noise"),
+        ((X > 0) * 1, {"labels": ["af"]}, "y is int64 (60, 3), expected (N, 1): af"),
         (X > 0, {}, "y is bool (60, 3), expected names for its columns, labels="),
         (X > 0, {"labels": ["af"]}, "y is bool (60, 3), expected (N, 1): af"),
         (X, {}, "values are named, predict="),

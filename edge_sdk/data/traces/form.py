@@ -39,20 +39,18 @@ class Stated:
         time: name of the time column.
         delimiter: between cells; " " for any number of spaces.
         decimal: "." or ",".
-        unit: of times that are numbers: s, ms, us or ns.
-        time_form: of dates and times, as `datetime.strptime` has it.
+        unit: of times that are numbers: s, ms, us or ns. time_form: of dates, as `datetime.strptime` has it.
         zone: IANA name of the zone of times that name none.
-        by: name of the column that tells devices of one file apart.
-        by_folder: all files of a folder are recordings of one device.
-        header: names of the columns of files that have none.
-        rows_hz: rows in a second, where no column has times; 0: one has.
+        by: name of the column that tells devices of one file apart. by_folder: a folder is one device's.
+        header: names of the columns of files that have none. rows_hz: rows in a second, where no column has times.
         only: pattern of the names of files that are wanted, such as "*_watch.csv"; "": all are.
         missing: further words that stand for no label.
-        strict: refuse what would be repaired.
-        damaged: take what is whole of a damaged file of an actigraph.
+        strict: refuse what would be repaired. damaged: take what is whole of a damaged file of an actigraph.
         labels: look for a column with labels; False: there is none, or nobody wants it.
         separator: between the labels of a set.
         targets: names of columns that are to be predicted: where one has no number, the row is kept.
+        intervals: pattern of the names of files with labels of the recordings beside them; "": there are none.
+        sets: where several annotations or intervals hold, the label is a set; else the later one counts.
     """
 
     label: str | None = None
@@ -74,6 +72,8 @@ class Stated:
     labels: bool = True
     separator: str = JOIN
     targets: tuple[str, ...] = ()
+    intervals: str = ""
+    sets: bool = False
 
     def __post_init__(self) -> None:
         check_separator(self.separator)
@@ -164,16 +164,17 @@ def find_form(file: Path, lines: Sequence[str], said: Stated) -> Form:
         notes.append(f"the time is in column {header[time]}")
     if label is not None and header[label] != (said.label or LABEL_NAMES[0]):
         notes.append(f"labels are in column {header[label]}")
-    taken = {time, date, label, by}
+    taken, unwanted = {time, date, label, by}, find_unwanted(header, said)
     if said.channels is not None:
         channels = tuple(find_column(file, header, name) for name in said.channels)
         check_channels(file, header, channels, taken)
     else:
-        channels, left = choose_channels(header, rows, decimal, taken)
+        channels, left = choose_channels(header, rows, decimal, taken | {*unwanted})
         check_channels(file, header, channels, taken)
         if not channels:
             raise UsageError(f"{file} line {at + 1}: no column of numbers beside the time among {', '.join(header)}")
         notes += [f"column {header[n] or n + 1} left out, it has no numbers" for n in left]
+        notes += [f"column {header[n]} left out: no labels are asked for" for n in unwanted if n not in taken]
     return Form(
         header=header,
         first=at + 2,
@@ -278,8 +279,8 @@ def find_time(file: Path, header: Sequence[str], said: Stated) -> tuple[int, str
             return found[0], names[found[0]][1]
         if found:
             raise UsageError(f"{file}: {len(found)} columns {known!r} among {', '.join(header)}; exactly one is needed")
-    wanted = "name the one that has it (`traces import`: --rows-hz HZ if none has, --header NAMES if this is no header)"
-    raise UsageError(f"{file}: no column 'time' among {', '.join(header)}; {wanted}")
+    how = "`traces import`: --time NAME, --rows-hz HZ if none has, --header NAMES, --intervals PATTERN if it has labels"
+    raise UsageError(f"{file}: no column 'time' among {', '.join(header)}; name the one that has it ({how})")
 
 
 def find_date(header: Sequence[str], rows: Sequence[Sequence[str]], time: int) -> int | None:
@@ -306,12 +307,19 @@ def find_label(file: Path, header: Sequence[str], said: Stated) -> int | None:
     if said.label is not None and said.label not in (LABEL_NAMES[0], ""):
         return find_column(file, header, said.label)
     for known in LABEL_NAMES:
-        found = [n for n, name in enumerate(header) if name.casefold() == known]
+        found = [n for n, name in enumerate(header) if name.casefold() == known and not said.may_lack(name)]
         if len(found) > 1:
             raise UsageError(f"{file}: {len(found)} columns {known!r} among {', '.join(header)}; exactly one is needed")
         if found:
             return found[0]
     return None
+
+
+def find_unwanted(header: Sequence[str], said: Stated) -> list[int]:
+    """The column with labels, if nobody wants any. It is no channel, in which a network would see the answer."""
+    names = () if said.labels else ((said.label or LABEL_NAMES[0]).casefold(), *LABEL_NAMES)
+    ours = {name.casefold(): n for n, name in enumerate(header) if not said.may_lack(name)}
+    return [ours[name] for name in names if name in ours][:1]
 
 
 def check_channels(file: Path, header: Sequence[str], channels: Sequence[int], taken: set[int | None]) -> None:
@@ -334,8 +342,7 @@ def choose_channels(
         cells = [row[n] for row in rows if row[n].strip().casefold() not in NO_NUMBER]
         return not cells or any(is_number(cell, decimal) for cell in cells)
 
-    channels = tuple(n for n in rest if has_numbers(n))
-    return channels, [n for n in rest if n not in channels]
+    return tuple(n for n in rest if has_numbers(n)), [n for n in rest if not has_numbers(n)]
 
 
 def is_number(text: str, decimal: str = ".") -> bool:

@@ -106,14 +106,14 @@ def read_trace(
 
 
 def stated(label: str | None, channels: Sequence[str] | None, strict: bool, missing: Sequence[str],
-           separator: str, targets: Sequence[str] = ()) -> Stated:  # fmt: skip
-    """What is said of a file's columns. `label` None: no column with labels is looked for."""
+           separator: str, targets: Sequence[str] = (), labels: bool = True) -> Stated:  # fmt: skip
+    """What is said of a file's columns. `label` None, or not `labels`: nobody wants any."""
     return Stated(
         label=label or "",
         channels=None if channels is None else tuple(channels),
         missing=tuple(missing),
         strict=strict,
-        labels=label is not None,
+        labels=labels and label is not None,
         separator=separator,
         targets=tuple(targets),
     )
@@ -181,7 +181,9 @@ def read_encoded(file: Path, encoding: str, said: Stated, repairs: Repairs, limi
             repairs.note(note)
         if form.label is None and said.labels and not said.targets:
             names = ", ".join(form.header)
-            repairs.doubt(f"no column {said.label or LABEL_NAMES[0]!r} among {names}: no sample has a label")
+            repairs.doubt(
+                f"no column {said.label or LABEL_NAMES[0]!r} among {names} (--label NAME): no sample has a label"
+            )
         body = head[form.first - 1 :]
         if said.header:  # a line of the file is no header
             form = replace(form, first=form.first - 1)

@@ -66,6 +66,10 @@ class Repairs:
         before = self.found.setdefault((what, done), Repair(what, done, 0, first, value))
         self.found[what, done] = replace(before, rows=before.rows + len(lines))
 
+    def forget(self, what: str) -> None:
+        """Tells nothing of rows in which this was wrong, which are kept after all."""
+        self.found = {key: repair for key, repair in self.found.items() if key[0] != what}
+
     def note(self, text: str) -> None:
         """Tells once what was guessed, or left as it is."""
         if text not in self.notes:

@@ -99,6 +99,8 @@ def drop_dead_channels(rows: Rows, repairs: Repairs, said: Stated) -> None:
     if alive.any() and not alive.all():
         names = ", ".join(name for name, has in zip(rows.channels, alive, strict=True) if not has)
         repairs.doubt(f"channel {names} has no number in any row, and is left out")
+        for name in names.split(", "):
+            repairs.forget(f"column {name} is no finite number")  # no row was left out for it
         rows.take_channels(np.flatnonzero(alive).tolist())
 
 

@@ -12,6 +12,8 @@ MOST_LABELS = 62
 """Labels whose sets devices give their own windows: a set is a whole number of 64 bits with a sign."""
 WHOLE = "plain"
 """Family of methods whose devices train one whole model on the gradient of its own loss, whatever that is."""
+VERSIONS = "rollout"
+"""Family of rollouts and evaluations, in which nobody trains."""
 
 
 def check_task(run: Run, bundle: Bundle, kernels: str) -> None:
@@ -32,6 +34,8 @@ def check_task(run: Run, bundle: Bundle, kernels: str) -> None:
 
 def find_reason(run: Run, kernels: str, task: OutputTask) -> str:
     """Why a run is not for a task, as half a sentence; "": it is."""
+    if kernels == VERSIONS:  # which says itself whose outputs it compares
+        return ""
     if kernels != WHOLE:
         return f"method {run.method} compares or divides outputs of classifiers"
     if run.settle and (why := find_reason_against_settling(run, task)):

@@ -10,6 +10,9 @@ from edge_sdk.model.inputs import Array
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import is_split, own_shape
 
+AXES = 2
+"""Of a window: channels and time."""
+
 
 def fit_samples(model: Model, samples: Samples, whose: str) -> Samples:
     """The samples with each input of the type that the model has, in its order.
@@ -34,7 +37,9 @@ def fit_inputs(model: Model, x: Array, whose: str) -> Array:
     one = len(model.bundle.manifest["inputs"]) == 1 and x.dtype.names is None
     shape, wanted = x.shape[1:], own_shape(model, "device")
     if (divided or one) and shape != wanted:
-        raise UsageError(f"{whose}: samples of shape {shape}, the bundle's input is {wanted}")
+        alike = len(shape) == len(wanted) == AXES and shape[0] == wanted[0]
+        more = f" (of a trace: window = {wanted[1]} in [data], --window {wanted[1]})" if alike else ""
+        raise UsageError(f"{whose}: samples of shape {shape}, the bundle's input is {wanted}{more}")
     if divided:
         return x
     try:

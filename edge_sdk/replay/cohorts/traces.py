@@ -194,12 +194,13 @@ def read_traces(folder: Path, how: Cutting) -> TraceFolder:
     """The traces of a folder, as these options want them."""
     target = words(how.target)
     said = stated(
-        None if target or how.words == () else how.label,
+        how.label,
         (*words(how.channels), *target) if how.channels else None,
         how.strict,
         words(how.label_missing),
         how.separator,
         target,
+        not target and how.words != (),
     )
     return load_stated(folder, said, how.rate)
 

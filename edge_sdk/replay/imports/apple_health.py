@@ -31,7 +31,8 @@ import numpy.typing as npt
 from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.imports.recording import Recorded, label_rows, recorded_arrays
+from edge_sdk.replay.imports.recording import Recorded, recorded_arrays
+from edge_sdk.replay.labels.intervals import label_rows
 
 HEALTH = (".zip", ".xml")
 FOLDER, ROOT = "apple_health_export/", b"<HealthData"

@@ -43,7 +43,7 @@ def read_columns_file(path: Path, name: str, said: Stated) -> Iterator[Recorded]
     time, start, dated, zoned = read_time(table, time_at, said, unit, repairs)
     nothing = np.zeros(len(time), np.int32), [""]
     labels, texts = nothing if label_at is None else texts_of(table, label_at, said.separator)
-    if label_at is None and not said.targets:
+    if label_at is None and said.labels and not said.targets:
         repairs.doubt(f"no label column among {', '.join(header)}: no sample has a label")
     of_device, devices = nothing if by_at is None else texts_of(table, by_at)
     names, values = read_channels(table, said, {time_at, label_at, by_at}, repairs)

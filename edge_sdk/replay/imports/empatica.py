@@ -12,7 +12,8 @@ import numpy as np
 
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, join_signals, label_rows
+from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, join_signals
+from edge_sdk.replay.labels.intervals import label_rows
 
 SENSORS = {"ACC": ("ax", "ay", "az"), "BVP": ("bvp",), "EDA": ("eda",), "HR": ("hr",), "TEMP": ("temp",)}
 UNITS = {"ax": "g", "ay": "g", "az": "g", "bvp": "", "eda": "uS", "hr": "bpm", "temp": "Cel"}

@@ -16,8 +16,9 @@ import numpy as np
 from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, label_rows, recorded_arrays, values_at
+from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, recorded_arrays, values_at
 from edge_sdk.replay.imports.signal_files import choose
+from edge_sdk.replay.labels.intervals import label_rows
 
 FIT = (".fit",)
 POSITIONS = ("position_lat", "position_long")

@@ -6,7 +6,7 @@ DIR/import.toml   what was read with which options, what was guessed, and what w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -25,6 +25,7 @@ from edge_sdk.replay.imports.folders import group_folders, in_order_of_names, jo
 from edge_sdk.replay.imports.recording import Recorded
 from edge_sdk.replay.imports.sources import clean_name, find_sources, read_source
 from edge_sdk.replay.imports.writing import write_trace
+from edge_sdk.replay.labels.intervals import IntervalsOf, set_apart
 from edge_sdk.replay.planning.toml_files import write_toml
 from edge_sdk.replay.traces.synth import MARK, open_folder
 
@@ -124,14 +125,18 @@ def import_traces(
         raise UsageError(
             f"{directory} lies in {source}, whose files would be replaced or read again; name another place"
         )
-    sources = find_sources(source, reader, said.only)
-    found = Imported(open_folder(Path(directory), overwrite), said, rate_hz, progress or (lambda line: None))
+    sources, intervals = set_apart(source, find_sources(source, reader, said.only, said.intervals), said)
+    reading = replace(said, label=None, labels=False) if intervals else said
+    found = Imported(
+        open_folder(Path(directory), overwrite), reading, rate_hz, progress or (lambda line: None), intervals
+    )
     if said.by_folder:
         for name, place, files in group_folders(source, sources):
             found.import_folder(name, place, files, reader)
     else:
         for name, path in sources:
             found.import_file(name, path, reader)
+    found.tell_unused()
     if not found.made:
         raise found.faults[0]
     if source.is_dir() and (source / MARK).is_file():
@@ -149,19 +154,37 @@ class Imported:
         folder: of the traces.
         rate_hz: of all traces; 0: each as it was recorded.
         progress: called with each device's line.
+        intervals: the labels of recordings that files beside them say.
     """
 
     folder: Path
     said: Stated
     rate_hz: float
     progress: Callable[[DeviceLine], None]
+    intervals: IntervalsOf = field(default_factory=dict)
     made: list[DeviceLine] = field(default_factory=list)
     faults: list[UsageError] = field(default_factory=list)
+
+    def read(self, name: str, path: Path, reader: str) -> Iterator[Recorded]:
+        """What devices recorded in one file, with the labels that files beside it say."""
+        for recorded in read_source(name, path, self.said, reader):
+            for intervals in self.intervals.get(path, ()):
+                intervals.label(recorded.name, recorded.rows, recorded.dated, recorded.repairs, self.said.sets)
+            yield recorded
+
+    def tell_unused(self) -> None:
+        """Tells of files of intervals that are of no time at which anybody recorded."""
+        for one in {one.file: one for own in self.intervals.values() for one in own}.values():
+            if not one.used:
+                began, ended = (f"{at:.0f}" for at in (one.spans[0][0], one.spans[-1][1]))
+                self.leave_out(
+                    UsageError(f"{one.file}: no row of a recording lies in its intervals, {began} to {ended} s")
+                )
 
     def import_file(self, name: str, path: Path, reader: str) -> None:
         """Writes what devices recorded in one file."""
         try:
-            for recorded in read_source(name, path, self.said, reader):
+            for recorded in self.read(name, path, reader):
                 self.write(trace_of(recorded, clean_name(recorded.name), self.said), recorded)
         except UsageError as error:
             self.leave_out(error)
@@ -171,7 +194,7 @@ class Imported:
         parts = list[tuple[Recorded, Trace]]()
         for path in files:
             try:
-                for recorded in read_source(name, path, self.said, reader):
+                for recorded in self.read(name, path, reader):
                     parts.append((recorded, trace_of(recorded, name, self.said)))
             except UsageError as error:
                 self.leave_out(error)

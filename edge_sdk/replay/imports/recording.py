@@ -184,19 +184,6 @@ def values_at(signal: RecordedSignal, time: Times) -> npt.NDArray[np.float32]:
     return found
 
 
-def label_rows(rows: Rows, spans: Sequence[tuple[float, float, str]]) -> None:
-    """Labels the rows between two times (from the first on, before the second); of two spans the later one counts.
-
-    Args:
-        spans: seconds at which each begins and ends, and its label.
-    """
-    words = {"": 0}
-    for began, ended, label in spans:
-        own = slice(*np.searchsorted(rows.time, [began, ended]))
-        rows.codes[own] = words.setdefault(label, len(words))
-    rows.words = list(words)
-
-
 def even_blocks(times: npt.NDArray[np.int64], repairs: Repairs) -> npt.NDArray[np.int64]:
     """Times of samples, evenly spaced from the start of each block to the start of the one that follows it at once.
 

@@ -12,8 +12,9 @@ from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.times import find_zone, from_local
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.sensors.edf import read_edf_file
-from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, join_signals, label_rows
+from edge_sdk.replay.imports.recording import Recorded, RecordedSignal, join_signals
 from edge_sdk.replay.imports.wfdb_records import read_record, read_rhythms
+from edge_sdk.replay.labels.intervals import label_rows
 
 EDF = (".edf", ".bdf", ".rec")
 
@@ -32,7 +33,7 @@ def read_signal_file(path: Path, name: str, said: Stated, repairs: Repairs) -> R
     else:
         signals, units, start, spans = read_wfdb_signals(path, repairs)
     rows = join_signals(choose(path, signals, said.channels), repairs)
-    label_rows(rows, spans)
+    label_rows(rows, spans, repairs, said.sets)
     if start is not None:
         rows.time = rows.time + start
         if said.zone is not None:

@@ -35,12 +35,13 @@ BESIDE = ("GENERATED.txt", "tags.csv")
 """Files that are no recordings."""
 
 
-def find_sources(source: Path, reader: str = "", only: str = "") -> list[tuple[str, Path]]:
+def find_sources(source: Path, reader: str = "", only: str = "", intervals: str = "") -> list[tuple[str, Path]]:
     """The files, or folders that one device wrote, of a source, with the names of devices that their places give.
 
     Args:
         reader: of another package, whose files alone are wanted; "": all that anybody reads.
         only: pattern that names of files, or of folders that one device wrote, have to match; "": all do.
+        intervals: pattern of the names of further files, which have labels; "": there are none.
 
     Raises:
         UsageError: there is none.
@@ -56,7 +57,8 @@ def find_sources(source: Path, reader: str = "", only: str = "") -> list[tuple[s
             f"{source}: nothing to import; expected files that end in {kinds}, an export of Apple Health, or folders "
             "of an Empatica E4 or UCI HAR"
         )
-    wanted = [one for one in found if not only or fnmatchcase(one[1].name, only)]
+    names = [only, intervals] if intervals else [only]
+    wanted = [one for one in found if not only or any(fnmatchcase(one[1].name, name) for name in names)]
     if not wanted:
         raise UsageError(f"{source}: none of {len(found)} recordings is named {only!r}; the first: {found[0][1].name}")
     return wanted

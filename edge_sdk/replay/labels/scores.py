@@ -62,6 +62,8 @@ def score_device(d: Device, task: SeveralLabels, more: Mapping[str, Sums]) -> di
     chosen = named(d["sums"].get("validation", {}))
     sums = named(d["sums"].get("test", {})) | dict(more)
     metrics = {name: metrics_of(own, chosen.get(name), task) for name, own in sums.items() if own["samples"]}
+    for name in {*more} & {*metrics}:  # neighbours choose no thresholds: 0.5 would stand where others have their own
+        metrics[name].pop("chosen_f1", None)
     kept = {key: value for key, value in d.items() if key not in ("sums", "alone", "alone_accuracy", "confusion")}
     return kept | {
         "accuracy": {},

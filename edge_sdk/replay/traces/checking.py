@@ -57,7 +57,7 @@ def check_traces(
         UsageError: there is none, or none can be read.
     """
     traces, lines, left, faults = list[Trace](), list[DeviceLine](), list[str](), list[UsageError]()
-    units, said = read_units(Path(folder)), stated(None if targets else label, None, False, missing, JOIN, targets)
+    units, said = read_units(Path(folder)), stated(label, None, False, missing, JOIN, targets, not targets)
     for file in find_files(folder):
         try:
             trace = read_stated(file, said)

@@ -80,6 +80,11 @@ def add_import(kinds: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     command.add_argument("--by-folder", action="store_true", help=words)
     words = "pattern of the names of files that are wanted, such as '*_watch.csv' (all)"
     command.add_argument("--only", metavar="PATTERN", default="", help=words)
+    words = "pattern of the names of files with labels from when to when (start, end or duration, label), such as "
+    words += "'*_stages.csv', of the recordings beside them whose names theirs begin with"
+    command.add_argument("--intervals", metavar="PATTERN", default="", help=words)
+    words = "where several annotations or intervals hold at once, all count, as af+pvc (the later one counts)"
+    command.add_argument("--sets", action="store_true", help=words)
     command.add_argument("--header", metavar="NAMES", default="", help="of the columns, where files have no header")
     words = "rows in a second, where no column has times"
     command.add_argument("--rows-hz", type=float, metavar="HZ", default=0.0, help=words)
@@ -123,6 +128,8 @@ def do_import(options: argparse.Namespace) -> None:
         strict=options.strict,
         damaged=options.damaged,
         targets=split_words(options.target),
+        intervals=options.intervals,
+        sets=options.sets,
     )
 
     def progress(line: DeviceLine) -> None:

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.data.traces import Trace
-from edge_sdk.data.traces.labels import describe_folds, fold_labels
+from edge_sdk.data.traces.labels import clean_label, describe_folds, fold_labels
 from edge_sdk.data.traces.read import SINCE_1970, SLOW
+from edge_sdk.label_names import JOIN, NONE
 
 GRAVITY = {"g": 1.0, "m/s2": 9.81, "mg": 1000.0}
 """Unit -> length of the acceleration that a sensor at rest feels."""
@@ -183,22 +184,29 @@ def find_axes(traces: Sequence[Trace]) -> list[str]:
 
 
 def find_classes(traces: Sequence[Trace]) -> list[str]:
-    """Classes of which there is next to nothing, or that only one of several devices has."""
+    """Classes, or labels of sets, of which there is next to nothing, or that only one of several devices has."""
     seconds: dict[str, dict[str, float]] = {}
-    folds = fold_labels(Counter(name for trace in traces for name in trace.classes))
+    sets = any(JOIN in name for trace in traces for name in trace.classes)
+    word = "label" if sets else "class"
+    folds = fold_labels(Counter(one for trace in traces for name in trace.classes for one in labels_of(name, sets)))
     said = describe_folds(folds)
     for trace in traces:
         counts = np.bincount(trace.codes[trace.codes >= 0], minlength=len(trace.classes))
         for name, count in zip(trace.classes, counts, strict=True):
-            if count:
-                own = seconds.setdefault(folds[name], {})
+            for one in labels_of(name, sets) if count else ():
+                own = seconds.setdefault(folds[one], {})
                 own[trace.name] = own.get(trace.name, 0.0) + float(count / trace.rate_hz)
     found = [f"{said}; a replay takes these as one class"] if said else []
     for name, own in sorted(seconds.items()):
         if sum(own.values()) < FEW:
-            found.append(f"class {name}: only {sum(own.values()):.1f} s in all")
+            found.append(f"{word} {name}: only {sum(own.values()):.1f} s in all")
         elif len(own) == 1 and len(traces) > 2:
-            found.append(f"class {name}: only {next(iter(own))} has it")
-    if not seconds:
+            found.append(f"{word} {name}: only {next(iter(own))} has it")
+    if not any((trace.codes >= 0).any() for trace in traces):
         found.append("no trace has a label")
     return found
+
+
+def labels_of(name: str, sets: bool) -> list[str]:
+    """The labels of a set; where there are no sets, the class."""
+    return [one for part in name.split(JOIN) if (one := clean_label(part)) and one != NONE] if sets else [name]

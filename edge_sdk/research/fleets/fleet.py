@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -269,6 +269,8 @@ def named_task(task: str | type[OwnTask] | OwnTask) -> tuple[str, Any]:
 
 def words_of(names: str | Sequence[str]) -> tuple[str, ...]:
     """Names, of a list or of a text with commas between them; none of "all"."""
+    if not isinstance(names, (str, Iterable)):
+        raise UsageError(f"{names!r:.60} is no name; expected names, such as ['fall', 'tremor']")
     given = names.split(",") if isinstance(names, str) else names
     return tuple(name for one in given if (name := str(one).strip()) and names != ALL)
 

@@ -235,12 +235,17 @@ def sets_of(names: tuple[str, ...], name: str, values: Any) -> list[Label]:
     Raises:
         UsageError: a row is no set of labels, or there are not as many columns as names.
     """
-    if is_flags(values):
+    if is_flags(values) or (names and array_of(values).ndim == 2 and array_of(values).dtype.kind in "iuf"):
         found: Array = np.asarray(values)
+        if len(strange := np.argwhere((found != 0) & (found != 1))):
+            row, column = strange[0]
+            raise UsageError(
+                f"device {name}: y[{row}] has {found[row, column]}, expected 0 or 1 for {', '.join(names)}"
+            )
         if found.ndim != 2 or found.shape[1] != len(names):
             wanted = f"(N, {len(names)}): {', '.join(names)}" if names else "names for its columns, labels=[...]"
-            raise UsageError(f"device {name}: y is bool {found.shape}, expected {wanted}")
-        return [write_set(np.array(names)[row].tolist()) for row in found]
+            raise UsageError(f"device {name}: y is {found.dtype} {found.shape}, expected {wanted}")
+        return [write_set(np.array(names)[row].tolist()) for row in found.astype(bool)]
     return [read_set(name, at, row) for at, row in enumerate(values)]
 
 

@@ -50,6 +50,16 @@ def test_a_recording_with_gaps_and_annotations(tmp_path: Path) -> None:
     assert read_edf(tmp_path / "b.edf").rate_hz == 2
 
 
+def test_annotations_that_overlap_are_told_or_sets(tmp_path: Path) -> None:
+    whole, cough = annotated("EDF+C", [0, 2, 4]), b"+3\x14cough\x14\0\0\0"
+    assert cough in whole
+    (tmp_path / "a.edf").write_bytes(whole.replace(cough, b"+3\x152\x14cough\x14\0"))
+    made, _ = import_traces(tmp_path / "a.edf", tmp_path / "out")
+    assert any(note.startswith("4 rows have several labels at once") for note in made[0].notes)
+    import_traces(tmp_path / "a.edf", tmp_path / "sets", Stated(sets=True))
+    assert read_trace(tmp_path / "sets" / "a.csv").classes == ("cough+sleep", "sleep")
+
+
 def test_a_file_that_is_cut_gives_its_whole_records_and_tells(tmp_path: Path) -> None:
     (tmp_path / "a.edf").write_bytes(make_edf(records=5)[:-30])
     made, _ = import_traces(tmp_path / "a.edf", tmp_path / "out")

@@ -300,6 +300,8 @@ def test_a_rollout_compares_two_versions_by_how_right_they_are(
     finish(device, case.run_of(bundles[kind], id="before"), good)
     told = {"id": "roll", "method": "rollout", "classes": case.classes, "settings": {"theta": hash_model(bad)}}
     run = Run(bundle=read_bundle(bundles[kind]).sha256, **told)
+    for tier in ("aggregator", "hospital", "device"):
+        check_bundle(run, read_bundle(bundles[kind]), tier)
     counts = device.part.assemble(run).env.attempt(np.fromfile(bundles[kind], np.uint8), bad)
     model, held_out = device.part.model, case.parts[1]
     y = model.targets(device.part.codes(held_out, run), len(held_out))
