@@ -1,21 +1,21 @@
-"""The margin of a device's last line (edge_sdk/methods/settling/own_line.py), chosen on validation samples alone.
+"""A device's last line (edge_sdk/methods/settling/own_line.py): rules beside it, chosen without test samples.
 
-    python benchmarks/own_margin.py FILE watch [--attacks label-flip min-max ...] [--seeds 5]
-    python benchmarks/own_margin.py FILE wrist FOLDER --labels 0.1 0.25 1.0
+    python benchmarks/own_margin.py FILE watch [--attacks nobody label-flip min-max ...] [--seeds 5]
+    python benchmarks/own_margin.py FILE wrist FOLDER --labels 0.1 0.25
     python benchmarks/own_margin.py FILE traces FOLDER --labels 0.1
-    python benchmarks/own_margin.py FILE
+    python benchmarks/own_margin.py FILE [--test]
 
 The first three play recommended runs on the network on features, as settling.py and poisoned_labels.py play them, and
-keep in FILE what both ways to predict say of each device's validation and test samples: what the fleet has chosen, and
-what the device made alone. What is in FILE is not played again. The last prints the tables of all that is there.
+keep in FILE what the ways to predict say of each device's samples: what the fleet has chosen, what the device made
+alone, and mixtures of both. What is in FILE is not played again. The last prints the tables of all that is there.
 
-A margin is judged by validation samples that it did not decide on: of each device they are dealt into five parts, the
-device decides on four of them (which weight of its forest, and whether it falls back), and is right or wrong on the
-fifth; 20 deals. The share that is right, less that of what the fleet has chosen, is averaged over the devices and seeds
-of a fleet, and over fleets: those in which nobody lies, and those that are attacked, weighted alike. Below the means is
-how far each is behind the best one: an interval (95 %) over draws of devices. Then, for the best margin, for that of
-the product and for both ends, the same is printed of test samples, with the devices that lose more than two points by
-falling back.
+A rule decides by a device's validation samples, and by its training samples with models that were made of the
+validation samples alone (the second look); some rules see how often both ways agree on windows without a label. It is
+judged by the classes of these windows, which the benchmark knows and no device does: the share that is right, less that
+of what the fleet has chosen, as means over the devices and seeds of a fleet, and how many devices lose more than two
+points, in the mean over seeds, against the better of network and forest on their own labels, as the fleet's validation
+samples choose it. Below the rules, each fleet: never falling back, one look, and the product's rule. With all labels no
+window is left to judge by. `--test` prints the same of test samples instead.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -39,40 +38,42 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import settling
+from benchmarks.holders import Holder
 from benchmarks.poisoned_labels import ATTACKS, OF_SAMPLES, bad_ones, changed_by, poisoned
 from benchmarks.settling_runs import Job, play
+from edge_sdk.algebra.ensemble import log_probabilities, voted
+from edge_sdk.algebra.forest import log_votes
 from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.methods.settling import method, own_line
-from edge_sdk.methods.settling.equations import ensemble
+from edge_sdk.methods.settling.equations import ensemble, forest
+from edge_sdk.methods.settling.settings import FOREST as ON_LABELS
 from edge_sdk.nodes.configuration import window_runs
 
-MARGINS = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, inf)
-FOLDS, DEALS, BAD, NOBODY = 5, 20, 3, "nobody"
-COST = 0.02
+BAD, NOBODY, COST = 3, "nobody", 0.02
+FLEET, NETWORK, TREES, HEDGE, AVERAGE = "fleet", "network", "trees", "hedge", "average"
+OWN = tuple(f"own {weight:g}" for weight in own_line.OWN_WEIGHTS)
+FIRST, SECOND, LOOSE, TEST = "validation", "second", "loose", "test"
+SURE, FAR = own_line.SURE, own_line.FAR_AHEAD
 
-Part = dict[str, Any]
-"""Of samples: loss (n,) and right (n,) by the fleet's way, own_loss (weights, n) and own_right (weights, n)."""
 Floats = npt.NDArray[np.floating]
-Devices = dict[str, dict[str, Part]]
-"""Device -> validation, test -> what is said of its samples."""
+Part = dict[str, dict[str, list[float]]]
+"""Of samples: way to predict -> loss (n,) and right (n,)."""
+Device = dict[str, Any]
+"""Part by name, and "agree": the share of unlabelled windows that fleet and own models call by one name."""
+Devices = dict[str, Device]
+Rule = Callable[[Device], str]
+"""What the parts FIRST and SECOND say -> the way that the device takes."""
 
 
 # Recording ------------------------------------------------------------------------------------------------------
 def recorded(job: Job, attack: str, bad: frozenset[str]) -> Devices:
-    """A run in which nobody falls back, and what both ways to predict say of honest devices' samples."""
-    found: Devices = {}
+    """A run in which nobody falls back, and what all ways to predict say of honest devices' samples."""
+    found, holders = Devices(), {h.name: h for h in job.fleet}
 
-    def record(env: Any, s: Any, weight: float, models: Mapping[str, Any]) -> Mapping[str, Any]:
-        if env.validation is None or env.held_out is None or env.me in bad:
-            return models
-        known, (own, weights) = ensemble(env, s, weight).classes, own_line.own_models(env, s, models)
-        found[env.me] = {
-            name: {
-                **said_of(judged, [(models, weight)], known, ""),
-                **said_of(judged, [(own, w) for w in weights], known, "own_"),
-            }
-            for name, judged in (("validation", env.validation), ("test", env.held_out))
-        }
+    def record(env: Any, s: Any, weight: float, make: own_line.Make) -> Mapping[str, Any]:
+        models = make(env)
+        if env.validation is not None and env.held_out is not None and env.me not in bad:
+            found[env.me] = of_device(env, s, weight, make, holders[env.me])
         return models
 
     with mock.patch.object(method, "behind_own_line", record):
@@ -80,13 +81,47 @@ def recorded(job: Job, attack: str, bad: frozenset[str]) -> Devices:
     return found
 
 
-def said_of(judged: Labelled, ways: Sequence[tuple[Any, float]], known: tuple[int, ...], prefix: str) -> Part:
-    """Losses and right answers of some ways to predict on samples."""
-    log_p = np.array([own_line.log_predicted(judged, models, weight, known) for models, weight in ways])
-    p = np.exp(log_p[:, np.arange(len(judged.labels)), judged.labels])
-    loss, right = -np.log(np.maximum(p, own_line.FLOOR)), log_p.argmax(2) == judged.labels
-    rows = {f"{prefix}loss": loss.round(5), f"{prefix}right": right.astype(int)}
-    return {name: (values if prefix else values[0]).tolist() for name, values in rows.items()}
+def of_device(env: Any, s: Any, weight: float, make: own_line.Make, holder: Holder) -> Device:
+    """What is kept of one device."""
+    loose, parts = holder.unlabelled, {FIRST: env.validation, TEST: env.held_out}
+    if loose is not None and len(loose.y):
+        parts[LOOSE] = Labelled(loose.y, env.own.logits, env.own.unlabelled)
+    said = ways(env, s, weight, make, parts)
+    if env.swapped is not None:
+        other = env.swapped(env.untaught or env)
+        parts[SECOND] = other.validation
+        said |= ways(other, s, weight, make, {SECOND: other.validation})
+    found: Device = {name: {way: outcome(p, parts[name].labels) for way, p in said[name].items()} for name in said}
+    if LOOSE in said:
+        found["agree"] = float((said[LOOSE][FLEET].argmax(1) == said[LOOSE][OWN[0]].argmax(1)).mean())
+    return found
+
+
+def ways(
+    env: Any, s: Any, weight: float, make: own_line.Make, parts: Mapping[str, Labelled]
+) -> dict[str, dict[str, Floats]]:
+    """Part -> way to predict -> log-probabilities (samples, classes)."""
+    models, known = make(env), ensemble(env, s, weight).classes
+    own, weights = own_line.own_models(env, s, models)
+    trees = forest(env.untaught or env, s, ON_LABELS)
+    pooled = {FLEET: (models, weight), **{f"own {w:g}": (own, w) for w in weights}}
+    pooled[HEDGE] = {**models, own_line.FOREST: own[own_line.FOREST]}, 0.75
+
+    def of(judged: Labelled) -> dict[str, Floats]:
+        found = {way: own_line.log_predicted(judged, some, w, known) for way, (some, w) in pooled.items()}
+        found[AVERAGE] = np.log(np.exp(found[FLEET]) / 2 + np.exp(found[OWN[0]]) / 2 + 1e-12)
+        found[NETWORK] = log_probabilities(judged.logits(models["local"]), known)
+        assert trees is not None and judged.features is not None
+        found[TREES] = voted(log_votes(trees, judged.features()), found[NETWORK].shape[1], known)
+        return found
+
+    return {name: of(judged) for name, judged in parts.items()}
+
+
+def outcome(log_p: Floats, labels: Any) -> dict[str, list[float]]:
+    """Bounded losses, and which samples are right."""
+    loss = -np.log(np.maximum(np.exp(log_p[np.arange(len(labels)), labels]), own_line.FLOOR))
+    return {"loss": loss.round(4).tolist(), "right": (log_p.argmax(1) == labels).astype(int).tolist()}
 
 
 def play_all(options: argparse.Namespace) -> None:
@@ -108,88 +143,121 @@ def read(file: Path) -> dict[str, list[Devices]]:
     return found
 
 
+# Rules ----------------------------------------------------------------------------------------------------------
+def ahead(device: Device, part: str, some: Sequence[str] = OWN) -> Floats:
+    """By how much less some ways lose than the fleet's choice does, in sums over a part; 0: there is no such part."""
+    said = device.get(part, {})
+    return np.array([np.sum(said[FLEET]["loss"]) - np.sum(said[w]["loss"]) if said else 0.0 for w in some])
+
+
+def taken(sums: Floats, margin: float, some: Sequence[str] = OWN) -> str:
+    return some[int(sums.argmax())] if sums.max() > margin else FLEET
+
+
+def one_look(margin: float) -> Rule:
+    return lambda device: taken(ahead(device, FIRST), margin)
+
+
+def both_looks(margin: float, alike: bool = False) -> Rule:
+    """`alike`: each sample counts; else those of the second look count as no more than those of the first."""
+
+    def rule(device: Device) -> str:
+        n, m = (len(device.get(part, {}).get(FLEET, {}).get("loss", ())) for part in (FIRST, SECOND))
+        share = 1.0 if alike or not m else min(1.0, n / m)
+        return taken(ahead(device, FIRST) + share * ahead(device, SECOND), margin)
+
+    return rule
+
+
+def both_unless_far(margin: float, far: float = FAR) -> Rule:
+    """A second look where the first one does not say no by more than `far`."""
+    second = both_looks(margin)
+    return lambda device: second(device) if ahead(device, FIRST).max() >= -far else FLEET
+
+
+def second_if_unsure(margin: float, far: float = FAR) -> Rule:
+    """The product's, with 4: a second look where the first says neither yes nor, by more than `far`, no."""
+    second = both_looks(margin)
+
+    def rule(device: Device) -> str:
+        first = one_look(SURE)(device)
+        return second(device) if first == FLEET and ahead(device, FIRST).max() >= -far else first
+
+    return rule
+
+
+def hedged(way: str, low: float = -3.0) -> Rule:
+    """Both together where neither is ahead by enough."""
+
+    def rule(device: Device) -> str:
+        first = one_look(SURE)(device)
+        return way if first == FLEET and ahead(device, FIRST).max() > low else first
+
+    return rule
+
+
+def where_they_differ(share: float) -> Rule:
+    """A margin of -2 in place of 2 where both agree on less than a share of the windows without a label."""
+    return lambda device: one_look(-SURE if device.get("agree", 1.0) < share else SURE)(device)
+
+
+RULES: Mapping[str, Rule] = {
+    "never": lambda device: FLEET,
+    **{f"one look, {m:g}": one_look(m) for m in (-2.0, 0.0, 2.0, 4.0, 6.0)},
+    "second only, 2": lambda device: taken(ahead(device, SECOND), SURE),
+    "both, each sample, 2": both_looks(2.0, alike=True),
+    **{f"both, {m:g}": both_looks(m) for m in (0.0, 2.0, 4.0)},
+    **{f"both unless far, {m:g}": both_unless_far(m) for m in (0.0, 1.0, 2.0, 3.0, 4.0)},
+    **{f"second if unsure, {m:g}": second_if_unsure(m) for m in (0.0, 1.0, 2.0, 4.0, 6.0)},
+    **{f"both unless {far:g} ahead, 2": both_unless_far(2.0, far) for far in (2.0, 3.0, 8.0)},
+    "personal, own forest": hedged(HEDGE),
+    "average of both": hedged(AVERAGE),
+    "agreement below 0.8": where_they_differ(0.8),
+}
+
+
 # Judging --------------------------------------------------------------------------------------------------------
-def falls_back(part: Part, rows: Any, margin: float) -> int:
-    """The row of the own way that a device takes by some of its samples; -1: it stays with the fleet's."""
-    own = np.array(part["own_loss"])[:, rows].sum(1)
-    best = int(own.argmin())
-    return best if np.array(part["loss"])[rows].sum() - own[best] > margin else -1
+def right(device: Device, part: str, way: str) -> float:
+    return float(np.mean(device[part][way]["right"]))
 
 
-def gain(part: Part, row: int, rows: Any) -> float:
-    """Share of samples that are right by falling back, less the share that are by the fleet's way."""
-    if row < 0 or not len(rows):
-        return 0.0
-    return float((np.array(part["own_right"])[row, rows] - np.array(part["right"])[rows]).mean())
+def alone(devices: Devices) -> str:
+    """The better of network and forest on own labels, by the validation samples of all."""
+    counts = {way: sum(sum(d[FIRST][way]["right"]) for d in devices.values()) for way in (TREES, NETWORK)}
+    return max(counts, key=lambda way: counts[way])
 
 
-def crossed(part: Part, margin: float, seed: int) -> float:
-    """Mean gain on validation samples that a device did not decide on."""
-    n, random = len(part["loss"]), np.random.default_rng(seed)
-    if n < FOLDS:
-        return 0.0
-    gains = []
-    for _ in range(DEALS):
-        for fold in np.array_split(random.permutation(n), FOLDS):
-            rest = np.setdiff1d(np.arange(n), fold)
-            gains.append(gain(part, falls_back(part, rest, margin), fold))
-    return float(np.mean(gains))
+def cell(runs: Sequence[Devices], part: str, rule: Rule) -> tuple[float, int, float]:
+    """Mean gain of a rule; how many devices lose more than COST against being alone; the worst one's difference."""
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for devices in runs:
+        best = alone(devices)
+        for name, device in devices.items():
+            if part in device:
+                reached = right(device, part, rule(device))
+                rows.setdefault(name, []).append(
+                    (reached - right(device, part, FLEET), reached - right(device, part, best))
+                )
+    means = np.array([np.mean(of_seeds, 0) for of_seeds in rows.values()]).reshape(-1, 2)
+    if not len(means):
+        return 0.0, 0, 0.0
+    return 100 * float(means[:, 0].mean()), int((means[:, 1] < -COST).sum()), 100 * float(means[:, 1].min())
 
 
-def on_validation(runs: Sequence[Devices]) -> Floats:
-    """Points (devices, margins), means over seeds."""
-    names = sorted({name for one in runs for name in one})
-    rows = [[[crossed(one[name]["validation"], m, k) for m in MARGINS] for one in runs] for k, name in enumerate(names)]
-    return 100 * np.array([np.mean(of_seeds, 0) for of_seeds in rows])
-
-
-def on_test(runs: Sequence[Devices], margin: float) -> dict[str, float]:
-    """Device -> mean gain over seeds."""
-    found: dict[str, list[float]] = {}
-    for one in runs:
-        for name, parts in one.items():
-            part, test = parts["validation"], parts["test"]
-            row = falls_back(part, np.arange(len(part["loss"])), margin)
-            found.setdefault(name, []).append(gain(test, row, np.arange(len(test["loss"]))))
-    return {name: float(np.mean(values)) for name, values in found.items()}
-
-
-def mean_of(tables: Mapping[str, Floats]) -> Floats:
-    """Mean over devices, then over fleets: those without and those with liars weighted alike."""
-    kinds = [[table.mean(0) for title, table in tables.items() if title.endswith(NOBODY) == k] for k in (True, False)]
-    return np.asarray(np.mean([np.mean(rows, 0) for rows in kinds if rows], 0))
-
-
-def choose(kept: Mapping[str, Sequence[Devices]]) -> float:
-    """Prints what margins bring on validation samples, and gives the best one."""
-    print(f"{'validation, points':52}" + "".join(f"{m:>7g}" for m in MARGINS))
-    tables = {title: on_validation(runs) for title, runs in kept.items()}
-    for title, table in tables.items():
-        print(f"{title[:50]:52}" + "".join(f"{v:+7.2f}" for v in table.mean(0)))
-    means, random = mean_of(tables), np.random.default_rng(0)
-    best = int(np.flatnonzero(means >= means.max() - 1e-9)[-1])
-    draws = [
-        mean_of({t: one[random.integers(len(one), size=len(one))] for t, one in tables.items()}) for _ in range(1000)
-    ]
-    low, high = np.percentile([one - one[best] for one in draws], (2.5, 97.5), 0)
-    for words, row in (
-        ("mean, fleets with and without liars alike", means),
-        ("less than the best: from", low),
-        ("to", high),
-    ):
-        print(f"{words:52}" + "".join(f"{v:+7.2f}" for v in row))
-    return MARGINS[best]
-
-
-def show_test(kept: Mapping[str, Sequence[Devices]], margins: Sequence[float]) -> None:
-    """Prints what some margins bring on test samples."""
-    print(f"\n{'test, points; devices that lose more than two':52}" + "".join(f"{m:>14g}" for m in margins))
+def show(kept: Mapping[str, Sequence[Devices]], part: str) -> None:
+    """Prints for each rule: the mean gain over honest and over attacked fleets, and devices that lose; then fleets."""
+    print(f"\n{part}: gain in points (honest fleets, attacked), devices that lose more than two in each, the worst")
+    for name, rule in RULES.items():
+        cells = {title: cell(runs, part, rule) for title, runs in kept.items()}
+        kinds = [[c for title, c in cells.items() if title.endswith(NOBODY) == honest] for honest in (True, False)]
+        gains = [f"{np.mean([c[0] for c in some]):+6.2f}" for some in kinds if some]
+        lost = [f"{sum(c[1] for c in some):3}" for some in kinds if some]
+        worst = min(c[2] for c in cells.values())
+        print(f"{name:24} {' '.join(gains)}   {' '.join(lost)}   {worst:+6.1f}")
+    product = RULES[f"second if unsure, {2 * SURE:g}"]
     for title, runs in kept.items():
-        cells = []
-        for margin in margins:
-            gains = np.array(list(on_test(runs, margin).values()))
-            cells.append(f"{100 * gains.mean():+6.2f}, {(gains < -COST).sum():2}/{len(gains):2}")
-        print(f"{title[:50]:52}" + "".join(f"{cell:>14}" for cell in cells))
+        some = [cell(runs, part, rule) for rule in (RULES["never"], one_look(SURE), product)]
+        print(f"{title[:52]:54}" + "   ".join(f"{gain:+6.2f}, {lost:2}, {worst:+6.1f}" for gain, lost, worst in some))
 
 
 def parse() -> argparse.Namespace:
@@ -200,6 +268,7 @@ def parse() -> argparse.Namespace:
     words.add_argument("--attacks", nargs="*", choices=ATTACKS, default=[NOBODY], help="watch only")
     words.add_argument("--labels", type=float, nargs="*", default=[1.0])
     words.add_argument("--seeds", type=int, default=5)
+    words.add_argument("--test", action="store_true")
     options = words.parse_args()
     fixed = {"recommended": True, "newcomers": False, "rounds": None, "set": [], "settle": [], "augment": []}
     fixed |= {"network": window_runs.NETWORKS[0], "method": window_runs.METHOD, "seconds": 2.0}
@@ -210,10 +279,7 @@ def main() -> None:
     options = parse()
     if options.data:
         return play_all(options)
-    kept = read(options.file)
-    best = choose(kept)
-    print(f"chosen: {best:g}; the product's: {own_line.SURE:g}")
-    show_test(kept, sorted({best, own_line.SURE, 0.0, inf}))
+    show(read(options.file), TEST if options.test else LOOSE)
 
 
 if __name__ == "__main__":

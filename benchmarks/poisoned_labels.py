@@ -26,6 +26,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from benchmarks.settling_runs import HOSPITALS, Job, play
 from edge_sdk.contract.method import Method
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.robust.settings import NONE, RULES
+from edge_sdk.methods.settling import own_line
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration import window_runs
@@ -160,12 +162,14 @@ def parse() -> argparse.Namespace:
     words.add_argument("--rules", nargs="*", choices=(NONE, *RULES), default=(NONE, "trimmed-mean"))
     words.add_argument("--whole", action="store_true", help="the bad ones are a hospital; rules are over hospitals")
     words.add_argument("--settle", action="append", default=[], metavar="KEY=VALUE", help="such as keep_own=false")
+    words.add_argument("--one-look", action="store_true", help="no device looks a second time before it falls back")
     words.add_argument("--json", type=Path)
     return words.parse_args()
 
 
 def main() -> None:
     options = parse()
+    own_line.FAR_AHEAD = -inf if options.one_look else own_line.FAR_AHEAD
     model = Model(compile_network("features", ["--input", "6,64", "--classes", str(CLASSES)], 0, print))
     fleet = [h for h in watch(SECONDS) if patient(h.name) in TUNED]
     bad = bad_ones(fleet, options.bad, options.whole)

@@ -147,6 +147,8 @@ class NodeEnv:
         own: device: its samples as features, labelled or not, in a run that settles; None: no features are known.
         self_labels: device: those that `grad_fn` has beside its labelled samples; None: it has none.
         untaught: device: this env as it was before it had such labels; None: it has none.
+        swapped: device: its env -> the same with training and validation samples changed over; None: one of the two
+            parts is too small to train on, or the run does not settle on classes.
         feature_means: device: () -> means (F,) and means of squares (F,) of what the model standardises, over all its
             training samples, labelled or not; None: the model standardises nothing.
         walked: device: keeps what settling has trained, which is asked for twice; None: it is trained again.
@@ -191,6 +193,7 @@ class NodeEnv:
     own: OwnWindows | None = None
     self_labels: SelfLabels | None = None
     untaught: NodeEnv | None = None
+    swapped: Callable[[Any], Any] | None = None
     feature_means: Callable[[], tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] | None = None
     walked: dict[Any, Vector] | None = None
     outputs: int = 0

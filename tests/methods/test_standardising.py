@@ -177,6 +177,21 @@ def test_a_device_by_itself_standardises_with_its_own_statistics():
     assert alone.grad_fn(env.theta0)[0] == env.grad_fn(equations.placed(LAYOUT, env.theta0, statistics))[0]
 
 
+def test_an_env_with_samples_changed_over_standardises_too():
+    d = next(iter(PARTS))
+    _, other, _ = PARTS[d]
+    env = envs(FEDAVG, FEDAVG.settings())[d]
+    env = replace(env, swapped=lambda env: replace(env, grad_fn=gradient(other.x, other.y), samples=len(other.y)))
+    statistics = np.arange(1, 2 * FEATURES + 1, dtype=np.float32)
+    swapped = equations.fitted(env, statistics).swapped(env)
+    loss, slope = swapped.grad_fn(env.theta0)
+    wanted, raw = gradient(other.x, other.y)(equations.placed(LAYOUT, env.theta0, statistics))
+    assert loss == wanted and swapped.samples == len(other.y)
+    for slot in equations.slots(LAYOUT):
+        raw[slot.span] = 0
+    assert slope.tobytes() == raw.tobytes() and slope.any()
+
+
 def test_a_hospital_whose_question_is_still_open_goes_on_with_the_aggregator():
     """Its devices' uploads are the method's, not sums of features that come too late."""
     net, _ = run()

@@ -47,12 +47,17 @@ def taught(env: Any, labels: SelfLabels) -> Any:
 
 
 def taught_by(env: Any, s: Settling, w: Vector, choice: int) -> Any:
-    """A device's env after `label_times` turns of labelling and of growing a forest on that, from its own labels on."""
+    """A device's env after `label_times` turns of labelling and of growing a forest on that, from its own labels on.
+
+    With its training and validation samples changed over (`NodeEnv.swapped`), the env is taught in the same way.
+    """
     labels = NO_LABELS
     env = env.untaught or env
     for _ in range(s.label_times):
         labels = label(learning(env, labels), s, w, choice)
-    return taught(env, labels)
+    swap = env.swapped
+    found = taught(env, labels)
+    return found if swap is None else replace(found, swapped=lambda env: taught_by(swap(env), s, w, choice))
 
 
 def learning(env: Any, labels: SelfLabels) -> Any:

@@ -193,11 +193,14 @@ def chosen_models(env: NodeEnv, s: Settling, found: Mapping[str, Vector], m: Cho
     """The global model, the personalised one and the local one, with as many steps as the fleet has chosen; beside them
     the vector of the device's forest (FOREST), if one is chosen."""
     c, network = candidate(s, m.candidate), candidate(s, m.alone if m.network < 0 else m.network)
-    (personal,) = equations.component(env, s, start_of(s, found), (c.steps,))
-    (local,) = equations.local_model(env, s, (network.local_steps,))
-    trees = {FOREST: pack(equations.forest(env, s, c.forest))} if c.forest and env.own is not None else {}
-    every = {"global": found["global"], "personal": personal, "local": local, **trees}
-    return behind_own_line(env, s, 0.0 if c.forest and env.own is None else c.weight, every)
+
+    def made(env: NodeEnv) -> Mapping[str, Vector]:
+        (personal,) = equations.component(env, s, start_of(s, found), (c.steps,))
+        (local,) = equations.local_model(env, s, (network.local_steps,))
+        trees = {FOREST: pack(equations.forest(env, s, c.forest))} if c.forest and env.own is not None else {}
+        return {"global": found["global"], "personal": personal, "local": local, **trees}
+
+    return behind_own_line(env, s, 0.0 if c.forest and env.own is None else c.weight, made)
 
 
 def start_of(s: Settling, found: Mapping[str, Vector]) -> Vector:

@@ -10,9 +10,22 @@ of these two is taken where its loss on the device's validation samples is small
 
 since some twenty samples say more by their probabilities than by how many are right. No sample counts with more than
 -log FLOOR, and few samples seldom decide. Of a model that predicts no class, loss = log(1 - mean credit), of errors
-whose distribution is Laplace's with the mean that they have. Nothing of another device enters the forest, and into the
-local network only how many of the settings' steps it makes and by what statistics it standardises. So a poisoned fleet
-costs a device what it would have gained, and what its own samples cannot see.
+whose distribution is Laplace's with the mean that they have.
+
+Where these samples do not decide, a device of classes looks a second time, with training and validation samples changed
+over: all that it makes is made again from the validation samples, and judged by the training samples (cross-fitting in
+two folds: V. Chernozhukov et al., "Double/debiased machine learning", The Econometrics Journal 21, 2018). Then
+
+    n mean_1 + min(n, m) mean_2
+
+decides, by more than SURE for each look, of n validation samples with mean loss mean_1 and m training samples with
+mean_2: what was made from n samples says no more about what m will make than n samples do. Only the shared model has
+seen the samples of the second look, which speaks for the fleet. Where the fleet is ahead by more than FAR_AHEAD in the
+first look there is no second.
+
+Nothing of another device enters the forest, and into the local network only how many of the settings' steps it makes
+and by what statistics it standardises. So a poisoned fleet costs a device what it would have gained, and what its own
+samples cannot see.
 """
 
 from __future__ import annotations
@@ -38,27 +51,61 @@ FLOOR = 0.02
 SMALLEST = 1e-3
 """Share of its range by which a value that is predicted is off at least, when models are compared."""
 SURE = 2.0
-"""Sum of losses by which the own models must be ahead: odds of exp(SURE) = 7 to 1 for what the fleet has chosen."""
+"""Sum of losses, of each look, by which the own models must be ahead: odds of 7 to 1 for what the fleet has chosen."""
+FAR_AHEAD = 5.0
+"""Sum of losses by which what the fleet has chosen is so far ahead that a device does not look a second time."""
 OWN_WEIGHTS = (0.5, 1.0)
 """Candidates for the weight of the forest beside the local network."""
 
 
-def behind_own_line(env: NodeEnv, s: Settling, weight: float, found: Mapping[str, Vector]) -> Mapping[str, Vector]:
+Ways = tuple[Mapping[str, Vector], Mapping[str, Vector], tuple[float, ...]]
+"""Models as the fleet has chosen, those that a device made alone, and weights of the own forest among these."""
+Make = Callable[[NodeEnv], Mapping[str, Vector]]
+"""A device's env -> its models, as the fleet has chosen: "personal", "local" and perhaps FOREST."""
+
+
+def behind_own_line(env: NodeEnv, s: Settling, weight: float, make: Make) -> Mapping[str, Vector]:
     """A device's models; those that it made alone in place of the personal one, and OWN, where its samples say so.
 
     Args:
         weight: of the own model in what the fleet has chosen.
-        found: "personal", "local" and perhaps FOREST, as the fleet has chosen.
+        make: what the fleet has chosen; called a second time where the device takes a second look.
     """
-    judged = env.validation
+    found, judged = make(env), env.validation
     if not s.keep_own or judged is None or not len(judged.labels):
         return found
-    known, (own, weights) = ensemble(env, s, weight).classes, own_models(env, s, found)
-    own_losses = [mean_loss(judged, own, w, known) for w in weights]
-    best, loss = int(np.argmin(own_losses)), mean_loss(judged, found, weight, known)
-    if not len(judged.labels) * (loss - own_losses[best]) > SURE:
+    own, weights = own_models(env, s, found)
+    losses, samples, sure = losses_of(env, s, weight, (found, own, weights)), len(judged.labels), SURE
+    if env.swapped is not None and -FAR_AHEAD <= losses[0] - losses[1:].min() <= SURE:
+        again, others = second_look(env, s, weight, make)
+        counted = min(samples, others)
+        losses, samples = losses + again * (counted / others), samples + counted
+        sure = 2 * SURE
+    best = 1 + int(np.argmin(losses[1:]))
+    if not losses[0] - losses[best] > sure:
         return found
-    return {**own, OWN: np.array([loss, own_losses[best], len(judged.labels), weights[best]], np.float32)}
+    return {**own, OWN: np.array([losses[0] / samples, losses[best] / samples, samples, weights[best - 1]], np.float32)}
+
+
+def second_look(env: NodeEnv, s: Settling, weight: float, make: Make) -> tuple[Floats, int]:
+    """Summed losses as of `losses_of` with training and validation samples changed over, and of how many samples."""
+    if env.own is not None:
+        env.own.release()  # what the gradients of the first look hold does not lie beside those of the second
+    assert env.swapped is not None
+    env = env.swapped(env.untaught or env)
+    assert env.validation is not None
+    found = make(env)
+    own, weights = own_models(env, s, found)
+    return losses_of(env, s, weight, (found, own, weights)), len(env.validation.labels)
+
+
+def losses_of(env: NodeEnv, s: Settling, weight: float, of: Ways) -> Floats:
+    """Sums of bounded losses on a device's validation samples: of the fleet's choice, and of each way to be alone."""
+    found, own, weights = of
+    assert env.validation is not None
+    known, judged = ensemble(env, s, 0.0).classes, env.validation
+    means = [mean_loss(judged, found, weight, known), *(mean_loss(judged, own, w, known) for w in weights)]
+    return len(judged.labels) * np.array(means)
 
 
 def own_models(env: NodeEnv, s: Settling, found: Mapping[str, Vector]) -> tuple[dict[str, Vector], tuple[float, ...]]:

@@ -77,7 +77,7 @@ class Settling:
         label_sharpness: power to which the mixture's probabilities are raised before: two teachers that agree are surer
             than each of them.
         label_share: largest share of what a device labels itself that may be of one class, in units of an even share.
-        keep_own: a device predicts with what it made alone where its own validation samples say so (own_line.py).
+        keep_own: a device predicts with what it made alone where its own samples say so (own_line.py).
     """
 
     optimiser: str = "adam"

@@ -146,5 +146,8 @@ def fitted(env: Any, statistics: Vector) -> Any:
         changed["own"] = replace(
             own, logits=of_theta(own.logits), taught=lambda rows, labels: wrapped(teach(rows, labels))
         )
+    swap = env.swapped
+    if swap is not None:
+        changed["swapped"] = lambda env: fitted(swap(env), statistics)
     names = {f.name for f in fields(env)}
     return replace(env, **changed, **wrapped({k: getattr(env, k) for k in wraps if k in names}))

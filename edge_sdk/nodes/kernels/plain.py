@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 from zlib import crc32
 
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.environment.samples import Labelled, OutputScores
+from edge_sdk.contract.environment.samples import Labelled, OutputScores, OwnWindows
 from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import augment, each_copy
 from edge_sdk.data.ordered import list_distinct
@@ -150,10 +152,40 @@ def settles(parts: DeviceParts, validation: Bound | None, held_out: Bound | None
     found: Fields = {"validation": judged(model, *validation)}
     if held_out is not None and len(held_out[0]):
         found["held_out"] = judged(model, *held_out)
+    own = own_windows(parts, trains) if is_class or model.task.kind == LABELS else None
     if not is_class:  # a forest, whose classes `own_classes` are, is not for sets of labels
-        return {**found, "own": own_windows(parts, trains)} if model.task.kind == LABELS else found
-    own = list_distinct(np.concatenate([parts.y, validation[1]]))
-    return {**found, "own": own_windows(parts, trains), "own_classes": tuple(int(code) for code in own)}
+        return {**found, "own": own}
+    known = list_distinct(np.concatenate([parts.y, validation[1]]))
+    found |= {"own": own, "own_classes": tuple(int(code) for code in known)}
+    return {**found, "swapped": swaps(parts, own)} if can_train_on(model, len(validation[0])) else found
+
+
+def can_train_on(model: Model, samples: int) -> bool:
+    """Says whether a step may be on so many samples at once."""
+    manifest = model.bundle.manifest
+    most = samples if manifest["norm"] == "frozen" else manifest["max_batch"]
+    return max(1, find_least(manifest)) <= samples <= most
+
+
+def swaps(parts: DeviceParts, own: OwnWindows | None) -> Callable[[Any], Any]:
+    """The function that changes training and validation samples of a device's env over, as `NodeEnv.swapped` has it.
+
+    What is computed of unlabelled windows is shared. Nothing is bound before the function is called.
+    """
+
+    def swapped(env: Any) -> Any:
+        assert parts.validation is not None
+        x, y = parts.validation
+        other = replace(parts, x=x, y=y, validation=(parts.x, parts.y))
+        windows = own_windows(other, trains)
+        if own is not None and windows is not None:
+            windows = replace(windows, unlabelled=own.unlabelled, logits=own.logits)
+        judged = labelled(parts.model, parts.model.bind(parts.x), parts.y)
+        walked = None if env.walked is None else dict[Any, Vector]()
+        fields = {**trains(other), "validation": judged, "own": windows, "walked": walked, "swapped": None}
+        return replace(env, **fields)
+
+    return swapped
 
 
 def labelled(model: Model, x: BoundSamples, y: Array) -> Labelled:

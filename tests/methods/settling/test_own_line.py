@@ -11,8 +11,9 @@ from edge_sdk.algebra.ensemble import Ensemble, combined
 from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.method import UP, NodeEnv
 from edge_sdk.methods.fedavg import FEDAVG
+from edge_sdk.methods.settling import own_line
 from edge_sdk.methods.settling.method import settled
-from edge_sdk.methods.settling.own_line import FLOOR, OWN_WEIGHTS, behind_own_line, mean_loss
+from edge_sdk.methods.settling.own_line import FLOOR, OWN_WEIGHTS, behind_own_line, losses_of, mean_loss
 from edge_sdk.methods.settling.self_training import self_trained
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation.beside import FOREST, OWN, OwnKept, with_forest
@@ -45,6 +46,11 @@ def saying(*p):
     return np.array([[log(1 - q), log(q)] for q in p]).ravel()
 
 
+def giving(found):
+    """What the fleet has chosen, made in one way whatever a device trains on."""
+    return lambda env: found
+
+
 def test_the_loss_is_bounded():
     models = {"personal": saying(0.5, 0.25, 0.001), "local": saying(0.5, 0.5, 0.5)}
     expected = (log(2) + log(4) + log(1 / FLOOR)) / 3  # a third of the samples each
@@ -54,24 +60,60 @@ def test_the_loss_is_bounded():
 def test_the_smaller_loss_decides_where_it_is_smaller_by_more_than_two():
     """All are right on all samples, so counts would not tell: of 12 the losses are 7.17, 4.90 and 5.49."""
     found = {"global": saying(0.5, 0.5, 0.5), "personal": saying(0.45, 0.55, 0.55), "local": saying(0.4, 0.7, 0.7)}
-    kept = behind_own_line(env_of(), S, 0.0, found)
+    kept = behind_own_line(env_of(), S, 0.0, giving(found))
     assert np.array_equal(kept["personal"], found["local"]) and np.array_equal(kept["global"], found["global"])
     loss = [-log(0.55), -(log(0.6) + 2 * log(0.7)) / 3]
     assert kept[OWN] == pytest.approx([*loss, 12, 0.0]) and 12 * (loss[0] - loss[1]) == pytest.approx(2.278, abs=1e-3)
     closer = {**found, "local": saying(0.4, 0.65, 0.65)}
     assert 12 * loss[0] + 4 * (log(0.6) + 2 * log(0.65)) == pytest.approx(1.686, abs=2e-3)
-    assert behind_own_line(env_of(), S, 0.0, closer) is closer
-    assert behind_own_line(env_of(), replace(S, keep_own=False), 0.0, found) is found
+    assert behind_own_line(env_of(), S, 0.0, giving(closer)) is closer
+    assert behind_own_line(env_of(), replace(S, keep_own=False), 0.0, giving(found)) is found
     swapped = {**found, "personal": found["local"], "local": found["personal"]}
-    assert behind_own_line(env_of(), S, 0.0, swapped) is swapped
+    assert behind_own_line(env_of(), S, 0.0, giving(swapped)) is swapped
+
+
+def two_looks(found, second, times=1):
+    """An env that gives other labels when samples are changed over, and what is made of both: `found`, `second`."""
+    labels = np.tile(1 - LABELS, times)
+    judged = Labelled(labels, lambda theta: np.tile(judged_by_row(theta), (times, 1)))
+    env = replace(env_of(), swapped=lambda env: replace(env, validation=judged, me="other"))
+    return env, lambda env: second if env.me == "other" else found
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_second_look_sees_what_the_validation_samples_do_not(times):
+    """By 12 samples what is made alone is behind by 0.2 of losses; by the 12 others ahead by 4.9: above twice two.
+
+    36 others, by which models of 12 samples are judged, count as 12.
+    """
+    found = {"personal": saying(0.3, 0.7, 0.7), "local": saying(0.33, 0.7, 0.7)}
+    second = {"personal": saying(0.4, 0.6, 0.6), "local": saying(0.6, 0.4, 0.4)}
+    env, make = two_looks(found, second, times)
+    assert behind_own_line(replace(env, swapped=None), S, 0.0, make) is found
+    kept = behind_own_line(env, S, 0.0, make)
+    losses = [(-log(0.7) - log(0.4)) / 2, (-(log(0.67) + 2 * log(0.7)) / 3 - log(0.6)) / 2]
+    assert kept["personal"] is found["local"] and kept[OWN] == pytest.approx([*losses, 24, 0.0])
+    closer = {"personal": second["personal"], "local": saying(0.5, 0.5, 0.5)}  # by 2.0, above two and not above four
+    assert behind_own_line(env, S, 0.0, two_looks(found, closer, times)[1]) is found
+
+
+def test_nobody_looks_twice_who_is_sure_by_one_look():
+    def none(env):
+        raise AssertionError("a second look")
+
+    better, far = saying(0.2, 0.8, 0.8), saying(0.5, 0.5, 0.5)
+    env = replace(env_of(), swapped=none)
+    for personal, local in ((far, better), (better, far)):
+        kept = behind_own_line(env, S, 0.0, giving({"personal": personal, "local": local}))
+        assert np.array_equal(kept["personal"], better)
 
 
 def test_of_equal_ones_and_without_samples_the_fleets_choice_stays():
     same = {"global": saying(0.5, 0.5, 0.5), "personal": saying(0.4, 0.6, 0.6), "local": saying(0.4, 0.6, 0.6)}
-    assert behind_own_line(env_of(), S, 0.0, same) is same
+    assert behind_own_line(env_of(), S, 0.0, giving(same)) is same
     nobody = {**same, "local": saying(0.1, 0.9, 0.9)}
     for env in (env_of(np.zeros(0, np.int64)), replace(env_of(), validation=None)):
-        assert behind_own_line(env, S, 0.0, nobody) is nobody
+        assert behind_own_line(env, S, 0.0, giving(nobody)) is nobody
 
 
 def test_the_ensemble_takes_the_weight_and_what_is_no_model_goes():
@@ -138,6 +180,39 @@ def test_a_device_with_windows_of_its_own_falls_back_on_a_forest_that_nobody_els
     _, trace = play(method, settings, 6, envs=envs(FEDAVG, settings, 6))
     found = [told(trace, Models, d)[0].ensemble for d in DEVICES if told(trace, OwnKept, d)]
     assert found and all(e.weight in OWN_WEIGHTS and e.trees is not None for e in found)
+
+
+def swapping(d):
+    """As the product changes samples of these envs over: validation is trained on, training is judged by."""
+    train, validation, _ = PARTS[d]
+
+    def swapped(env):
+        more = {"features": lambda: train.x} if env.validation.features else {}
+        own = env.own and replace(
+            env.own, labels=validation.y, features=lambda copies, random: np.concatenate([validation.x] * (copies + 1)),
+            taught=lambda rows, labels: {"grad_fn": validation, "samples": len(validation.y)}, grown={},
+        )  # fmt: skip
+        judged = replace(train.labelled(), **more)
+        return replace(env, grad_fn=validation, samples=len(validation.y), validation=judged, own=own, swapped=None)
+
+    return swapped
+
+
+def test_the_second_look_is_at_models_made_of_the_other_samples_and_labels(monkeypatch):
+    """In a run that labels windows: what is judged was taught by the validation part, by all that it was made of."""
+    looks = list[tuple[int, int, int]]()
+
+    def seen(env, s, weight, of):
+        looks.append((len(env.validation.labels), (env.untaught or env).samples, len(env.own.labels)))
+        return losses_of(env, s, weight, of)
+
+    monkeypatch.setattr(own_line, "losses_of", seen)
+    monkeypatch.setattr(own_line, "FAR_AHEAD", np.inf)
+    settings, some = FEDAVG.settings(eta_l=0.05, batch=8), envs(FEDAVG, FEDAVG.settings(eta_l=0.05, batch=8), 6)
+    some |= {d: replace(some[d], swapped=swapping(d)) for d in DEVICES}
+    _, trace = play(evaluated(self_trained(settled(FEDAVG, TREES), TREES)), settings, 6, envs=some)
+    assert {*looks} == {(15, 30, 30), (30, 15, 15)} and looks.count((30, 15, 15)) >= 1
+    assert all(told(trace, Models, d) for d in DEVICES)
 
 
 def test_a_newcomer_has_the_same_last_line():

@@ -66,6 +66,27 @@ def test_a_device_without_validation_samples_cannot_settle(model):
     env_of(model, run_of(model), validation=None)
 
 
+def test_a_device_changes_its_training_and_validation_samples_over(model):
+    run = run_of(model, settle={"optimiser": "adam"}, augment={"noise": 0.1})
+    env = replace(env_of(model, run, unlabelled=(X[6:10], np.zeros(4, np.int64))), walked={"made before": X})
+    other = env.swapped(env)
+    assert (other.samples, other.swapped, other.walked, other.own_classes) == (2, None, {}, env.own_classes)
+    loss, slope = other.grad_fn(model.theta0, None)
+    wanted = model.loss_grad(model.theta0, X[10:], Y[10:])
+    assert loss == pytest.approx(wanted[0], rel=1e-6) and slope == pytest.approx(wanted[1], abs=1e-6)
+    changed = augment(X[10:], Augment(noise=0.1), np.random.default_rng(4))
+    assert other.augmented(model.theta0, None, np.random.default_rng(4))[0] == pytest.approx(
+        model.loss_grad(model.theta0, changed, Y[10:])[0], rel=1e-6
+    )
+    np.testing.assert_array_equal(other.validation.labels, Y[:4])
+    np.testing.assert_array_equal(other.validation.logits(model.theta0), model.predict(model.theta0, X[:4]))
+    np.testing.assert_array_equal(other.own.labels, Y[10:])
+    assert other.own.unlabelled() is env.own.unlabelled() and len(other.own.features(0, None)) == 2
+    assert other.own.taught(np.array([1]), np.array([5]))["samples"] == 2 + 1
+    assert env_of(model, run, validation=(X[:0], Y[:0])).swapped is None  # on nothing nobody trains
+    assert env_of(model, run_of(model)).swapped is None
+
+
 def test_a_run_says_what_is_wrong_with_its_settling(model):
     with pytest.raises(UsageError, match=r"run\.settle: .*step.* is no setting, did you mean"):
         method_of(run_of(model, settle={"step": [1]}))
