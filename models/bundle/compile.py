@@ -21,6 +21,9 @@ from edge_sdk.models.bundle.native_graphs import build_native_graphs
 from edge_sdk.models.bundle.pack import BundleChecks, BundleFacts, BundleGraphs, BundleState, pack_bundle
 from edge_sdk.models.bundle.tensor_graphs import build_tensor_graphs
 from edge_sdk.models.derive.targets import Source, Target
+from edge_sdk.models.frontend.kept.python_state import named_state, refuse_iterators, refuse_python_state
+from edge_sdk.models.frontend.kept.remembered import refuse_remembered
+from edge_sdk.models.frontend.kept.training_state import refuse_training_state
 from edge_sdk.models.frontend.modules.hooks import refuse_hooks
 from edge_sdk.models.frontend.modules.lora import add_adapters, settle_adapters
 from edge_sdk.models.frontend.modules.outputs import check_output
@@ -31,11 +34,9 @@ from edge_sdk.models.frontend.modules.randomness import (
     refuse_certain_drops,
     refuse_draws,
 )
-from edge_sdk.models.frontend.modules.remembered import refuse_remembered
 from edge_sdk.models.frontend.modules.side_effects import explain_own_backward, refuse_changes, refuse_setting
 from edge_sdk.models.frontend.modules.statistics import settle_statistics
 from edge_sdk.models.frontend.modules.training import refuse_training_only
-from edge_sdk.models.frontend.modules.training_state import refuse_training_state
 from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread, unwrap
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
 from edge_sdk.models.frontend.tracing.marks import find_marks, has_own_gradients
@@ -216,6 +217,7 @@ def prepare(net: nn.Module, spec: Spec, examples: Sequence[torch.Tensor]) -> nn.
     """
     prepare_module(net, examples, spec.output, list_arguments(spec))
     refuse_hooks(net)
+    refuse_iterators(net)
     net = settle_statistics(net, spec.norm)
     return add_adapters(net, spec.lora, spec.target, spec.also) if spec.lora else net
 
@@ -230,10 +232,13 @@ def export(net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Te
     with refuse_setting(net):
         check_output(net, examples, [spec.output, *spec.heads], arguments)
     refuse_changes(net, examples, arguments)
-    refuse_remembered(net, examples, arguments, spec.output)
-    settle_adapters(net, examples, arguments)
-    drops = find_drops(net, examples, spec.dropout, arguments)
-    refuse_training_state(net, examples, arguments, spec.output, spec.dropout)
+    given = (net, examples, arguments, spec.output)
+    with named_state(*given, spec.dropout):
+        refuse_remembered(*given)
+        settle_adapters(net, examples, arguments)
+        drops = find_drops(net, examples, spec.dropout, arguments)
+        refuse_training_state(*given, spec.dropout)
+    refuse_python_state(*given, spec.dropout)
     for name in (spec.output, *spec.heads):
         refuse_training_only(net, examples, arguments, name, spec.norm, spec.dropout)
     forward, source = write_source(net, spec, state, examples, "off")
