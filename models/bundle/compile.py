@@ -24,7 +24,8 @@ from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.kept.python_state import named_state, refuse_iterators, refuse_python_state
 from edge_sdk.models.frontend.kept.remembered import refuse_remembered
 from edge_sdk.models.frontend.kept.training_state import refuse_training_state
-from edge_sdk.models.frontend.modules.hooks import refuse_hooks
+from edge_sdk.models.frontend.modules.grad_modes import refuse_grad_modes
+from edge_sdk.models.frontend.modules.hooks import refuse_hooks, refuse_tensor_hooks
 from edge_sdk.models.frontend.modules.lora import add_adapters, settle_adapters
 from edge_sdk.models.frontend.modules.outputs import check_output
 from edge_sdk.models.frontend.modules.prepare import prepare_module
@@ -34,13 +35,14 @@ from edge_sdk.models.frontend.modules.randomness import (
     refuse_certain_drops,
     refuse_draws,
 )
-from edge_sdk.models.frontend.modules.side_effects import explain_own_backward, refuse_changes, refuse_setting
+from edge_sdk.models.frontend.modules.side_effects import explain_parity, refuse_changes, refuse_setting
 from edge_sdk.models.frontend.modules.statistics import settle_statistics
 from edge_sdk.models.frontend.modules.training import refuse_training_only
 from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread, unwrap
+from edge_sdk.models.frontend.tracing.diagnose import find_coupling
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
-from edge_sdk.models.frontend.tracing.marks import find_marks, has_own_gradients
-from edge_sdk.models.gate.graphs.check import YShape, check_graphs, check_sums, draw_consistency, find_unequal_parts
+from edge_sdk.models.frontend.tracing.marks import find_marks
+from edge_sdk.models.gate.graphs.check import YShape, check_graphs, draw_consistency, find_unequal_parts
 from edge_sdk.models.gate.graphs.gate import Drops, Truth
 from edge_sdk.models.gate.graphs.golden import make_golden
 from edge_sdk.models.gate.graphs.search import SEARCH, Comparison, search_inputs
@@ -112,9 +114,8 @@ def compile_module(
     nodes = {k: len(m.graph.node) for k, m in models.items()}
     progress("graphs: " + ", ".join(f"{k} {n} nodes" for k, n in nodes.items()))
     calls = check_calls(exported.forward)
-    with explain_own_backward(net, examples, list_arguments(spec)):
-        if has_own_gradients(exported.forward.program) and not truth.train:
-            check_sums(truth, y_shape)
+    truth.coupling = find_coupling(exported.forward.program)
+    with explain_parity(net, examples, list_arguments(spec), spec.norm):
         errors = check_graphs(graphs, runs, truth, fixed, y_shape)
         errors["searched"] = search_inputs(Comparison(graphs["loss_grad"], state.slots, truth, fixed, y_shape), search)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
@@ -232,6 +233,8 @@ def export(net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Te
     with refuse_setting(net):
         check_output(net, examples, [spec.output, *spec.heads], arguments)
     refuse_changes(net, examples, arguments)
+    refuse_grad_modes(net, examples, arguments, spec.output)
+    refuse_tensor_hooks(net, examples, arguments, spec.output)
     given = (net, examples, arguments, spec.output)
     with named_state(*given, spec.dropout):
         refuse_remembered(*given)

@@ -31,8 +31,8 @@ from edge_sdk.models.frontend.modules.hooks import refuse_hooks
 from edge_sdk.models.frontend.modules.prepare import refuse_parts
 from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread
 from edge_sdk.models.frontend.tracing.export import Forward, export_forward
-from edge_sdk.models.frontend.tracing.marks import find_marks, has_own_gradients
-from edge_sdk.models.gate.graphs.check import check_graphs, check_sums
+from edge_sdk.models.frontend.tracing.marks import find_marks
+from edge_sdk.models.gate.graphs.check import check_graphs
 from edge_sdk.models.gate.graphs.gate import Truth
 from edge_sdk.models.gate.graphs.golden import make_golden
 from edge_sdk.models.gate.operators.calls import check_calls
@@ -148,8 +148,6 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: ShowProgress = lambd
     runs, truth = {k: RunnableGraph(m) for k, m in models.items()}, Truth(net, inputs, spec.loss)
     plain = {k: graphs[k] for k in ("predict", "loss_grad")}
     check_calls(forward)
-    if has_own_gradients(forward.program):
-        check_sums(truth, y_shape)
     errors = check_graphs(plain, runs, truth, fixed, y_shape)
     errors |= {f"float64 {p}": check_party(net, graphs, p, slots, truth, fixed, y_shape) for p in spec.parties}
     progress(f"parity: {max(v for k, v in errors.items() if 'float64' in k):.1e} in float64 (limit 1e-06)")

@@ -113,3 +113,20 @@ def find_path(node: torch.fx.Node) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     path = list(stack.values())[-1][0] if stack else ""
     return path.removeprefix("net").removeprefix(".") or "the module"
+
+
+def find_coupling(program: torch.export.ExportedProgram | None) -> str:
+    """Where a program computes a value of all samples at once, and by which function; "" if nowhere."""
+    for node in program.graph.nodes if program is not None else ():
+        value = node.meta.get("val")
+        given = [a.meta.get("val") for a in node.all_input_nodes]
+        read = any(isinstance(g, torch.Tensor) and has_batch(g) for g in given)
+        name = getattr(node.target, "_opname", "")
+        if read and isinstance(value, torch.Tensor) and not has_batch(value) and not name.endswith("_like"):
+            return f"{find_path(node)}: {name} over the samples"
+    return ""
+
+
+def has_batch(value: torch.Tensor) -> bool:
+    """True for a value whose size follows the batch."""
+    return any(isinstance(d, torch.SymInt) for d in value.shape)
