@@ -28,8 +28,8 @@ SUMS = ((Case("sums", 403, 3), SEMANTIC_LIMIT), (Case("sums, inputs times 30", 4
 """Batches whose gradients must be the sums of those of their samples, and how nearly; the second one where the traced
 module has a value of all samples."""
 SUMS_ADVICE = (
-    "a device divides batches, and trains with other ones: compute a weight or a backward pass of each sample alone, "
-    "and leave a mean over samples to the loss"
+    "a device divides batches, and trains with other ones: a weight, or a backward pass of its own, must treat each "
+    "sample alone; leave means over samples to the loss"
 )
 
 Arrays = Mapping[str, np.ndarray]
@@ -91,7 +91,7 @@ def check_sums(truth: Truth, y_shape: YShape) -> None:
         whole = truth.loss_grad(data)[2]
         alone = [truth.loss_grad({k: v[i : i + 1] for k, v in data.items()})[2] for i in range(case.batch)]
         size = sum(float(np.linalg.norm(g)) for g in alone)
-        if not np.isfinite([size, *whole]).all():
+        if not np.isfinite(whole).all():
             continue
         error = float(np.linalg.norm(np.sum(alone, axis=0) - whole)) / max(size, 1e-30)
         if not error <= limit:
