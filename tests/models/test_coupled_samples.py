@@ -48,6 +48,7 @@ SHARES = {
     "mean": lambda mask, h: mask / mask.mean(),
     "largest": lambda mask, h: mask / h.detach().abs().max(),
     "only beyond 10": lambda mask, h: 1 + (h.detach() > 10).to(h.dtype).mean(),
+    "size": lambda mask, h: mask / h.shape[0],
     "order": lambda mask, h: mask + h.detach()[:, :1].argsort(0),
 }
 
@@ -57,7 +58,7 @@ SHARES = {
 def test_a_weight_by_the_other_samples_is_refused(share, dropout):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.1), Weighing(SHARES[share]), nn.Linear(6, 3)).eval()
-    named = r" \(2: (mean|max) over the samples\)" if share != "order" else ""
+    named = r" \(2: (mean|max) over the samples\)" if share not in ("size", "order") else ""
     words = rf"^the gradient of a sample changes by \S+ with the other samples of its batch{named}; "
     with pytest.raises(UnsupportedPattern, match=words):
         compile_module(net, Spec("net", (6,), dropout=dropout), search=0)

@@ -139,6 +139,61 @@ class OldWeights(Net):
         return self.make(x) + F.linear(x, w - self.body.weight)[:, :3]
 
 
+class OldTensor(Net):
+    """The same in an attribute of its own."""
+
+    def forward(self, x):
+        if self.training and not hasattr(self, "old"):
+            self.old = self.body.weight.detach().clone()
+        return self.make(x) + (F.linear(x, self.old - self.body.weight)[:, :3] if self.training else 0)
+
+
+class Meter:
+    """A count as helpers keep it."""
+
+    def __init__(self):
+        self.total = 0
+
+    def update(self, n):
+        self.total += n
+
+
+class OfHelper(Net):
+    """A factor by what a helper of another class counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.meter = Meter()
+
+    def forward(self, x):
+        self.meter.update(int(self.training))
+        return self.make(x, 1 + self.meter.total // 100)
+
+
+def count_calls():
+    count_calls.calls = getattr(count_calls, "calls", 0) + 1
+    return count_calls.calls
+
+
+class OfAttribute(Net):
+    """A factor by the attribute of a function."""
+
+    def forward(self, x):
+        return self.make(x, 1 + (count_calls() // 100 if self.training else 0))
+
+
+def hooked():
+    net, calls = Net(), []
+
+    def scale(layer, given, made):
+        calls.extend([0] * layer.training)
+        return made * (1 + len(calls) // 100)
+
+    net.body.register_forward_hook(scale)
+    net.forward = net.make
+    return net
+
+
 class Logging(Net):
     """Keeps losses, sizes and a table of positions in all of these places, and nothing follows from them."""
 
@@ -170,6 +225,10 @@ REFUSED = {
     "every 97th call by a buffer": (EveryInTensor, r"buffer steps"),
     "a batch": (Remembering, r"self\.cache in Python"),
     "old weights": (OldWeights, r"self\.cache in Python"),
+    "an old tensor": (OldTensor, r"self\.old in Python"),
+    "a helper": (OfHelper, r"self\.meter in Python"),
+    "an attribute": (OfAttribute, r"count_calls\.calls in Python"),
+    "a forward hook": (hooked, r"hooked\S+, from around it: calls in Python"),
 }
 
 
@@ -186,7 +245,7 @@ class Around(nn.Module):
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_follows_from_what_is_kept_in_python_is_refused_by_name(kind, dropout):
     make, words = REFUSED[kind]
-    with pytest.raises(UnsupportedPattern, match=f"^part: {words}"):
+    with pytest.raises(UnsupportedPattern, match=rf"^part\S*: {words}"):
         compile_module(Around(make()).eval(), Spec("net", (6,), dropout=dropout), search=0)
 
 

@@ -98,9 +98,9 @@ def make_holder(value: Any) -> Storage:
     if isinstance(value, dict):
         return Storage(lambda: dict(value), partial(replace_all, value))
     if isinstance(value, set):
-        return Storage(lambda: dict(enumerate(value)), lambda items: (value.clear(), value.update(items.values()))[0])
+        return Storage(lambda: dict(enumerate(value)), lambda items: refill(value, value.update, items))
     if isinstance(value, SEQUENCES):
-        return Storage(lambda: dict(enumerate(value)), lambda items: (value.clear(), value.extend(items.values()))[0])
+        return Storage(lambda: dict(enumerate(value)), lambda items: refill(value, value.extend, items))
     if isinstance(value, tuple):
         return Storage(lambda: dict(enumerate(value)))
     names = [n for base in type(value).__mro__ for n in as_names(vars(base).get("__slots__", ()))]
@@ -116,6 +116,12 @@ def make_holder(value: Any) -> Storage:
                 object.__setattr__(value, name, item)
 
     return Storage(read, write)
+
+
+def refill(value: Any, add: Callable[[Any], None], items: Items) -> None:
+    """Give a container these items and no others."""
+    value.clear()
+    add(items.values())
 
 
 def as_names(slots: Any) -> list[str]:

@@ -69,15 +69,14 @@ def refuse_python_state(
             set_training(net, others=training)
             try_once(net, partial(call, given=inputs))
         after = take_snapshot(net, before)
-        changed = [p for p in before.find_changes(after) if not is_own(net, p, after.values[p])]
-        if changed:
+        if changed := before.find_changes(after):
             refuse_followed(net, before, after, changed, usual)
     finally:
         before.restore()
 
 
 def is_own(net: nn.Module, path: Path, value: Any) -> bool:
-    """True for a parameter, buffer, number or tensor of a module itself, which training_state.py looks at."""
+    """True for a parameter, buffer, number or tensor of a module itself, of which training_state.py tries values."""
     named = len(path) > 1 and path[1] in ("_parameters", "_buffers")
     plain = len(path) == 2 and isinstance(value, (bool, int, float, torch.Tensor))
     return isinstance(path[0], str) and path[0] in dict(net.named_modules()) and path[1:2] != () and (named or plain)
@@ -92,7 +91,7 @@ def refuse_followed(net: nn.Module, before: Snapshot, after: Snapshot, changed: 
                 continue  # it does not run, or draws numbers of its own
             if not is_equal_run(seen, run_at(net, after, training, moved, call)):
                 raise refuse_places(after, changed)
-            for path in [] if moved else changed:
+            for path in [] if moved else [p for p in changed if not is_own(net, p, after.values[p])]:
                 for value in list_values(net, after, path):
                     if not is_equal_run(seen, run_at(net, after, training, moved, call, path, value)):
                         raise refuse_places(after, [path])

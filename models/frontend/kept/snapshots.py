@@ -153,6 +153,9 @@ class Walk:
         for name, value in holder.read().items():
             if name not in TORCHS:
                 self.visit(value, (where, name), Origin(where, f"self.{name}"), (holder, name))
+        for kind in ("_parameters", "_buffers"):
+            for name in vars(layer)[kind]:
+                self.found.places[where, kind, name] = Origin(where, f"self.{name}")
 
     def visit(self, value: Any, path: Path, place: Origin, setter: tuple[Storage, Any]) -> None:
         """A value, and all in it."""

@@ -18,9 +18,8 @@ from edge_sdk.models.ir.errors import UnsupportedPattern
 @contextmanager
 def as_inference() -> Iterator[None]:
     """Answer code that asks for inference_mode; torch's own would give functions other parts, as of dropout."""
-    yes = [mock.patch.object(torch, "is_inference_mode_enabled", lambda: True)]
-    yes += [mock.patch.object(torch.Tensor, "is_inference", lambda tensor: True)]
-    with torch.no_grad(), yes[0], yes[1]:
+    asked = mock.patch.object(torch, "is_inference_mode_enabled", lambda: True)
+    with torch.no_grad(), asked, mock.patch.object(torch.Tensor, "is_inference", lambda _: True):
         yield
 
 

@@ -73,7 +73,7 @@ def refuse_tensor_hooks(
 @contextmanager
 def watch_hooks(stack: Sequence[tuple[str, nn.Module]], changed: list[str]) -> Iterator[None]:
     """Note the paths of layers whose hooks on tensors return something, or write into a gradient."""
-    register = torch.Tensor.register_hook
+    register: Any = torch.Tensor.register_hook
 
     def watch(tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> Any:
         path = stack[-1][0] if stack else ""
