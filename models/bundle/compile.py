@@ -20,24 +20,15 @@ from edge_sdk.models.bundle.graphs import make_blocked_graphs, make_graphs, writ
 from edge_sdk.models.bundle.native_graphs import build_native_graphs
 from edge_sdk.models.bundle.pack import BundleChecks, BundleFacts, BundleGraphs, BundleState, pack_bundle
 from edge_sdk.models.bundle.tensor_graphs import build_tensor_graphs
+from edge_sdk.models.bundle.unlike import refuse_unlike
 from edge_sdk.models.derive.targets import Source, Target
-from edge_sdk.models.frontend.kept.python_state import named_state, refuse_iterators, refuse_python_state
-from edge_sdk.models.frontend.kept.remembered import refuse_remembered
-from edge_sdk.models.frontend.kept.training_state import refuse_training_state
-from edge_sdk.models.frontend.modules.grad_modes import refuse_grad_modes
-from edge_sdk.models.frontend.modules.hooks import refuse_hooks, refuse_tensor_hooks
-from edge_sdk.models.frontend.modules.lora import add_adapters, settle_adapters
-from edge_sdk.models.frontend.modules.outputs import check_output
+from edge_sdk.models.frontend.kept.python_state import refuse_iterators
+from edge_sdk.models.frontend.modules.hooks import refuse_hooks
+from edge_sdk.models.frontend.modules.lora import add_adapters
 from edge_sdk.models.frontend.modules.prepare import prepare_module
-from edge_sdk.models.frontend.modules.randomness import (
-    draws_in_evaluation,
-    find_draws,
-    refuse_certain_drops,
-    refuse_draws,
-)
-from edge_sdk.models.frontend.modules.side_effects import explain_parity, refuse_changes, refuse_setting
+from edge_sdk.models.frontend.modules.randomness import draws_in_evaluation
+from edge_sdk.models.frontend.modules.side_effects import explain_parity
 from edge_sdk.models.frontend.modules.statistics import settle_statistics
-from edge_sdk.models.frontend.modules.training import refuse_training_only
 from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread, unwrap
 from edge_sdk.models.frontend.tracing.diagnose import find_coupling
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
@@ -230,20 +221,7 @@ def export(net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Te
         CompileError: its results are none that can be trained on, or torch cannot export it.
     """
     arguments = list_arguments(spec)
-    with refuse_setting(net):
-        check_output(net, examples, [spec.output, *spec.heads], arguments)
-    refuse_changes(net, examples, arguments)
-    refuse_grad_modes(net, examples, arguments, spec.output)
-    refuse_tensor_hooks(net, examples, arguments, spec.output)
-    given = (net, examples, arguments, spec.output)
-    with named_state(*given, spec.dropout):
-        refuse_remembered(*given)
-        settle_adapters(net, examples, arguments)
-        drops = find_drops(net, examples, spec.dropout, arguments)
-        refuse_training_state(*given, spec.dropout)
-    refuse_python_state(*given, spec.dropout)
-    for name in (spec.output, *spec.heads):
-        refuse_training_only(net, examples, arguments, name, spec.norm, spec.dropout)
+    drops = refuse_unlike(net, examples, arguments, [spec.output, *spec.heads], spec.norm, spec.dropout)
     forward, source = write_source(net, spec, state, examples, "off")
     if not drops:
         return Exported(forward, source, source, None)
@@ -266,22 +244,6 @@ def write_source(
     )
     renorm = spec.norm == "renorm"
     return forward, Source(forward, {"theta": state.slots}, state.buffers, state.momenta, state.running, renorm)
-
-
-def find_drops(
-    net: nn.Module, examples: Sequence[torch.Tensor], dropout: str, arguments: Sequence[str]
-) -> Drops | None:
-    """What a module drops at random in training, if that is to be kept; None: nothing.
-
-    Raises:
-        TrainModeExport: it drops something, and `dropout` does not say what is to become of it.
-    """
-    if dropout != "off":
-        refuse_certain_drops(net)
-    draws = [] if dropout == "off" else find_draws(net, examples, arguments)
-    if not dropout:
-        refuse_draws(draws)
-    return Drops(tuple(draws), ()) if draws else None
 
 
 def make_example(i: DataInput) -> torch.Tensor:

@@ -98,6 +98,9 @@ def explain_writing(error: Exception, program: torch.export.ExportedProgram) -> 
             advice = "write real and imaginary parts as two real tensors"
             return UnsupportedPattern(f"{missing[1]} of complex numbers", where, advice)
         return UnsupportedOperator(f"{missing[1]} (of torch)", where, ADVICE.get(missing[1], ""))
+    if "lazy_load_decompositions" in told:
+        advice = "write what is mapped as an axis of its tensors, e.g. with einsum or a product of matrices"
+        return UnsupportedPattern("torch.vmap, whose functions are not exported", find_vmap(program), advice)
     first = str(chain[-1]).strip().split("\n")[0][:300]
     where = find_path(nodes[0]) if nodes else "the module"
     function = getattr(nodes[0].target, "_opname", "a function") if nodes else "a function"
@@ -106,6 +109,12 @@ def explain_writing(error: Exception, program: torch.export.ExportedProgram) -> 
         return UnsupportedPattern(f"{function} with a number of groups that grows with the batch", where, advice)
     told = f"torch could not write {function} as ONNX ({first})"
     return CompileError(f"{where}: {told}; rewrite that part with plain layers")
+
+
+def find_vmap(program: torch.export.ExportedProgram) -> str:
+    """Path of the module that calls torch.vmap first."""
+    nodes = [n for n in program.graph.nodes if "lazy_load_decompositions" in str(n.target)]
+    return find_path(nodes[0]) if nodes else "the module"
 
 
 def find_path(node: torch.fx.Node) -> str:
