@@ -42,7 +42,6 @@ def refuse_unlike(
     refuse_changes(net, examples, arguments)
     given = (net, examples, arguments, outputs[0])
     refuse_grad_modes(*given)
-    refuse_tensor_hooks(*given)
     with named_state(*given, dropout):
         refuse_remembered(*given)
         settle_adapters(net, examples, arguments)
@@ -51,6 +50,7 @@ def refuse_unlike(
     refuse_python_state(*given, dropout)
     for name in outputs:
         refuse_training_only(net, examples, arguments, name, norm, dropout)
+    refuse_tensor_hooks(*given)
     return drops
 
 
