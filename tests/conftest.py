@@ -10,14 +10,17 @@ import importlib.util
 import logging
 import os
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from edge_sdk.live.loop.log_guard import LogGuard
 from edge_sdk.replay.nodes.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
+from edge_sdk.replay.planning import bundles
 from tests import warm
 from tests.exports import quicken_exports
 
@@ -55,6 +58,25 @@ def pytest_sessionfinish() -> None:
 def warm_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The nodes of replays in this process need not load torch each; tests/warm.py."""
     warm.use_warm_nodes(monkeypatch)
+
+
+@pytest.fixture
+def warm_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for runs that are simulated from Python."""
+    monkeypatch.setattr("edge_sdk.research.runs.processes.begin", warm.begin_warm)
+
+
+@pytest.fixture
+def warm_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for the trials of a search."""
+    popen = SimpleNamespace(Popen=warm.WarmTrials, PIPE=subprocess.PIPE)
+    monkeypatch.setattr("edge_sdk.replay.tuning.process.subprocess", popen)
+
+
+@pytest.fixture
+def compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands compile in this process, and no other loads torch for that."""
+    monkeypatch.setattr(bundles, "compile_apart", bundles.compile_here)
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,8 @@
   tables that this makes are kept, with what they were made of, and used where that is the same.
 * It asks of each operator again whether it may be left whole, and makes the table of those that it takes apart.
   Both are kept, until a library registers operators.
+* It keeps the shape of what each function returns, for the next call with the same shapes. That takes as long as two
+  calls, and networks of tests call few functions as often.
 * It records where it is called from for a log that nobody reads, some twenty times in each export.
 * It writes a program as ONNX that it has written before: tests of one network with other settings, or of one call
   alone. The latest WRITTEN are kept by all that decides them: their text with shapes, types, layers and constants.
@@ -19,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -30,6 +32,7 @@ def quicken_exports() -> None:
         note_registrations()
         list_operators_once()
         keep_tables()
+        keep_shapes_of_frequent_calls()
         log_nothing()
         keep_written()
 
@@ -39,6 +42,7 @@ KEPT: dict[Any, Any] = {}
 WRITTEN: OrderedDict[Any, Any] = OrderedDict()
 """What decides a graph -> it, as bytes, and the program that it was written from."""
 MOST = 100  # of WRITTEN
+FREQUENT = 40  # calls of a function in one export
 REPLACED: list[tuple[Any, str, Any]] = []
 """What was put elsewhere: where, its name, and what was there before."""
 
@@ -122,10 +126,12 @@ def keep_written() -> None:
 
 def describe(program: Any) -> str:
     """All of a traced program that decides what is written of it."""
-    lines = [program.graph_module.code, str(program.graph_signature), str(program.range_constraints)]
+    lines = [str(program.graph_signature), str(program.range_constraints)]
     for node in program.graph.nodes:
         layers = node.meta.get("nn_module_stack") or {}
-        lines.append(f"{node.name} {node.meta.get('val')} {[*layers.values()]}")
+        lines.append(
+            f"{node.name} {node.op} {node.target} {node.args} {node.kwargs} {node.meta.get('val')} {[*layers.values()]}"
+        )
     for name, value in {**program.constants, **program.state_dict}.items():
         lines.append(f"{name} {value.dtype} {value.detach().cpu().numpy().tobytes().hex()}")
     return "\n".join(lines)
@@ -137,6 +143,22 @@ def functions_of(export: Any) -> tuple[Any, ...]:
 
     names = ("cut_pools", "export_leanly", "keep_registry", "keep_small_constants", "shorten_recurrences", "READ")
     return torch.onnx.export, *(getattr(export, name) for name in names)
+
+
+def keep_shapes_of_frequent_calls() -> None:
+    """Have torch keep shapes of functions that one export calls many times, and no others."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    if not all(hasattr(FakeTensorMode, name) for name in ("_cached_dispatch_impl", "_dispatch_impl")):
+        return  # another version of torch
+    look_up = FakeTensorMode._cached_dispatch_impl
+
+    def compute(mode: Any, function: Any, *given: Any) -> Any:
+        calls = vars(mode).setdefault("calls_of_tests", Counter())  # one mode for each export
+        calls[function] += 1
+        return (look_up if calls[function] > FREQUENT else FakeTensorMode._dispatch_impl)(mode, function, *given)
+
+    put(FakeTensorMode, "_cached_dispatch_impl", compute)
 
 
 def log_nothing() -> None:

@@ -20,7 +20,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -30,12 +32,15 @@ from edge_sdk.nodes.daemon.serve import WITH_PARENT
 from edge_sdk.replay.nodes import processes
 from edge_sdk.replay.nodes.fork_server import serve
 from edge_sdk.replay.nodes.forking import ForkedProcess, ForkServer
+from edge_sdk.replay.planning import bundles
 from edge_sdk.research.runs import processes as runs
 
 if TYPE_CHECKING:
     import pytest
 
 ROOT = Path(__file__).parent.parent
+PATH = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+"""Where servers find modules: without folders that a test has added by then, which are for its own copies."""
 LOADED = (
     "torch",
     "onnx",
@@ -71,22 +76,28 @@ class WarmServer(ForkServer):
         self.asked, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "tests.warm", str(theirs.fileno()), *loaded]
-            path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
-            environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": path}
+            environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": PATH}
             self.process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])
         self.codes, self.started, self.buffer, self.has_started = {}, [], b"", False
 
     def begin(
-        self, arguments: Sequence[str], where: Path, said: tuple[Path, Path], more: Mapping[str, str], module: str = CLI
+        self,
+        arguments: Sequence[str],
+        where: Path,
+        said: tuple[Path, Path],
+        more: Mapping[str, str],
+        module: str = CLI,
+        given: Path | None = None,
     ) -> ForkedProcess:
         """A process that runs `python -m module` with these arguments.
 
         Args:
-            where: its directory. said: files of what it says, and of its errors. more: its variables.
+            where: its directory. said: files of what it says, and of its errors. more: its variables. given: the file
+                that is its standard input.
         """
         out, err = map(str, said)
         asked = {"module": module, "where": str(where), "out": out, "err": err, "environment": dict(more)}
-        return self.start([json.dumps(asked), *arguments], said[1])
+        return self.start([json.dumps({**asked, "given": given and str(given)}), *arguments], said[1])
 
     def seconds(self) -> float:
         """Of processor, of the server and of its copies that have ended; 0 once it has been waited for."""
@@ -158,16 +169,51 @@ def use_warm_nodes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(processes, "FORKED", FORKED)
 
 
-BEGIN = runs.begin
-"""How a simulated run is begun outside tests: in a new process, which loads all it needs."""
-
-
 def begin_warm(run: runs.Running, environment: dict[str, str], method: bytes) -> None:
-    """Begins a run as a copy, unless it is handed a method, which comes on standard input."""
-    if method:
-        BEGIN(run, environment, method)
-    else:
-        run.process = server().begin(run.arguments, Path.cwd(), (run.log, run.log), environment)  # type: ignore[assignment]
+    """Begins a run as a copy, with the method that it is handed on standard input."""
+    given = run.out.with_suffix(".method")
+    given.write_bytes(method)
+    begun = server().begin(run.arguments, Path.cwd(), (run.log, run.log), environment, runs.WORKER, given)
+    run.process = begun  # type: ignore[assignment]
+
+
+ONE_AT_A_TIME = threading.Lock()
+"""Methods are searched in threads, and another thread watches each process: a server hears one."""
+
+
+class WarmTrials:
+    """What a search begins its trials with, in place of `subprocess.Popen`: a copy, spoken to over two pipes."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], **_: object) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        given, out, err = (Path(self.folder.name) / name for name in ("given", "out", "err"))
+        for pipe in (given, out):
+            os.mkfifo(pipe)
+        _, _, module, *arguments = command
+        with ONE_AT_A_TIME:
+            self.process: ForkedProcess = server().begin(arguments, Path.cwd(), (out, err), env, module, given)
+        self.stdout, self.stdin = out.open(), given.open("w")  # the copy opens them in this order, too
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+    def poll(self) -> int | None:
+        with ONE_AT_A_TIME:
+            return self.process.poll()
+
+    def kill(self) -> None:
+        with ONE_AT_A_TIME:
+            self.process.kill()
+
+    def communicate(self) -> None:
+        """Waits for its end."""
+        with suppress(BrokenPipeError):
+            self.stdin.close()
+        while self.poll() is None:
+            time.sleep(0.005)
+        self.stdout.close()
+        self.folder.cleanup()
 
 
 # In the server and in its copies --------------------------------------------------------------------------------
@@ -224,6 +270,11 @@ def become(asked: Mapping[str, Any]) -> None:
         file = os.open(asked[name], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.dup2(file, number)
         os.close(file)
+    if asked["given"]:
+        file = os.open(asked["given"], os.O_RDONLY)
+        os.unlink(asked["given"])
+        os.dup2(file, 0)
+        os.close(file)
 
 
 def run(module: str) -> NoReturn:
@@ -258,6 +309,7 @@ def main() -> None:
     said, *sys.argv[1:] = serve(socket.socket(fileno=int(sys.argv[1])))
     asked = json.loads(said)
     become(asked)
+    bundles.compile_apart = bundles.compile_here
     if sys.argv[1:2] == ["replay"]:
         copy_nodes()
     run(asked["module"])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.models.ir.errors import UnknownShape, UnsupportedPattern
-from edge_sdk.models.ir.nodes import OnnxNode
+from edge_sdk.models.ir.nodes import OnnxNode, write_key
 from edge_sdk.models.ir.shapes import BatchDim, Dim, Shape, add_up, as_numbers, broadcast, multiply, reshape_sizes
 
 Backward = Callable[..., Sequence[str | None]]
@@ -157,7 +157,7 @@ class OnnxGraph:
         **attributes: Any,
     ) -> tuple[str, ...]:
         """Append an operator with several outputs, or find the equal one that is there."""
-        key = (kind, domain, inputs, len(shapes), tuple(sorted((k, repr(v)) for k, v in attributes.items())))
+        key = (kind, domain, inputs, len(shapes), tuple((k, write_key(v)) for k, v in sorted(attributes.items())))
         if outputs is None and key in self._known:
             return tuple(self._known[key])
         names = tuple(outputs or [self.new_name(kind.lower()) for _ in shapes])

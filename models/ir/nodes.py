@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from edge_sdk.models.ir.shapes import Shape
 
 
@@ -54,3 +56,8 @@ class ScanBody:
     nodes: tuple[OnnxNode, ...]
     inputs: tuple[tuple[str, Shape], ...]
     outputs: tuple[tuple[str, Shape], ...]
+
+
+def write_key(value: Any) -> Any:
+    """What equal attributes of operators have in common, and others do not: of an array all of its bytes."""
+    return (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else repr(value)

@@ -38,10 +38,12 @@ SHORTER = {
     r"^auscult replay (?!.*--rounds)": "auscult replay --rounds 2 ",
     r"^auscult traces synth (?!.*--(?:minutes|kind sleep))": "auscult traces synth --minutes 2 ",
     r"--budget \d+": "--rounds 2 --budget 2",
-    # make demo; networks are tried by the README's code and, where it stands as it is, by the demo of docs/replay.md;
-    # devices have trees in the replay of docs/data.md
-    r"replay --demo$": "replay --demo --bundle features --rounds 3 --no-local-only --no-neighbours --settle trees=0",
+    # make demo; networks are tried by the demo of docs/replay.md, where it stands as it is; devices have trees in the
+    # replay of docs/data.md
+    r"replay --demo$": "replay --demo --bundle features --rounds 2 --no-local-only --no-neighbours --settle trees=0",
     r"^(auscult replay traces --hospitals 1 --method fedavg)": r"\1 --bundle features --no-local-only --no-neighbours",
+    # neighbours are in the reports of tests/replay/test_neighbours.py
+    r"simulate\(data, rounds=5\)": "simulate(data, rounds=2, neighbours=0)",
     r"--devices 4 --seed 7": "--devices 2 --seed 7",
     r"--devices 6 --minutes 8 --seed 7": "--devices 2 --minutes 4 --seed 7",
     r"^(auscult replay .*breast-cancer)": r"\1 --hospitals 1 --devices 2",
@@ -218,6 +220,7 @@ def test_what_is_not_run_says_so_and_is_known() -> None:
 
 def test_what_is_shortened_stands_somewhere() -> None:
     text = "\n".join(c.text for page in PAGES for block in blocks(page) if block.kind == "sh" for c in commands(block))
+    text += "\n".join(block.text for page in PAGES for block in blocks(page) if block.kind == "python")
     text += (Path(__file__).parents[2] / "Makefile").read_text()
     assert [old for old in SHORTER if not re.search(old, text, re.MULTILINE)] == []
     assert all(any(text in text_of(page) for page in PAGES) for text in (*BESIDE, *AFTERWARDS))

@@ -13,17 +13,16 @@ from types import FunctionType
 import pytest
 
 import edge_sdk
-from tests.warm import begin_warm
 
 pytest.importorskip("torch", reason="an example compiles a network")
 
 
+@pytest.mark.usefixtures("warm_runs")
 @pytest.mark.parametrize("name", edge_sdk.__all__)
 def test_an_example_of_a_public_name(
     name: str, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("edge_sdk.research.runs.processes.begin", begin_warm)
     monkeypatch.setitem(os.environ, "XDG_CACHE_HOME", str(home))
     found = getattr(edge_sdk, name)
     where = type(found) if name == "METHODS" else found

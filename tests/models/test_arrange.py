@@ -85,3 +85,11 @@ def test_attention_needs_no_transpose_but_those_of_its_products():
     factors = {i for n in nodes if n.op == "MatMul" for i in n.inputs}
     assert all(n.attributes["perm"] == [0, 2, 1] and n.outputs[0] in factors for n in moved)
     assert not [n for n in g.nodes if n.op == "MatMul" and len(g.shape(n.inputs[1])) == 2]
+
+
+def test_operators_with_long_attributes_are_equal_only_if_all_numbers_are():
+    """numpy shows the ends of a long array alone."""
+    g, (first, other) = OnnxGraph(), np.zeros((2, 3000), np.float32)
+    other[1500] = 1
+    one, same, another = (g.op("Constant", value=value) for value in (first, first.copy(), other))
+    assert one == same != another

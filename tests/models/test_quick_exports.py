@@ -25,6 +25,7 @@ NETS = {
     "recurrent": lambda: nn.GRU(8, 6, batch_first=True),
     "cells": lambda: Cells(),
     "same": lambda: Same(),
+    "mixed": lambda: Mixed(),
     "convolutions": lambda: nn.Sequential(nn.Conv1d(5, 6, 3, padding="same"), nn.GroupNorm(2, 6), nn.GELU()),
 }
 
@@ -49,6 +50,15 @@ class Same(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.square(x).to(x.dtype)
+
+
+class Mixed(nn.Module):
+    """Functions of numbers of several types, which torch converts: before the function, and some after it, too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places, places_x = torch.arange(x.shape[1], device=x.device), (x > 0).sum(2)
+        h = x * 2 + places[:, None] / 3 - places_x[:, :, None] ** 2
+        return torch.where(h > places_x[:, :, None], h, places[:, None] + True) + x.double().sum(2, True).float()
 
 
 class Pooled(nn.Module):
@@ -101,7 +111,8 @@ def test_graphs_are_those_of_torch_as_it_is(name: str, monkeypatch: pytest.Monke
         pytest.skip("this version of torch is used as it is")
     for where, what, before in REPLACED:
         monkeypatch.setattr(where, what, before)
-    monkeypatch.setattr(export, "export_leanly", contextlib.nullcontext)
+    for leanly in ("export_leanly", "trace_leanly"):
+        monkeypatch.setattr(export, leanly, contextlib.nullcontext)
     as_it_is = written(name)
     monkeypatch.undo()
     assert [written(name), written(name)] == [as_it_is, as_it_is]  # the first may make tables, the second has them

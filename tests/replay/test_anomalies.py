@@ -102,6 +102,7 @@ def test_what_does_not_fit_is_said_before_a_process_starts(
     check_refused(falls, tmp_path / "out", ("--window", "32", *more), words, capsys)
 
 
+@pytest.mark.usefixtures("compiled_here")
 def test_options_of_anomalies_need_the_task(falls: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match="--abnormal and --quantile are of anomalies: say --task reconstruction"):
         form_cohort(str(falls), 1, 0, {"abnormal": "fall"})

@@ -104,7 +104,7 @@ def test_a_cohort_of_labels(rhythms: Path) -> None:
         (("--labelled", "5", "--ask", "2"), "--ask with --labels af,pvc,noise: questions are for the names of classes"),
         (
             ("--settle", "trees=9"),
-            "task labels: run.settle: devices label samples with classes, and forests tell",
+            "task labels: run.settle: forests tell classes apart",
         ),
         (("--method", "fedal", "--public", "32"), "task labels: method fedal"),
         (("--labels", "af", "--target", "ecg"), "--target ecg with --labels af"),

@@ -26,6 +26,7 @@ from edge_sdk.replay.tuning.study import Study, start_values
 from edge_sdk.replay.tuning.tune import Search, Trial, tune
 from edge_sdk.replay.tuning.worker import as_job, read_job
 
+pytestmark = pytest.mark.usefixtures("warm_trials")
 SMALL = {"data": "breast-cancer", "hospitals": 2, "rounds": 2, "seed": 3, "options": {"devices": 2}}
 SETTLE = {"optimiser": "adam", "steps": [0, 5], "local_steps": [5]}
 

@@ -84,7 +84,7 @@ def test_a_range_is_about_what_the_data_have() -> None:
         (("--target", "heart_rate", "--labelled", "5", "--ask", "2"), "questions are for the names of classes"),
         (
             ("--target", "heart_rate", "--settle", "label_times=1"),
-            "task value: run.settle: devices label samples with classes",
+            "task value: run.settle: nothing says how sure a device is",
         ),
         (("--target", "heart_rate", "--bits", "4", "--secret"), "task value: secret sums"),
         (("--target", "heart_rate", "--method", "fedal", "--public", "32"), "task value: method fedal"),

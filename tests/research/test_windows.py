@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from edge_sdk.research.fleets.fleet import Fleet
 from tests import reconstructions, step_values, steps
 from tests.research.test_results import check_html
 from tests.research.test_simulate import figures
+from tests.warm import auscult as auscult_command
 
 X = {name: reconstructions.draw(60, k) for k, name in enumerate(("ann", "bob", "eve"))}
 QUICK: dict[str, Any] = dict(rounds=2, hospitals=2, plain=True, neighbours=0, progress=False)
@@ -138,8 +137,8 @@ def spikes(waves: Path) -> auscult.Results:
 def of_the_command(folder: Path, out: Path, *more: str) -> dict[str, Any]:
     """What `auscult simulate` prints of a folder of samples."""
     line = ["simulate", str(folder), "--rounds", "2", "--hospitals", "2", "--plain", "--no-neighbours", "--json", *more]
-    command = [sys.executable, "-m", "edge_sdk.cli", *line, "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = auscult_command(*line, "--out", out)
+    assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

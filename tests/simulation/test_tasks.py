@@ -182,7 +182,7 @@ def test_clients_that_are_bootstrapped_keep_their_mix_of_sets(tmp_path: Path) ->
         (("--predict", "rate,level"), "--predict rate,level: task value: 1 lower"),
         (("--predict", "rate", "--unit", "Hz"), "--unit Hz: bundle linear predicts"),
         (("--target", "0.5"), "--target 0.5: shares of right samples"),
-        (("--settle", "trees=9"), "task value: run.settle: devices label samples with classes, and forests"),
+        (("--settle", "trees=9"), "task value: run.settle: forests tell classes apart"),
         (("--method", "fedal"), "task value: method fedal compares or divides outputs of classifiers"),
         (("--clients", "9"), "--clients: "),
     ],

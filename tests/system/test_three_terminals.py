@@ -122,7 +122,8 @@ def test_killing_and_restarting_each_tier_changes_nothing(tmp_path: Path, traces
     quiet.wait_for_the_end()
     assert quiet.rounds() == list(range(1, ROUNDS + 1))
 
-    disturbed = terminals(tmp_path / "disturbed", traces, broker)
+    disturbed = terminals(tmp_path / "disturbed", traces, broker, copied=True)
+    disturbed.copied = False  # what is started again loads all that it needs
     for after, victim in ((1, "d1"), (2, "north"), (3, "cloud")):
         disturbed.wait(lambda after=after: len(disturbed.rounds()) >= after)  # type: ignore[misc]
         disturbed.kill(victim)

@@ -19,7 +19,7 @@ from edge_sdk.replay.planning.toml_files import write_toml
 from edge_sdk.replay.traces.synth import write_traces
 from edge_sdk.tools.credentials.provision import Provisioner
 from edge_sdk.wire.known_broker import FILE
-from tests.wire.sites import Papers, Provisioned, make_site, provisioner
+from tests.wire.sites import Papers, Provisioned, copy_site, make_site, provisioner
 
 pytest.importorskip("tomli_w", reason="settings files are written with tomli-w")
 pytestmark = [
@@ -256,7 +256,7 @@ def test_a_node_whom_the_broker_does_not_let_in(place: Place, diagnose: Any, tmp
 
 
 def test_an_access_list_that_lets_everybody_do_everything(place: Place, diagnose: Any, tmp_path: Path) -> None:
-    make_site(tmp_path / "site")
+    copy_site(tmp_path / "site")
     (tmp_path / "site" / "broker" / "acl").write_text("topic readwrite #\npattern readwrite #\n")
     with Provisioned(tmp_path / "site") as broker:
         wide = Place(place.directory, Papers(tmp_path / "site", broker.tls_url))
@@ -265,7 +265,7 @@ def test_an_access_list_that_lets_everybody_do_everything(place: Place, diagnose
 
 
 def test_an_access_list_without_the_node(place: Place, diagnose: Any, tmp_path: Path) -> None:
-    make_site(tmp_path / "site")
+    copy_site(tmp_path / "site")
     path = tmp_path / "site" / "broker" / "acl"
     path.write_text(path.read_text().replace("/a/", "/z/").replace("user a\n", "user z\n"))
     with Provisioned(tmp_path / "site") as broker:

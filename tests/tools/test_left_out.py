@@ -16,7 +16,7 @@ from edge_sdk.tools.credentials.provision import provision
 from edge_sdk.tools.diagnostics.access import Part, connect
 from edge_sdk.wire.addresses import broker_at
 from tests.delivery.fleet import eventually
-from tests.wire.sites import SECRET, Papers, Provisioned, make_site, provisioner
+from tests.wire.sites import SECRET, Papers, Provisioned, copy_site, make_site, provisioner
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed"),
@@ -41,7 +41,7 @@ def states(site: Path) -> dict[str, str]:
 
 @pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
 def test_who_is_left_out_of_a_second_call_connects_no_more_until_it_is_named_again(tmp_path: Path) -> None:
-    make_site(tmp_path)
+    copy_site(tmp_path)
     key = (tmp_path / "nodes" / "b" / "b.key").read_bytes()
     with Provisioned(tmp_path) as broker:
         site = Papers(tmp_path, broker.tls_url)
@@ -71,7 +71,7 @@ def test_who_is_left_out_of_a_second_call_connects_no_more_until_it_is_named_aga
 
 
 def test_who_is_left_out_is_named_with_the_ways_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_site(tmp_path, devices=("a", "b", "c"))
+    copy_site(tmp_path, devices=("a", "b", "c"))
     capsys.readouterr()
     call(tmp_path, "--devices", "a")
     said = capsys.readouterr().out
@@ -87,7 +87,7 @@ def test_who_is_left_out_is_named_with_the_ways_on(tmp_path: Path, capsys: pytes
 
 
 def test_devices_come_beside_the_others_with_keep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_site(tmp_path)
+    copy_site(tmp_path)
     before = sorted(tmp_path.rglob("*.crt"))
     call(tmp_path, "--devices", "c", code=2)
     said = capsys.readouterr().err
@@ -100,7 +100,7 @@ def test_devices_come_beside_the_others_with_keep(tmp_path: Path, capsys: pytest
 
 
 def test_hospitals_that_are_left_out_are_locked_out_too(tmp_path: Path) -> None:
-    make_site(tmp_path, hospital=None, devices=(), aggregator="cloud", hospitals=("north", "south"))
+    copy_site(tmp_path, hospital=None, devices=(), aggregator="cloud", hospitals=("north", "south"))
     call(tmp_path, "--hospitals", "south")
     assert states(tmp_path)["north"] == "held" and states(tmp_path)["south"] == states(tmp_path)["cloud"] == "good"
 
@@ -111,7 +111,7 @@ def test_the_name_of_an_enrolled_node_is_not_given_to_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, name: str
 ) -> None:
     """A line in the access list under that name would let in who was suspended, whose certificate is good."""
-    make_site(tmp_path, devices=("a",))
+    copy_site(tmp_path, devices=("a",))
     here = provisioner(tmp_path)
     here.authority.issue("watch-7", "client", tmp_path / "away", "watch-7")
     shutil.rmtree(tmp_path / "away")
@@ -144,7 +144,7 @@ def listed(site: Path) -> int:
 def test_the_brokers_list_is_right_after_a_call_that_was_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_site(tmp_path)
+    copy_site(tmp_path)
     call(tmp_path, "--devices", "a")
     assert listed(tmp_path) == 1
     for arguments, after in ((("--devices", "a", "b"), 0), (("--revoke", "b"), 1)):

@@ -102,7 +102,7 @@ def test_an_entry_of_another_version_is_refused() -> None:
 
 
 # What it is used in -----------------------------------------------------------------------------------------------
-@pytest.mark.usefixtures("grades")
+@pytest.mark.usefixtures("grades", "warm_runs")
 def test_arrays_in_grades_are_simulated(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="a network is compiled")
     import edge_sdk as auscult
@@ -131,6 +131,7 @@ def written(more: str = "") -> Any:
     return cells["Grades"]
 
 
+@pytest.mark.usefixtures("warm_runs")
 def test_a_task_of_a_notebook_is_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a class or as what it makes; what is the same again is taken from the cache, and another class is not."""
     pytest.importorskip("torch", reason="a network is compiled")
@@ -205,7 +206,7 @@ def test_a_bundle_is_compiled_shown_and_simulated_by_commands(
     assert "task grade: there are value, labels, steps, reconstruction, forecast, grades" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("grades")
+@pytest.mark.usefixtures("grades", "warm_nodes")
 def test_devices_hospitals_and_a_broker_replay_it(tmp_path: Path) -> None:
     bundle, out = compiled(tmp_path), tmp_path / "out"
     run = ["replay", str(write_folder(tmp_path / "data")), "--method=fedavg", f"--bundle={bundle}", f"--out={out}"]

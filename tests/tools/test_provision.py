@@ -8,6 +8,7 @@ import re
 import shutil
 import stat
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from edge_sdk.cli import main
 from edge_sdk.errors import UsageError
 from edge_sdk.tools.credentials.mask_papers import read_aggregator
+from tests.wire.sites import copy_site
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 SECRET = "correct horse"
@@ -29,8 +31,11 @@ def provision(site: Path, *arguments: str, code: int = 0) -> None:
     assert main(["provision", str(site), *arguments]) == code
 
 
-def first(site: Path, *more: str) -> None:
+def begin(site: Path, *more: str) -> None:
     provision(site, "--hospital", "h", "--host", "broker.example", "--devices", "a", "b", *more)
+
+
+first = partial(copy_site, make=begin)  # the same keys in each test
 
 
 def find(site: Path, name: str) -> Path:
@@ -112,7 +117,7 @@ def test_a_passphrase_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("AUSCULT_CA_PASSPHRASE")
     (tmp_path / "secret").write_text(SECRET + "\n")
     site = tmp_path / "site"
-    first(site, "--passphrase-file", str(tmp_path / "secret"))
+    begin(site, "--passphrase-file", str(tmp_path / "secret"))
     monkeypatch.setenv("AUSCULT_CA_PASSPHRASE", SECRET)
     provision(site, "--devices", "c", "--keep")
     assert find(site, "c.crt")
@@ -148,16 +153,15 @@ def test_without_a_passphrase_only_if_that_is_said(
 
 # A second call ----------------------------------------------------------------------------------------------------
 def test_a_second_call_keeps_what_was_said_before(tmp_path: Path) -> None:
-    first(tmp_path, "--port", "9883")
+    begin(tmp_path, "--port", "9883")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.key")}
     certificate = find(tmp_path, "a.crt").read_bytes()
     provision(tmp_path, "--hospital", "h", "--host", "broker.example", "--devices", "a", "b", "c")
     assert "listener 9883" in find(tmp_path, "mosquitto.conf").read_text()
     provision(tmp_path, "--devices", "d", "--keep")  # the rest is known
     assert "listener 9883" in find(tmp_path, "mosquitto.conf").read_text()
-    assert {path: path.read_bytes() for path in before} == before and find(
-        tmp_path, "a.crt"
-    ).read_bytes() == certificate
+    assert {path: path.read_bytes() for path in before} == before
+    assert find(tmp_path, "a.crt").read_bytes() == certificate
     assert find(tmp_path, "c.crt") and find(tmp_path, "d.crt")
 
 
@@ -185,12 +189,8 @@ def test_a_revoked_node_is_in_the_list_and_its_key_is_gone(tmp_path: Path) -> No
     first(tmp_path)
     serial = serial_of(find(tmp_path, "a.crt")).removeprefix("serial=")
     provision(tmp_path, "--revoke", "a")
-    listed = subprocess.run(
-        ["openssl", "crl", "-in", str(find(tmp_path, "crl.pem")), "-noout", "-text"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    command = ["openssl", "crl", "-in", str(find(tmp_path, "crl.pem")), "-noout", "-text"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert serial in listed and not list(tmp_path.rglob("a.key"))
     access = find(tmp_path, "acl").read_text()
     assert "/a/" not in access and "/b/" in access
@@ -299,7 +299,7 @@ def test_device_and_aggregator_get_keys_that_fit(tmp_path: Path) -> None:
 
     cloud, site = tmp_path / "cloud", tmp_path / "site"
     provision(cloud, "--aggregator", "top", "--host", "cloud.example", "--hospitals", "h")
-    first(site, "--aggregator-key", str(cloud / "masks" / "top.pub"))
+    begin(site, "--aggregator-key", str(cloud / "masks" / "top.pub"))
     above = AggregatorKeys(key=cloud / "nodes" / "top" / "top.mask.key", devices=site / "masks" / "devices.pub")
     node = site / "nodes" / "a"
     device = device_masks(DeviceKeys(key=node / "a.mask.key", aggregator=node / "aggregator.pub"), "r")

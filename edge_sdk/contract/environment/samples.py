@@ -49,6 +49,9 @@ class Labelled:
 class OwnWindows:
     """What a device learns from by itself: its labelled samples as features, and those that nobody has labelled.
 
+    Where labels are sets, each set that the device's training samples have is a class here, and what a model says of it
+    is the sum of its outputs for the labels in it: the logarithm of the set's probability, up to a constant.
+
     Attributes:
         labels: int64 (N,), codes of the classes of its training samples.
         features: copies, generator -> features (N + copies N, F) of these samples, and of so many copies of them that
@@ -60,6 +63,8 @@ class OwnWindows:
         taught: (rows, labels) -> fields of an env whose gradient also has these unlabelled samples, with these labels.
         release: gives up what the gradient of the last `taught` holds, which is made again when it is asked for.
         grown: what was grown on them last, by all that it depends on beside them: asked for again, it is there.
+        sets: int64 (classes,), where labels are sets: bit k of one is set if label k is in it; empty: they are classes.
+        judged: where labels are sets, the validation samples in these classes, -1 of a set that is none of them.
     """
 
     labels: npt.NDArray[np.int64]
@@ -71,11 +76,16 @@ class OwnWindows:
     taught: Callable[[npt.NDArray[np.intp], npt.NDArray[np.int64]], Mapping[str, Any]]
     release: Callable[[], None] = lambda: None
     grown: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    sets: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    judged: Labelled | None = None
 
 
 @dataclass(frozen=True)
 class SelfLabels:
-    """Labels that a device gave to some of its unlabelled samples: `rows` int64 (k,) of them, `labels` int64 (k,)."""
+    """Labels that a device gave to some of its unlabelled samples: `rows` int64 (k,) of them, `labels` int64 (k,).
+
+    They are codes of classes or, as in `OwnWindows.sets`, sets.
+    """
 
     rows: Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]
     labels: Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]

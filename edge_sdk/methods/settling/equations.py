@@ -95,12 +95,13 @@ def walk_anew(
 
 
 def forest(env: NodeEnv, s: Settling, kind: int) -> Forest | None:
-    """A forest (of `Settling.forests`) on a device's own samples; None: they have no features, or there are none.
+    """A forest (of `Settling.forests`) on a device's own samples; None: they have no features, there are
+    none, or settings want no trees.
 
     A run asks for the same one several times: when it labels, when it counts, when it predicts.
     """
     own, labels = env.own, env.self_labels if kind == TAUGHT_FOREST else None
-    if own is None or not len(own.labels):
+    if own is None or not len(own.labels) or not s.trees:
         return None
     taught = None if labels is None else (labels.rows.tobytes(), labels.labels.tobytes())
     way = env.me, env.seed, env.rounds, s.trees, s.copies, kind, taught

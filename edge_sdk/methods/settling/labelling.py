@@ -25,7 +25,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.ensemble import Floats, log_probabilities, pooled, voted
 from edge_sdk.algebra.forest import Forest, log_votes
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.contract.environment.samples import SelfLabels
+from edge_sdk.contract.environment.samples import OwnWindows, SelfLabels
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.methods.settling.equations import Counts, ensemble, forest, validation, votes_of
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
@@ -62,9 +62,10 @@ def learning(env: Any, labels: SelfLabels) -> Any:
 
 def label(env: NodeEnv, s: Settling, w: Vector, choice: int) -> SelfLabels:
     """Labels of the windows that a device is sure of, by the shared model w and a forest on what it has now."""
-    own, known = env.own, ensemble(env, s, 0.0).classes
-    if choice < 0 or own is None or not own.count or len(env.own_classes) < LEAST_CLASSES:
+    own = env.own
+    if choice < 0 or own is None or not own.count or count_classes(env, own) < LEAST_CLASSES:
         return NO_LABELS
+    known = classes_of(env, s, own)
     weight, threshold = options(s)[choice]
     logits = own.logits(w)
     shared = log_probabilities(logits, known)
@@ -74,7 +75,18 @@ def label(env: NodeEnv, s: Settling, w: Vector, choice: int) -> SelfLabels:
             mixture(s, shared, votes(found, own.unlabelled(), shared, known), weight), own.recording, s.label_smooth
         )
     )
-    return confident(p, threshold, s.label_share, len(env.own_classes))
+    found_labels = confident(p, threshold, s.label_share, count_classes(env, own))
+    return replace(found_labels, labels=own.sets[found_labels.labels]) if len(own.sets) else found_labels
+
+
+def count_classes(env: NodeEnv, own: OwnWindows) -> int:
+    """Classes, or sets of labels, that a device has samples of."""
+    return len(own.sets) or len(env.own_classes)
+
+
+def classes_of(env: NodeEnv, s: Settling, own: OwnWindows) -> tuple[int, ...]:
+    """Classes that a device may label with; empty: all that its outputs have, as where these are the sets it knows."""
+    return () if len(own.sets) else ensemble(env, s, 0.0).classes
 
 
 def votes(found: Forest | None, features: Floats, like: Floats, known: tuple[int, ...]) -> Floats | None:
@@ -142,8 +154,8 @@ def labelling_counts(env: NodeEnv, s: Settling, w: Vector) -> tuple[Counts, int]
     env = env.untaught or env
     if env.own is None or not env.own.count:
         return np.zeros(count_size(s), np.int64), 0
-    judged, known = validation(env), ensemble(env, s, 0.0).classes
-    if not len(judged.labels) or len(env.own_classes) < LEAST_CLASSES:
+    judged, known = env.own.judged or validation(env), classes_of(env, s, env.own)
+    if not len(judged.labels) or count_classes(env, env.own) < LEAST_CLASSES:
         return np.zeros(count_size(s), np.int64), 0
     shared = log_probabilities(judged.logits(w), known)
     trees = votes_of(env, s, forest(env, s, TAUGHT_FOREST), shared.shape[1])

@@ -6,8 +6,10 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.tasks.task import OneClass, OutputTask
-from edge_sdk.model.tasks.task_protocol import MOVED, STEP_VALUES, VALUE
+from edge_sdk.model.tasks.task_protocol import LABELS, MOVED, STEP_VALUES, VALUE
 
+MOST_LABELS = 62
+"""Labels whose sets devices give their own windows: a set is a whole number of 64 bits with a sign."""
 WHOLE = "plain"
 """Family of methods whose devices train one whole model on the gradient of its own loss, whatever that is."""
 
@@ -45,12 +47,24 @@ def find_reason(run: Run, kernels: str, task: OutputTask) -> str:
 
 def find_reason_against_settling(run: Run, task: OutputTask) -> str:
     """Why devices cannot settle on models for a task, as half a sentence; "": they can."""
-    if run.settle.get("label_times") or run.settle.get("trees"):
-        return "run.settle: devices label samples with classes, and forests tell them apart; leave out both"
+    if run.settle.get("trees"):
+        return "run.settle: forests tell classes apart; leave trees out"
+    if run.settle.get("label_times") and (why := find_reason_against_labels(run, task)):
+        return f"run.settle: {why}"
     if run.privacy:
         return "run.settle: no noise is reckoned for shares of samples; leave run.settle or run.privacy out"
     if not task.settles:
         if task.kind in (VALUE, STEP_VALUES):
             return "run.settle chooses by errors as shares of ranges, and there are none: compile with --range"
         return "run.settle chooses by right and wrong outputs, and there are none; leave it out"
+    return ""
+
+
+def find_reason_against_labels(run: Run, task: OutputTask) -> str:
+    """Why devices cannot label their own windows, as half a sentence; "": they can."""
+    if task.kind != LABELS or task.outputs > MOST_LABELS:
+        few = f"; sets of up to {MOST_LABELS} labels could be" if task.kind == LABELS else ""
+        return f"nothing says how sure a device is of such outputs, so it cannot label its own windows{few}"
+    if tuple(run.settle.get("label_weights", ())) != (0.0,):
+        return "sets of labels are given by the shared model alone, without a forest: set label_weights = [0]"
     return ""

@@ -16,7 +16,7 @@ from edge_sdk.data.augment import AXES
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.settling.settings import NOISY
 from edge_sdk.methods.standardising.equations import slots
-from edge_sdk.model.tasks.task import STEP_VALUES, VALUE, ModelTask, OneClass, Task
+from edge_sdk.model.tasks.task import VALUE, ModelTask, OneClass, Task
 
 METHOD = "fedslr"
 """Method where neither it nor a setting of it is stated: drift correction alone, without low rank (docs/methods.md)."""
@@ -71,9 +71,10 @@ def steps_of(method: str, task: ModelTask | None) -> Mapping[str, Any]:
     """Recommended step size of a method, by the setting's name, for a task that wants another one than classes; of
     other tasks, and of a method that has none, nothing.
 
-    A squared error has steeper slopes than cross-entropy: steps that suit classes leave it or diverge.
+    Of one value for a window a squared error has steeper slopes than cross-entropy: steps that suit classes leave it,
+    or diverge. The network of values at steps does better with those of classes.
     """
-    if task is None or task.kind not in (VALUE, STEP_VALUES):
+    if task is None or task.kind != VALUE:
         return {}
     known = {f.name for f in fields(METHODS[method].settings)}
     return {key: VALUES_STEP for key in ("eta_l",) if key in known}

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.window_features import window_features
-from edge_sdk.contract.environment.samples import OwnWindows
+from edge_sdk.contract.environment.samples import Labelled, OwnWindows
 from edge_sdk.data.augment import augment
+from edge_sdk.data.ordered import list_distinct
 from edge_sdk.nodes.kernels.family import Array, DeviceParts, Fields
 
 WINDOW, TABLE = 3, 2
@@ -55,9 +56,11 @@ def feature_means(parts: Sequence[Array]) -> tuple[npt.NDArray[np.float64], npt.
 
 def own_windows(parts: DeviceParts, trains: Callable[[DeviceParts], Fields]) -> OwnWindows | None:
     """A device's own samples as features, and those without a label; None: samples of this kind have no features."""
-    x, y = parts.model.samples(parts.x), np.asarray(parts.y, np.int64)
+    x = parts.model.samples(parts.x)
     if not has_features(x):
         return None
+    known = None if parts.model.classes else KnownSets(parts)
+    y = np.asarray(parts.y, np.int64) if known is None else known.codes(parts.y)
     loose, recording = (x[:0], np.zeros(0, np.int64)) if parts.unlabelled is None else parts.unlabelled
     loose = parts.model.samples(loose)
 
@@ -68,16 +71,58 @@ def own_windows(parts: DeviceParts, trains: Callable[[DeviceParts], Fields]) -> 
     plain, unlabelled = cache(lambda: features_of(x)), cache(lambda: features_of(loose))
     bound = cache(lambda: parts.model.predict_fn(parts.model.bind(loose)))
     taught = Taught(parts, loose, trains)
-    return OwnWindows(
+    found = OwnWindows(
         labels=y,
         features=features,
         count=len(loose),
         recording=np.asarray(recording, np.int64),
         unlabelled=unlabelled,
-        logits=lambda theta: bound()(theta),
+        logits=(lambda theta: bound()(theta)) if known is None else (lambda theta: known.scores(bound()(theta))),
         taught=taught,
         release=taught.release,
     )
+    return found if known is None else replace(found, sets=known.sets, judged=known.judged())
+
+
+class KnownSets:
+    """The sets of labels that a device's training samples have, as classes: ascending by their bits.
+
+    Attributes:
+        sets: int64 (classes,), as of `OwnWindows`. table: float32 (classes, labels), 1 where a label is in a set.
+    """
+
+    def __init__(self, parts: DeviceParts) -> None:
+        self.parts, self.labels = parts, parts.y.shape[1]
+        self.sets = list_distinct(to_bits(parts.y))
+        self.table = from_bits(self.sets, self.labels)
+
+    def codes(self, y: Array) -> npt.NDArray[np.int64]:
+        """Classes (N,) of targets (N, labels); -1: a set that the training samples have not."""
+        bits = to_bits(y)
+        at = np.minimum(np.searchsorted(self.sets, bits), max(0, len(self.sets) - 1))
+        return np.where(self.sets[at] == bits, at, -1) if len(self.sets) else np.full(len(bits), -1)
+
+    def scores(self, outputs: Array) -> npt.NDArray[np.float32]:
+        """What outputs (N, labels), logits, say of each set: (N, classes)."""
+        return np.asarray(outputs @ self.table.T)
+
+    def judged(self) -> Labelled | None:
+        """Validation samples in these classes; None: there are none."""
+        if self.parts.validation is None:
+            return None
+        x, y = self.parts.validation
+        outputs = self.parts.model.predict_fn(x)
+        return Labelled(self.codes(y), lambda theta: self.scores(outputs(theta)))
+
+
+def to_bits(y: Array) -> npt.NDArray[np.int64]:
+    """Sets of labels (N, labels) of 0 and 1 as whole numbers (N,): bit k is label k."""
+    return (np.asarray(y) > 0).astype(np.int64) @ (1 << np.arange(y.shape[1], dtype=np.int64))
+
+
+def from_bits(sets: npt.NDArray[np.int64], labels: int) -> npt.NDArray[np.float32]:
+    """Sets (N,) as `to_bits` makes them, as 0 and 1 (N, labels)."""
+    return ((sets[:, None] >> np.arange(labels)) & 1).astype(np.float32)
 
 
 class Taught:
@@ -110,7 +155,8 @@ class Taught:
             self.key = key
         if name not in self.fields:
             x = np.concatenate([self.parts.model.samples(self.parts.x), self.loose[rows]])
-            y = np.concatenate([self.parts.y, labels.astype(self.parts.y.dtype)])
+            own = self.parts.y
+            y = np.concatenate([own, labels.astype(own.dtype) if own.ndim == 1 else from_bits(labels, own.shape[1])])
             self.fields[name] = self.trains(replace(self.parts, x=x, y=y))[name]
         found: Callable[..., Any] = self.fields[name]
         return found

@@ -18,7 +18,7 @@ from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.front import BoundSamples, bind_parts
 from edge_sdk.model.inputs import compute_losses
 from edge_sdk.model.model import Model
-from edge_sdk.model.tasks.task import OneClass, OutputTask
+from edge_sdk.model.tasks.task import LABELS, OneClass, OutputTask
 from edge_sdk.model.whole_batches import check_step, find_least
 from edge_sdk.nodes.kernels.family import Array, DeviceParts, Family, Fields
 from edge_sdk.nodes.kernels.own_windows import feature_means, features_of, has_features, own_windows
@@ -150,8 +150,8 @@ def settles(parts: DeviceParts, validation: Bound | None, held_out: Bound | None
     found: Fields = {"validation": judged(model, *validation)}
     if held_out is not None and len(held_out[0]):
         found["held_out"] = judged(model, *held_out)
-    if not is_class:
-        return found
+    if not is_class:  # a forest, whose classes `own_classes` are, is not for sets of labels
+        return {**found, "own": own_windows(parts, trains)} if model.task.kind == LABELS else found
     own = list_distinct(np.concatenate([parts.y, validation[1]]))
     return {**found, "own": own_windows(parts, trains), "own_classes": tuple(int(code) for code in own)}
 

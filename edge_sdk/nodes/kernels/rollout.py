@@ -23,12 +23,13 @@ from edge_sdk.nodes.kernels.split import is_split
 
 
 def check(run: Run, settings: Any, bundle: Bundle) -> None:
-    """Raises UsageError for a bundle whose model no device runs alone."""
+    """Raises UsageError for a bundle whose model no device runs alone, or whose outputs are never right or wrong."""
     if is_split(bundle):
         raise UsageError(f"bundle {bundle.manifest['name']} is a split model, which no device runs alone")
-    if not isinstance(bundle.task, OneClass):
+    if not isinstance(bundle.task, OneClass) and not bundle.task.settles:
         what = f"bundle {bundle.manifest['name']} predicts {bundle.task.in_words()}"
-        raise UsageError(f"task {bundle.task.kind}: a rollout compares versions by right samples; {what}")
+        why = "a rollout compares versions by what is right, of values as shares of a range"
+        raise UsageError(f"task {bundle.task.kind}: {why}; {what}")
 
 
 def for_aggregator(parts: AggregatorParts) -> Fields:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.tasks.task import OneClass
+from edge_sdk.model.tasks.task import ModelTask, OneClass, OutputTask
 from edge_sdk.nodes.configuration.around import only_judges
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.nodes.models import kept_models
@@ -119,11 +119,18 @@ class Versions:
         except BundleError as error:
             self.log.error("%s: the version of rollout %s is not taken: %s", self.name, run.id, error)
             return {"golden_failed": 1.0}
-        if model.input_shape != self.model.input_shape or len(run.classes) > model.classes:
-            shapes = f"inputs of {model.input_shape} and {model.classes} classes"
-            self.log.error("%s: the version of rollout %s is not taken: it has %s", self.name, run.id, shapes)
+        if why := self.find_misfit(run, model):
+            self.log.error("%s: the version of rollout %s is not taken: %s", self.name, run.id, why)
             return {"unfit": 1.0}
         return {"installed": 1.0, **self.compare(self.make_candidate(run, model, theta), samples)}
+
+    def find_misfit(self, run: Run, model: Model) -> str:
+        """Why a version does not suit this device's samples; "": it does."""
+        if model.input_shape != self.model.input_shape or len(run.classes) > len(model.task.named(run.classes)):
+            return f"it has inputs of {model.input_shape} and {model.classes} classes"
+        if model.task.identity(run.classes) != self.model.task.identity(run.classes):
+            return f"it predicts {model.task.in_words()}, this device's samples are of {self.model.task.in_words()}"
+        return ""
 
     def has(self, run: Run, theta: Vector) -> bool:
         """Does this version predict here already, brought by an earlier rollout?"""
@@ -149,12 +156,17 @@ class Versions:
         return WorkingModel(f"device {self.name}", model, run.classes, kept, run.id)
 
     def compare(self, candidate: WorkingModel, samples: Samples | None) -> dict[str, float]:
-        """Counts of held-out samples that are right by the model that predicts now, and by another one."""
+        """Counts of held-out samples that are right by the model that predicts now, and by another one; of a model that
+        predicts no class, sums of how right each is, by the other one's task."""
+        from edge_sdk.nodes.kernels.labels import kept
+
+        if samples is not None and not isinstance(candidate.model.task, OneClass):
+            samples = kept(samples, candidate.model.task.listed(samples.labels, candidate.classes))
         if samples is None or not len(samples):
             return {}
-        before, after = (int(mark_right(one, samples).sum()) for one in (self.working(), candidate))
-        self.log.info("%s: of %d held-out samples %d are right, %d before", self.name, len(samples), after, before)
-        return {"samples": float(len(samples)), "before": float(before), "after": float(after)}
+        before, after = (float(rate(one, samples, candidate.model.task).sum()) for one in (self.working(), candidate))
+        self.log.info("%s: of %d held-out samples %.4g are right, %.4g before", self.name, len(samples), after, before)
+        return {"samples": float(len(samples)), "before": before, "after": after}
 
     # -- taking and leaving
 
@@ -256,6 +268,20 @@ def carry_over(before: WorkingModel, model: Model, theta: Vector) -> KeptModels:
     if kept.ensemble is not None and same_bundle:
         models["local"] = old["local"]
     return KeptModels(models, ensemble=kept.ensemble if same_bundle else None)
+
+
+def rate(working: WorkingModel, samples: Samples, task: ModelTask) -> npt.NDArray[np.float64]:
+    """Shares (N,) to which a model is right: 1 or 0 of a class, else as `credits` of a task has them."""
+    if isinstance(task, OneClass):
+        return mark_right(working, samples).astype(np.float64)
+    worst = 1.0 if task.histograms else 2.0  # of labels the share that is wrong, of values errors in halves of a range
+    found = np.zeros(len(samples))
+    for start in range(0, len(samples), BATCH):
+        part = slice(start, start + BATCH)
+        rows = working.predict(samples.x[part], None).rows
+        losses = cast(OutputTask, task).sample_losses(samples.labels[part], rows, working.whose)
+        found[part] = 1 - np.minimum(losses / worst, 1)
+    return found
 
 
 def mark_right(working: WorkingModel, samples: Samples) -> npt.NDArray[np.bool_]:

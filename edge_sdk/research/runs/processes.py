@@ -20,6 +20,8 @@ MISUSED = 2
 PAUSE = 0.1
 """Seconds between two looks at the processes."""
 NAME = "auscult: "
+WORKER = "edge_sdk.research.runs.worker"
+"""The module that a run's process begins with."""
 
 
 @dataclass
@@ -68,7 +70,7 @@ def play_all(jobs: Sequence[tuple[Sequence[str], Path]], workers: int, method: b
 
 def begin(run: Running, environment: dict[str, str], method: bytes) -> None:
     """Starts the process of a run, and hands it its method."""
-    command = [sys.executable, "-m", "edge_sdk.research.runs.worker", *run.arguments]
+    command = [sys.executable, "-m", WORKER, *run.arguments]
     with run.log.open("wb") as log:
         run.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=environment

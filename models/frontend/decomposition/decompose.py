@@ -258,19 +258,23 @@ def free_views(program: torch.export.ExportedProgram) -> None:
     for node in program.graph.nodes:
         if node.target is aten.view.default:
             node.target = aten.reshape.default
-    program.graph_module.recompile()
 
 
 def spell_out(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program without the functions of DECOMPOSITIONS; the same program if it has none."""
+    """The program without the functions of DECOMPOSITIONS; the same program if it has none.
+
+    Its code, which torch writes anew at each change, is written here, after all that rewrites a program's graph.
+    """
     free_views(program)
     write_plain_arguments(program)
+    program.graph_module.recompile()
     if not any(is_to_spell_out(n) for n in program.graph.nodes if n.op == "call_function"):
         return program
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about its own use of its tree library
         made: torch.export.ExportedProgram = program.run_decompositions(dict(DECOMPOSITIONS))
     free_views(made)
+    made.graph_module.recompile()
     return made
 
 

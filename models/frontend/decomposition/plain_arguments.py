@@ -18,7 +18,6 @@ def write_plain_arguments(program: torch.export.ExportedProgram) -> None:
         elif node.target is aten.einsum.default and "..." in node.args[0]:
             ranks = [len(operand.meta["val"].shape) for operand in node.args[1]]
             node.args = (name_axes(node.args[0], ranks), *node.args[1:])
-    program.graph_module.recompile()
 
 
 def name_axes(equation: str, ranks: Sequence[int]) -> str:

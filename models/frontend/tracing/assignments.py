@@ -49,7 +49,6 @@ def set_by_choice(program: torch.export.ExportedProgram) -> None:
         node.replace_all_uses_with(made)
         program.graph_signature.replace_all_uses(node.name, made.name)  # where an input is what is set, it is a result
         graph.erase_node(node)
-    program.graph_module.recompile()
 
 
 def refuse_chosen(graph: Graph) -> None:

@@ -96,7 +96,6 @@ def cut_batches_by_reshaping(program: torch.export.ExportedProgram) -> None:
             user.replace_all_uses_with(insert_call(graph, node, aten.select.int, apart, axis, user.args[1]))
             graph.erase_node(user)
         graph.erase_node(node)
-    program.graph_module.recompile()
 
 
 def insert_call(graph: torch.fx.Graph, before: torch.fx.Node, target: Any, *args: Any) -> torch.fx.Node:

@@ -130,7 +130,6 @@ def mark_detached(program: torch.export.ExportedProgram, parameters: int) -> Non
             raise refuse_writing(find_path(node))
         if is_float(node) and not all(is_like(user) for user in node.users):
             node.target = STOP
-    program.graph_module.recompile()
 
 
 def list_parameters(program: torch.export.ExportedProgram, parameters: int) -> set[str]:

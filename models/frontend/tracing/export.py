@@ -36,7 +36,7 @@ from edge_sdk.models.frontend.tracing.cells import find_cells
 from edge_sdk.models.frontend.tracing.detached import DataMode, mark_detached, open_no_grad
 from edge_sdk.models.frontend.tracing.diagnose import IN_LAYER, explain, explain_writing
 from edge_sdk.models.frontend.tracing.dropout import leave_out_dropout, use_masks
-from edge_sdk.models.frontend.tracing.lean_exports import export_leanly
+from edge_sdk.models.frontend.tracing.lean_exports import export_leanly, trace_leanly
 from edge_sdk.models.frontend.tracing.marks import find_marks, with_heads
 from edge_sdk.models.frontend.tracing.own_backward import trace_own_backwards
 from edge_sdk.models.frontend.tracing.pick_steps import gather_places
@@ -153,14 +153,15 @@ def export_forward(
     for t in tensors[: len(parameters)]:
         t.requires_grad_()
     whole = Functional(net, names, len(inputs) - bool(draws), result, arguments)
-    program, sites = trace_module(whole, (tensors, *examples), len(parameters), draws)
-    cut_batches_by_reshaping(program)
-    set_by_choice(program)
-    gather_places(program)
-    mark_detached(program, len(parameters))
     input_names = [*(f"p.{s.name}" for s in parameters), *(f"b.{s.name}" for s in buffers), *inputs]
-    with leave_out_lost_guards():
-        model, written = write_onnx(spell_out(program), input_names, output)
+    with trace_leanly():
+        program, sites = trace_module(whole, (tensors, *examples), len(parameters), draws)
+        cut_batches_by_reshaping(program)
+        set_by_choice(program)
+        gather_places(program)
+        mark_detached(program, len(parameters))
+        with leave_out_lost_guards():
+            model, written = write_onnx(spell_out(program), input_names, output)
     return Forward(model, tuple(inputs), tuple(examples), output, written, program, sites)
 
 

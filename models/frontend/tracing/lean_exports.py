@@ -19,7 +19,18 @@ import torch
 @contextlib.contextmanager
 def export_leanly() -> Iterator[None]:
     """Let torch write a program as ONNX without the work that leaves nothing behind."""
-    with leave_sizes_unwritten(), pass_rules_of_others(), take_apart_on_demand():
+    with leave_sizes_unwritten(), pass_rules_of_others(), take_apart_on_demand(), know_types():
+        yield
+
+
+@contextlib.contextmanager
+def trace_leanly() -> Iterator[None]:
+    """Let torch trace a module without noting for each function which lines of Python called it: nothing reads that."""
+    name, home = "do_not_emit_stack_traces", getattr(torch.fx, "config", None)
+    if not hasattr(home, name):  # another torch, which is used as it is
+        yield
+        return
+    with mock.patch.object(home, name, True):
         yield
 
 
@@ -113,4 +124,30 @@ def pass_rules_of_others() -> Iterator[None]:
         return said and (said[0], said[1])
 
     with mock.patch.object(rule, "try_rewrite", try_own):
+        yield
+
+
+@contextlib.contextmanager
+def know_types() -> Iterator[None]:
+    """Let torch write conversions between types of numbers from the types that a program has noted.
+
+    It computes the shape and type of each value once more for that.
+    """
+    name = "torch.onnx._internal.fx.passes.type_promotion"
+    home: Any = importlib.import_module(name) if importlib.util.find_spec(name) else None
+    interpreter: Any = getattr(home, "_TypePromotionInterpreter", None)
+    if not all(hasattr(interpreter, method) for method in ("_maybe_promote_node", "_set_current_node")):
+        yield  # another torch, which is used as it is
+        return
+    compute = interpreter.run_node
+
+    def take_known(self: Any, node: torch.fx.Node) -> Any:
+        if node.op != "call_function" or "val" not in node.meta:
+            return compute(self, node)
+        if (rule := home.get_type_promotion_rule(node, self.type_promotion_table)) is not None:
+            with self._set_current_node(node):
+                self._maybe_promote_node(node, rule)  # it notes what it changes
+        return node.meta["val"]
+
+    with mock.patch.object(interpreter, "run_node", take_known):
         yield

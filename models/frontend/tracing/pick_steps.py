@@ -46,7 +46,6 @@ def gather_places(program: torch.export.ExportedProgram) -> None:
             made = insert_call(graph, node, aten.reshape.default, made, [-1, *sizes])
         node.replace_all_uses_with(made)
         graph.erase_node(node)
-    program.graph_module.recompile()
 
 
 def replace_all(graph: Graph, node: Node, source: Node) -> Node:

@@ -273,7 +273,7 @@ def check_semantics(
         if case.at_rest:
             data.pop(MASKS)
         _, loss, grad = truth.loss_grad(data)
-        if not np.isfinite([loss, *grad]).all():
+        if not (np.isfinite(loss) and np.isfinite(grad).all()):
             truth.note_undefined(case)
             continue
         rest = {MASKS: truth.drops.rest(case.batch)} if case.at_rest and truth.drops else {}

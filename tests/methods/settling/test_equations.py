@@ -55,6 +55,11 @@ def test_a_dense_component_is_adam_from_the_shown_model():
     np.testing.assert_allclose(theta, literal, rtol=1e-9)
 
 
+def test_both_models_are_trained_on_batches_of_their_own():
+    drawn_for = [drawn(env_of(), purpose, 4, 8) for purpose in (equations.PERSONAL, equations.LOCAL)]
+    assert not all((a == b).all() for a, b in zip(*drawn_for, strict=True))
+
+
 def test_a_number_of_steps_does_not_depend_on_the_others():
     env = env_of()
     among, (own,) = (

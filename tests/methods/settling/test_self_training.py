@@ -168,6 +168,19 @@ def test_probabilities_are_smoothed_within_a_recording():
     assert labelling.smoothed(ruled_out, np.zeros(2, np.int64), 3)[:, 1].tolist() == [-np.inf, -np.inf]
 
 
+@pytest.mark.parametrize("neighbours", [1, 2, 3, 5, 8])
+def test_each_window_has_the_mean_of_its_neighbours_on_both_sides(neighbours):
+    """Of the logarithms, half of the neighbours before and half after it; fewer at both ends of a recording."""
+    rng, recording = np.random.default_rng(neighbours), np.array([0] * 4 + [1] * 11 + [2])
+    log_q = np.log(rng.dirichlet(np.ones(3), len(recording)))
+    expected = np.empty_like(log_q)
+    for i, own in enumerate(recording):
+        near = [j for j in range(len(recording)) if recording[j] == own and abs(i - j) <= neighbours // 2]
+        expected[i] = np.exp(log_q[near].mean(0))
+    expected /= expected.sum(1, keepdims=True)
+    np.testing.assert_allclose(np.exp(labelling.smoothed(log_q, recording, neighbours)), expected, rtol=1e-9)
+
+
 def test_one_class_does_not_take_over():
     p = np.array([[0.99, 0.01]] * 50 + [[0.02, 0.98]] * 2)
     found = labelling.confident(p, 0.9, share=1.0, classes=2)
