@@ -20,26 +20,20 @@ from edge_sdk.models.bundle.graphs import make_blocked_graphs, make_graphs, writ
 from edge_sdk.models.bundle.native_graphs import build_native_graphs
 from edge_sdk.models.bundle.pack import BundleChecks, BundleFacts, BundleGraphs, BundleState, pack_bundle
 from edge_sdk.models.bundle.tensor_graphs import build_tensor_graphs
+from edge_sdk.models.bundle.unlike import refuse_unlike
 from edge_sdk.models.derive.targets import Source, Target
+from edge_sdk.models.frontend.kept.python_state import refuse_iterators
 from edge_sdk.models.frontend.modules.hooks import refuse_hooks
-from edge_sdk.models.frontend.modules.lora import add_adapters, settle_adapters
-from edge_sdk.models.frontend.modules.outputs import check_output
+from edge_sdk.models.frontend.modules.lora import add_adapters
 from edge_sdk.models.frontend.modules.prepare import prepare_module
-from edge_sdk.models.frontend.modules.randomness import (
-    draws_in_evaluation,
-    find_draws,
-    refuse_certain_drops,
-    refuse_draws,
-)
-from edge_sdk.models.frontend.modules.remembered import refuse_remembered
-from edge_sdk.models.frontend.modules.side_effects import explain_own_backward, refuse_changes, refuse_setting
+from edge_sdk.models.frontend.modules.randomness import draws_in_evaluation
+from edge_sdk.models.frontend.modules.side_effects import explain_parity
 from edge_sdk.models.frontend.modules.statistics import settle_statistics
-from edge_sdk.models.frontend.modules.training import refuse_training_only
-from edge_sdk.models.frontend.modules.training_state import refuse_training_state
 from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread, unwrap
+from edge_sdk.models.frontend.tracing.diagnose import find_coupling
 from edge_sdk.models.frontend.tracing.export import TRACE_BATCH, Forward, export_forward
-from edge_sdk.models.frontend.tracing.marks import find_marks, has_own_gradients
-from edge_sdk.models.gate.graphs.check import YShape, check_graphs, check_sums, draw_consistency, find_unequal_parts
+from edge_sdk.models.frontend.tracing.marks import find_marks
+from edge_sdk.models.gate.graphs.check import YShape, check_graphs, draw_consistency, find_unequal_parts
 from edge_sdk.models.gate.graphs.gate import Drops, Truth
 from edge_sdk.models.gate.graphs.golden import make_golden
 from edge_sdk.models.gate.graphs.search import SEARCH, Comparison, search_inputs
@@ -111,9 +105,8 @@ def compile_module(
     nodes = {k: len(m.graph.node) for k, m in models.items()}
     progress("graphs: " + ", ".join(f"{k} {n} nodes" for k, n in nodes.items()))
     calls = check_calls(exported.forward)
-    with explain_own_backward(net, examples, list_arguments(spec)):
-        if has_own_gradients(exported.forward.program) and not truth.train:
-            check_sums(truth, y_shape)
+    truth.coupling = find_coupling(exported.forward.program)
+    with explain_parity(net, examples, list_arguments(spec), spec.norm):
         errors = check_graphs(graphs, runs, truth, fixed, y_shape)
         errors["searched"] = search_inputs(Comparison(graphs["loss_grad"], state.slots, truth, fixed, y_shape), search)
     found = f"{errors['float64']:.1e} in float64 (limit 1e-06), {errors['float32']:.1e} in float32"
@@ -216,6 +209,7 @@ def prepare(net: nn.Module, spec: Spec, examples: Sequence[torch.Tensor]) -> nn.
     """
     prepare_module(net, examples, spec.output, list_arguments(spec))
     refuse_hooks(net)
+    refuse_iterators(net)
     net = settle_statistics(net, spec.norm)
     return add_adapters(net, spec.lora, spec.target, spec.also) if spec.lora else net
 
@@ -227,15 +221,7 @@ def export(net: nn.Module, spec: Spec, state: State, examples: Sequence[torch.Te
         CompileError: its results are none that can be trained on, or torch cannot export it.
     """
     arguments = list_arguments(spec)
-    with refuse_setting(net):
-        check_output(net, examples, [spec.output, *spec.heads], arguments)
-    refuse_changes(net, examples, arguments)
-    refuse_remembered(net, examples, arguments, spec.output)
-    settle_adapters(net, examples, arguments)
-    drops = find_drops(net, examples, spec.dropout, arguments)
-    refuse_training_state(net, examples, arguments, spec.output, spec.dropout)
-    for name in (spec.output, *spec.heads):
-        refuse_training_only(net, examples, arguments, name, spec.norm, spec.dropout)
+    drops = refuse_unlike(net, examples, arguments, [spec.output, *spec.heads], spec.norm, spec.dropout)
     forward, source = write_source(net, spec, state, examples, "off")
     if not drops:
         return Exported(forward, source, source, None)
@@ -258,22 +244,6 @@ def write_source(
     )
     renorm = spec.norm == "renorm"
     return forward, Source(forward, {"theta": state.slots}, state.buffers, state.momenta, state.running, renorm)
-
-
-def find_drops(
-    net: nn.Module, examples: Sequence[torch.Tensor], dropout: str, arguments: Sequence[str]
-) -> Drops | None:
-    """What a module drops at random in training, if that is to be kept; None: nothing.
-
-    Raises:
-        TrainModeExport: it drops something, and `dropout` does not say what is to become of it.
-    """
-    if dropout != "off":
-        refuse_certain_drops(net)
-    draws = [] if dropout == "off" else find_draws(net, examples, arguments)
-    if not dropout:
-        refuse_draws(draws)
-    return Drops(tuple(draws), ()) if draws else None
 
 
 def make_example(i: DataInput) -> torch.Tensor:

@@ -25,14 +25,17 @@ from torch import nn
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.models.bundle.compile import Compiled, ShowProgress, make_example, read_vectors, run_batch
 from edge_sdk.models.bundle.pack import BundleChecks, BundleFacts, BundleGraphs, BundleState, pack_bundle
+from edge_sdk.models.bundle.unlike import refuse_unlike
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
+from edge_sdk.models.frontend.kept.python_state import refuse_iterators
 from edge_sdk.models.frontend.modules.hooks import refuse_hooks
 from edge_sdk.models.frontend.modules.prepare import refuse_parts
 from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread
+from edge_sdk.models.frontend.tracing.diagnose import find_coupling
 from edge_sdk.models.frontend.tracing.export import Forward, export_forward
-from edge_sdk.models.frontend.tracing.marks import find_marks, has_own_gradients
-from edge_sdk.models.gate.graphs.check import check_graphs, check_sums
+from edge_sdk.models.frontend.tracing.marks import find_marks
+from edge_sdk.models.gate.graphs.check import check_graphs
 from edge_sdk.models.gate.graphs.gate import Truth
 from edge_sdk.models.gate.graphs.golden import make_golden
 from edge_sdk.models.gate.operators.calls import check_calls
@@ -124,11 +127,14 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: ShowProgress = lambd
     """
     refuse_parts(net)
     refuse_hooks(net)
+    refuse_iterators(net)
     check_spec(net, spec)
     slots = lay_out_parameters(net)
     inputs = [DataInput(f"x.{t}", tuple(spec.inputs[t])) for t in net.towers]
     progress(f"{spec.name}: {sum(s.size for s in slots):,} parameters, towers {', '.join(net.towers)}")
-    forward = export_forward(net, slots, [i.name for i in inputs], [make_example(i) for i in inputs])
+    examples = [make_example(i) for i in inputs]
+    refuse_unlike(net, examples, (), [""], "frozen", "")
+    forward = export_forward(net, slots, [i.name for i in inputs], examples)
     whole = Source(forward, {"theta": slots})
     given = Spec(spec.name, inputs[0].shape, spec.classes, spec.loss, max_batch=spec.max_batch)
     base = set_classes(given, whole.output_shape)
@@ -148,8 +154,7 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: ShowProgress = lambd
     runs, truth = {k: RunnableGraph(m) for k, m in models.items()}, Truth(net, inputs, spec.loss)
     plain = {k: graphs[k] for k in ("predict", "loss_grad")}
     check_calls(forward)
-    if has_own_gradients(forward.program):
-        check_sums(truth, y_shape)
+    truth.coupling = find_coupling(forward.program)
     errors = check_graphs(plain, runs, truth, fixed, y_shape)
     errors |= {f"float64 {p}": check_party(net, graphs, p, slots, truth, fixed, y_shape) for p in spec.parties}
     progress(f"parity: {max(v for k, v in errors.items() if 'float64' in k):.1e} in float64 (limit 1e-06)")

@@ -48,7 +48,7 @@ class ParityError(CompileError):
     """The compiled graph and torch's autograd disagree. No bundle is written."""
 
     def __init__(self, kind: str, case: str, slot: str, error: float, limit: float, advice: str = "") -> None:
-        self.kind, self.case, self.slot, self.error, self.limit = kind, case, slot, error, limit
+        self.kind, self.case, self.slot, self.error, self.limit, self.advice = kind, case, slot, error, limit, advice
         super().__init__(
             f"parity ({kind}, {case}): error {error:.2e} at {slot}, the limit is {limit:.0e}: the bundle is not written"
             + (f"; {advice}" if advice else "")

@@ -146,6 +146,31 @@ class Power(nn.Module):
         return self.head((power * (power >= self.least)).sqrt())
 
 
+class Centres(nn.Module):
+    """Distances from centres that are made in forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 2), nn.Linear(20, 3)
+
+    def forward(self, x):
+        centres = torch.linspace(-1, 1, 8).reshape(4, 2)
+        return self.head(torch.cdist(self.body(x), centres).flatten(1))
+
+
+class Turned(nn.Module):
+    """An image at the places of an affine map that is learned, as a spatial transformer reads it."""
+
+    def __init__(self):
+        super().__init__()
+        self.place, self.head = nn.Linear(40, 6), nn.Linear(40, 3)
+
+    def forward(self, x):
+        theta = self.place(x.flatten(1)).reshape(-1, 2, 3)
+        grid = F.affine_grid(theta, [x.shape[0], 1, 5, 8], align_corners=False)
+        return self.head(F.grid_sample(x.unsqueeze(1), grid, align_corners=False).flatten(1))
+
+
 class Overwritten(nn.Module):
     """Writes over what autograd needs: torch cannot differentiate it either."""
 
@@ -170,6 +195,8 @@ HABITS = {
     "standardised weights": StandardisedWeights,
     "a window made in forward": Windowed,
     "quantiles between elements": Between,
+    "distances from centres made in forward": Centres,
+    "an image at the places of a map": Turned,
 }
 
 

@@ -40,3 +40,38 @@ def test_a_forward_hook_is_part_of_the_module():
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3)).eval()
     net[0].register_forward_hook(lambda m, x, y: torch.tanh(y))
     assert compile_module(net, Spec("m", (4,))).errors["float64"] <= 1e-6
+
+
+class OnTensor(nn.Module):
+    """A layer that puts a hook on its result."""
+
+    def __init__(self, hook):
+        super().__init__()
+        self.body, self.hook = nn.Linear(4, 4), hook
+
+    def forward(self, x):
+        h = self.body(x)
+        if h.requires_grad:
+            h.register_hook(self.hook)
+        return torch.tanh(h)
+
+
+TENSOR_HOOKS = {
+    "multiplies": lambda g: 0.1 * g,
+    "limits": lambda g: g.clamp(-100, 100),
+    "writes": lambda g: (g.mul_(0.1), None)[1],
+}
+
+
+@pytest.mark.parametrize("kind", TENSOR_HOOKS)
+def test_a_hook_on_a_tensor_that_changes_its_gradient(kind):
+    net = nn.Sequential(OnTensor(TENSOR_HOOKS[kind]), nn.Linear(4, 3)).eval()
+    with pytest.raises(
+        UnsupportedPattern, match=r"^0: x\.register_hook in forward changes a gradient.*with detach\(\)"
+    ):
+        compile_module(net, Spec("m", (4,)))
+
+
+def test_a_hook_on_a_tensor_that_only_looks_is_harmless():
+    net = nn.Sequential(OnTensor(lambda g: None), nn.Linear(4, 3)).eval()
+    assert compile_module(net, Spec("m", (4,)), search=0).errors["float64"] <= 1e-6

@@ -111,6 +111,7 @@ SAYS = {
         UnsupportedPattern,
         "^extra: conv1d with a number of groups that grows with the batch; .*unfold",
     ),
+    "vmap": (inner(lambda h: torch.vmap(torch.tanh)(h)), UnsupportedPattern, r"^extra: torch\.vmap, .* as an axis"),
     "one precision": (inner(lambda h: h.half().float()), CompileError, "runs in one precision only"),
 }
 

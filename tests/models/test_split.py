@@ -109,3 +109,47 @@ def test_other_bundles_are_no_split_models():
 def test_specs_that_do_not_fit(net, inputs, parties, words):
     with pytest.raises(CompileError, match=words):
         compile_split(net, SplitSpec("three", inputs, parties))
+
+
+class Counted(nn.Linear):
+    """Something else from the hundredth call on."""
+
+    def __init__(self):
+        super().__init__(4, 5)
+        self.seen = []
+
+    def forward(self, x):
+        self.seen += [0] * self.training
+        return super().forward(x) * (1 + len(self.seen) // 100)
+
+
+class Branching(nn.Linear):
+    """Something else in training."""
+
+    def forward(self, x):
+        return super().forward(x) * (2 if self.training else 1)
+
+
+class Weighed(nn.Linear):
+    """A gradient that depends on the other samples."""
+
+    def forward(self, x):
+        h, share = super().forward(x), x[:, :1].abs() / x[:, :1].abs().mean()
+        return h.detach() + share * (h - h.detach())
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (Counted, r"^device: self\.seen in Python"),
+        (Branching, r"^device: does something else in training"),
+        (lambda: Weighed(4, 5), "gradient of a sample changes .* .device: mean over the samples"),
+        (lambda: nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.1)), r"^device\.1: Dropout"),
+    ],
+)
+def test_a_tower_that_would_train_otherwise_than_in_torch_is_refused(part, words):
+    part = part() if part is not Branching else Branching(4, 5)
+    net = SplitNet({"device": part, "home": tower(3)}, nn.Linear(10, 3)).eval()
+    shapes, parties = {"device": (4,), "home": (3,)}, {"device": ("head", "device"), "home": ("home",)}
+    with pytest.raises(CompileError, match=words):
+        compile_split(net, SplitSpec("two", shapes, parties))

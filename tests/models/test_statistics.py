@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
-from edge_sdk.models.ir.errors import UnsupportedPattern
+from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 from edge_sdk.models.ir.specification.spec import Spec
 
 
@@ -48,3 +48,23 @@ def test_statistics_that_are_others_in_torch_are_refused(kind, layer, told, norm
 )
 def test_the_same_statistics_compile(kind, layer, norm):
     compile_module(make(kind, layer).eval(), Spec("net", (3, 16), norm=norm), search=0)
+
+
+class Reading(nn.Module):
+    """Takes the running mean away once more."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm, self.head = nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.norm(self.body(x)) - self.norm.running_mean)
+
+
+@pytest.mark.parametrize("norm", ["batch", "running"])
+def test_a_running_mean_that_forward_reads_is_named(norm):
+    words = rf"part reads part\.norm\.running_mean in forward, which --norm {norm} moves .* compile with --norm frozen"
+    net = nn.Sequential()
+    net.add_module("part", Reading())
+    with pytest.raises(ParityError, match=words):
+        compile_module(net.eval(), Spec("net", (6,), norm=norm), search=0)

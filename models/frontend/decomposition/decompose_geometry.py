@@ -52,12 +52,13 @@ def distances(a: torch.Tensor, b: torch.Tensor, p: float = 2.0, mode: int | None
 
 
 def lay_grid(theta: torch.Tensor, size: list[int], align_corners: bool) -> Any:
-    """The places (B, H, W, 2) that affine maps (B, 2, 3) give to the pixels of an image."""
+    """The places (B, H, W, 2) that affine maps (B, 2, 3) give to the pixels of an image, whose own are in float32."""
     if len(size) != 4:
         return NotImplemented
-    rows, columns = (torch.linspace(-1, 1, n) * (1 if align_corners else (n - 1) / n) for n in size[2:])
+    lines = [torch.linspace(-1, 1, n, dtype=torch.float32) for n in size[2:]]
+    rows, columns = (v * (1 if align_corners else (n - 1) / n) for v, n in zip(lines, size[2:], strict=True))
     y, x = torch.meshgrid(rows, columns, indexing="ij")
-    places = torch.stack([x, y, torch.ones_like(x)], -1).reshape(1, -1, 3)
+    places = torch.stack([x, y, torch.ones_like(x)], -1).reshape(1, -1, 3).to(theta.dtype)
     return (places @ theta.transpose(1, 2)).reshape(-1, *size[2:], 2)
 
 

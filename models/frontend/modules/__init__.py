@@ -1,1 +1,1 @@
-"""A torch module as it comes: what it returns, draws and keeps, and what of it no bundle can have."""
+"""A torch module as it comes: what it returns and draws, and what of it no bundle can have."""

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from edge_sdk.models.frontend.modules.outputs import run_module
+from edge_sdk.models.frontend.modules.statistics import find_readers
 from edge_sdk.models.ir.errors import ParityError, UnsupportedPattern
 
 
@@ -60,18 +61,33 @@ def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def explain_own_backward(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence[str]) -> Iterator[None]:
-    """Add to a refusal of the gate which functions have a backward pass of their own, if there are some."""
+def explain_parity(
+    net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence[str], norm: str = "frozen"
+) -> Iterator[None]:
+    """Add to a refusal of the gate what of a module may be its reason.
+
+    Args:
+        norm: as of Spec.
+    """
     try:
         yield
     except ParityError as error:
-        if not (names := find_own_backward(net, examples, arguments)):
-            raise
-        advice = (
-            f"{', '.join(names)} has a backward pass of its own, which is not what was traced of it: write it as a "
-            "function of one result that notes what it needs with save_for_backward, or say the gradient with "
-            "detach(): y = f(x).detach() + g(x) - g(x).detach() is f(x), with the gradient of g"
-        )
+        names = find_own_backward(net, examples, arguments)
+        readers = find_readers(net, examples, arguments) if norm != "frozen" else []
+        advice = error.advice
+        if names:
+            advice = (
+                f"{', '.join(names)} has a backward pass of its own, which is not what was traced of it: write it as a "
+                "function of one result that notes what it needs with save_for_backward, or say the gradient with "
+                "detach(): y = f(x).detach() + g(x) - g(x).detach() is f(x), with the gradient of g"
+            )
+        elif readers:
+            path, read = readers[0]
+            advice = (
+                f"{path} reads {read} in forward, which --norm {norm} moves in each training step: torch reads it "
+                "after the step, a bundle as it was before; leave it out, compute the statistic of each sample, or "
+                "compile with --norm frozen, where it stays as it is"
+            )
         raise ParityError(error.kind, error.case, error.slot, error.error, error.limit, advice) from error
 
 

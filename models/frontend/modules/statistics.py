@@ -7,10 +7,15 @@ while it trains, and instance norms with running statistics.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
+from edge_sdk.models.frontend.modules.outputs import run_module
+from edge_sdk.models.frontend.modules.randomness import follow_path
 from edge_sdk.models.ir.errors import UnsupportedPattern
 
 NORM = nn.modules.batchnorm._BatchNorm
@@ -59,3 +64,35 @@ def refuse_held(net: nn.Module, norm: str) -> None:
             what = f"BatchNorm that stays in evaluation as the module trains, but would not with --norm {norm}"
             advice = "compile with --norm frozen, or write its scale and shift in its place, as a layer of their own"
             raise UnsupportedPattern(what, path or "the module", advice)
+
+
+def find_readers(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """Path of each layer that reads running statistics beside normalising with them, and the names of these."""
+    net, found = copy.deepcopy(net).eval(), list[tuple[str, str]]()
+    kept = {id(b): n for n, b in net.named_buffers() if n.rpartition(".")[2] in ("running_mean", "running_var")}
+    with torch.no_grad(), follow_path(net) as stack, WatchReads(kept, stack, found):
+        run_module(net, examples, arguments)
+    return found
+
+
+class WatchReads(TorchFunctionMode):
+    """Notes who gives some tensors to a function that is no norm.
+
+    Args:
+        kept: id -> name of each tensor. stack: the modules that are running. found: (path, name) is added to it.
+    """
+
+    def __init__(self, kept: Mapping[int, str], stack: Sequence[tuple[str, Any]], found: list[tuple[str, str]]) -> None:
+        super().__init__()
+        self.kept, self.stack, self.found = kept, stack, found
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = [self.kept[id(v)] for v in (*args, *(kwargs or {}).values()) if id(v) in self.kept]
+        if named and "norm" not in getattr(func, "__name__", "") and not is_look(func):
+            self.found.append(((self.stack[-1][0] if self.stack else "") or "the module", named[0]))
+        return func(*args, **(kwargs or {}))
+
+
+def is_look(func: Any) -> bool:
+    """True for what reads a tensor's shape or type, and none of its values."""
+    return getattr(func, "__name__", "") in ("__get__", "size", "dim", "numel", "is_floating_point", "is_complex")

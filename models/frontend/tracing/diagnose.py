@@ -98,6 +98,9 @@ def explain_writing(error: Exception, program: torch.export.ExportedProgram) -> 
             advice = "write real and imaginary parts as two real tensors"
             return UnsupportedPattern(f"{missing[1]} of complex numbers", where, advice)
         return UnsupportedOperator(f"{missing[1]} (of torch)", where, ADVICE.get(missing[1], ""))
+    if "lazy_load_decompositions" in told:
+        advice = "write what is mapped as an axis of its tensors, e.g. with einsum or a product of matrices"
+        return UnsupportedPattern("torch.vmap, whose functions are not exported", find_vmap(program), advice)
     first = str(chain[-1]).strip().split("\n")[0][:300]
     where = find_path(nodes[0]) if nodes else "the module"
     function = getattr(nodes[0].target, "_opname", "a function") if nodes else "a function"
@@ -108,8 +111,31 @@ def explain_writing(error: Exception, program: torch.export.ExportedProgram) -> 
     return CompileError(f"{where}: {told}; rewrite that part with plain layers")
 
 
+def find_vmap(program: torch.export.ExportedProgram) -> str:
+    """Path of the module that calls torch.vmap first."""
+    nodes = [n for n in program.graph.nodes if "lazy_load_decompositions" in str(n.target)]
+    return find_path(nodes[0]) if nodes else "the module"
+
+
 def find_path(node: torch.fx.Node) -> str:
     """Path of the torch module that a node of a program came from."""
     stack = node.meta.get("nn_module_stack") or {}
     path = list(stack.values())[-1][0] if stack else ""
     return path.removeprefix("net").removeprefix(".") or "the module"
+
+
+def find_coupling(program: torch.export.ExportedProgram | None) -> str:
+    """Where a program computes a value of all samples at once, and by which function; "" if nowhere."""
+    for node in program.graph.nodes if program is not None else ():
+        value = node.meta.get("val")
+        given = [a.meta.get("val") for a in node.all_input_nodes]
+        read = any(isinstance(g, torch.Tensor) and has_batch(g) for g in given)
+        name = getattr(node.target, "_opname", "")
+        if read and isinstance(value, torch.Tensor) and not has_batch(value) and not name.endswith("_like"):
+            return f"{find_path(node)}: {name} over the samples"
+    return ""
+
+
+def has_batch(value: torch.Tensor) -> bool:
+    """True for a value whose size follows the batch."""
+    return any(isinstance(d, torch.SymInt) for d in value.shape)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import copy
 import functools
 import importlib
 import io
@@ -24,6 +22,7 @@ from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import MASKS, DropSite
 from edge_sdk.models.frontend.decomposition.complex_pairs import ComplexMode
 from edge_sdk.models.frontend.decomposition.decompose import spell_out
+from edge_sdk.models.frontend.kept.snapshots import take_snapshot
 from edge_sdk.models.frontend.modules.outputs import masks_as_they_are, pick
 from edge_sdk.models.frontend.modules.randomness import Draw, find_draws, follow_path, refuse_draws, set_training
 from edge_sdk.models.frontend.tracing.assignments import set_by_choice, without_assignments
@@ -185,7 +184,7 @@ def trace_module(
     """
     batch = torch.export.Dim("B", min=2, max=LARGEST_BATCH)
     shapes = {"tensors": [None] * len(arguments[0]), "inputs": tuple({0: batch} for _ in arguments[1:])}
-    kept = {layer: keep_attributes(layer) for layer in net.modules()}
+    kept = take_snapshot(net, copied=False)
     try:
         set_training(net) if draws else net.eval()
         with silence_exporter(), shorten_recurrences(), settle_counts(), TablesAsMade(), note_guards(net.net) as layers:
@@ -199,17 +198,8 @@ def trace_module(
     except Exception as error:
         raise explain(error, layers) from error
     finally:
-        for layer, attributes in kept.items():  # torch 2.9 leaves what `forward` keeps, without numbers
-            vars(layer).clear()
-            vars(layer).update(attributes)
+        kept.restore()  # what `forward` keeps would have no numbers
         net.eval()
-
-
-def keep_attributes(layer: nn.Module) -> dict[str, Any]:
-    """The attributes of a layer, with copies of its own lists and tables, which `forward` may add to."""
-    torchs = vars(nn.Module())
-    own = (list, dict, set, collections.deque)
-    return {k: copy.copy(v) if isinstance(v, own) and k not in torchs else v for k, v in vars(layer).items()}
 
 
 def write_onnx(

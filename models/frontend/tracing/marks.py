@@ -100,11 +100,6 @@ def find_marks(program: torch.export.ExportedProgram | None) -> dict[Callable[..
     return {mark: function for mark, function in WRITTEN.items() if mark in used}
 
 
-def has_own_gradients(program: torch.export.ExportedProgram | None) -> bool:
-    """True for a program with a function whose backward pass is its own."""
-    return program is not None and any(node.target is OWN for node in program.graph.nodes)
-
-
 def list_differentiated(program: torch.export.ExportedProgram, given: Sequence[str]) -> set[str]:
     """Names of the values of a program whose gradient is read, on the way from some inputs to its results.
 

@@ -6,11 +6,15 @@ of 1e-5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
+
+from edge_sdk.models.frontend.decomposition.decompose_geometry import lay_grid
 
 WINDOWS = (
     torch.bartlett_window,
@@ -20,6 +24,7 @@ WINDOWS = (
     torch.kaiser_window,
 )
 TABLES = frozenset({*WINDOWS, torch.linspace, torch.logspace})
+GRIDS = frozenset({F.affine_grid, torch.affine_grid_generator})
 MADE = frozenset({torch.tensor, torch.full, torch.scalar_tensor})
 PLAIN = (int, float, bool, str, torch.dtype, torch.device, torch.layout, type(None))
 
@@ -44,11 +49,18 @@ class TablesInFloat32(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in GRIDS and (laid := lay_in_float32(*args, **(kwargs or {}))) is not NotImplemented:
+            return laid
         func, args, given = keep_float64(func, args, kwargs or {})
         made = func(*args, **given)
         if func not in TABLES | MADE or made.dtype != torch.float64:
             return made
         return func(*args, **{**given, "dtype": torch.float32}).double()
+
+
+def lay_in_float32(theta: torch.Tensor, size: Sequence[int], align_corners: bool | None = None) -> Any:
+    """What `affine_grid` gives, from the places of pixels that a device has."""
+    return lay_grid(theta, list(size), bool(align_corners))
 
 
 def keep_float64(func: Any, args: Any, given: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from edge_sdk.model.dropout import MASKS
 from edge_sdk.models.derive.targets import Target
 from edge_sdk.models.gate.graphs.gate import (
     FLOAT32_LIMIT,
@@ -23,6 +24,14 @@ from edge_sdk.models.ir.errors import CompileError, ParityError, UnsupportedPatt
 BLOCKED = "+blocked"  # suffix of the names of graphs in the blocked layout
 VJP_LIMIT = 1e-4  # float32 against float32
 
+SUMS = ((Case("sums", 403, 3), SEMANTIC_LIMIT), (Case("sums, inputs times 30", 404, 4, 30.0), 1e-4))
+"""Batches whose gradients must be the sums of those of their samples, and how nearly; the second one where the traced
+module has a value of all samples."""
+SUMS_ADVICE = (
+    "a device divides batches, and trains with other ones: a weight, or a backward pass of its own, must treat each "
+    "sample alone; leave means over samples to the loss"
+)
+
 Arrays = Mapping[str, np.ndarray]
 YShape = tuple[int, ...]
 
@@ -37,6 +46,8 @@ def check_graphs(
         UnsupportedPattern: samples depend on each other.
     """
     check_independence(truth, y_shape)
+    if not truth.train:
+        check_sums(truth, y_shape)
     whole = graphs["loss_grad"]
     errors = {"float64": check_semantics(whole, whole.slots, truth, fixed, y_shape)}
     errors["float32"] = check_float32(lambda data: runs["loss_grad"](fixed, data)["grad"], truth, y_shape)
@@ -61,21 +72,31 @@ def check_independence(truth: Truth, y_shape: YShape) -> None:
     error = relative_error(np.concatenate(alone), truth.predict(data))
     if not error <= SEMANTIC_LIMIT:
         what = f"the output for a sample changes by {error:.0e} with the other samples of its batch"
-        raise UnsupportedPattern(what, "", "samples must not depend on each other")
+        raise UnsupportedPattern(what + truth.name_coupling(), "", "samples must not depend on each other")
 
 
 def check_sums(truth: Truth, y_shape: YShape) -> None:
-    """Check that gradients of samples add up: a backward pass of one's own may make them depend on each other.
+    """Check that gradients of samples add up: what stops or weighs gradients may make them depend on each other.
+
+    Samples whose masks lie among those of others have no masks of their own; these are compared in evaluation.
 
     Raises:
         UnsupportedPattern: they do not.
     """
-    data = truth.draw(Case("sums", 403, 3), y_shape)
-    alone = [truth.loss_grad({k: v[i : i + 1] for k, v in data.items()})[2] for i in range(3)]
-    error = relative_error(np.sum(alone, axis=0), truth.loss_grad(data)[2])
-    if not error <= SEMANTIC_LIMIT:
-        what = f"the gradient of a sample changes by {error:.0e} with the other samples of its batch"
-        raise UnsupportedPattern(what, "", "a backward pass of its own must treat each sample alone, or add them up")
+    shared = truth.drops is not None and any(d.times > 1 for d in truth.drops.draws)
+    for case, limit in SUMS if truth.coupling else SUMS[:1]:
+        data = truth.draw(case, y_shape)
+        if shared:
+            data.pop(MASKS)
+        whole = truth.loss_grad(data)[2]
+        alone = [truth.loss_grad({k: v[i : i + 1] for k, v in data.items()})[2] for i in range(case.batch)]
+        size = sum(float(np.linalg.norm(g)) for g in alone)
+        if not np.isfinite(whole).all():
+            continue
+        error = float(np.linalg.norm(np.sum(alone, axis=0) - whole)) / max(size, 1e-30)
+        if not error <= limit:
+            what = f"the gradient of a sample changes by {error:.0e} with the other samples of its batch"
+            raise UnsupportedPattern(what + truth.name_coupling(), "", SUMS_ADVICE)
 
 
 def check_blocked(runs: Mapping[str, RunnableGraph], truth: Truth, fixed: Arrays, y_shape: YShape) -> None:

@@ -116,12 +116,17 @@ class Truth:
         self.running, self.smoothing = list(running), smoothing
         self.in_training = False  # set where a module that drops nothing is trained as it is in training mode
         self.still = False  # set where the module drops values in evaluation, too: here it then drops none
+        self.coupling = ""  # where a traced module computes one value of all samples, as far as that is known
         self.heads: Mapping[str, float] = {}  # further results, and the weights of their losses
         self.undefined: list[str] = []
         """Cases in which the gradient is not finite, in torch as well."""
         self.inputs, self.loss, self.train, self.drops, self.output = list(inputs), loss, train, drops, output
         self.state: dict[str, torch.Tensor] = copy.deepcopy(net.state_dict())
         self.nets = {torch.float64: copy.deepcopy(net).double(), torch.float32: copy.deepcopy(net).float()}
+
+    def name_coupling(self) -> str:
+        """Where samples may depend on each other, in brackets, if that is known."""
+        return f" ({self.coupling})" if self.coupling else ""
 
     def note_undefined(self, case: Case) -> None:
         """Notes inputs at which torch's own gradient is no number.
@@ -223,7 +228,7 @@ class Truth:
             with mock.patch.object(torch, "rms_norm", norm_as_float32), StableOrder(), TablesInFloat32():
                 return run_module(net, values, arguments)
         except RuntimeError as error:
-            if "dtype" not in str(error):
+            if not any(word in str(error) for word in ("dtype", "scalar type")):
                 raise
             first = str(error).strip().split("\n")[0]
         try:  # a tensor that is made in forward has torch's default type

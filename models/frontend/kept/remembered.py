@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from edge_sdk.models.frontend.kept.counts import find_counts
 from edge_sdk.models.frontend.modules.outputs import pick, run_module
 from edge_sdk.models.frontend.modules.randomness import Still
 from edge_sdk.models.frontend.modules.training import BATCH, is_same, keep_generators
@@ -21,8 +22,10 @@ from edge_sdk.models.ir.errors import UnsupportedPattern
 
 Numbers = dict[tuple[str, str], Any]
 """(path of a module, name of its attribute) -> value."""
-COUNTS = (0, 1, 2, 3, 10, 100, 1000, 10_000, 1_000_000)
-"""What a count is set to, in search of one from which another result follows."""
+
+
+class Unnamed(UnsupportedPattern):
+    """A result that changes from call to call, by something that has no name yet."""
 
 
 def refuse_remembered(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence[str], output: str) -> None:
@@ -48,7 +51,7 @@ def refuse_remembered(net: nn.Module, examples: Sequence[torch.Tensor], argument
         path, name = moving[0] if moving else ("", "")
         what = f"{f'self.{name}' if name else 'something'} in Python changes with each call, and the result with it"
         advice = "a bundle keeps nothing between calls; give it as an input, or leave it out"
-        raise UnsupportedPattern(what, path or "the module", advice)
+        raise (UnsupportedPattern if name else Unnamed)(what, path or "the module", advice)
 
 
 def run_alike(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[str], output: str) -> torch.Tensor:
@@ -85,7 +88,7 @@ def vary(
     before = getattr(layer, name)
     if isinstance(before, torch.Tensor):
         return
-    for count in COUNTS:
+    for count in find_counts(net):
         setattr(layer, name, type(before)(count))
         yield run_alike(net, given, arguments, output)
     setattr(layer, name, before)

@@ -8,45 +8,24 @@ running means would not run. Norms of torch are in evaluation here; `--norm` say
 from __future__ import annotations
 
 import copy
-import random
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from edge_sdk.models.frontend.modules.outputs import pick, run_module
-from edge_sdk.models.frontend.modules.randomness import Still, set_training
-from edge_sdk.models.frontend.modules.remembered import COUNTS, is_equal, read_attributes
-from edge_sdk.models.frontend.modules.training import BATCH, Pass, find_gradients, keep_generators, note_functions
+from edge_sdk.models.frontend.kept.calls import LARGER, Call, part, run_once, try_once
+from edge_sdk.models.frontend.kept.counts import find_counts
+from edge_sdk.models.frontend.kept.remembered import Unnamed, is_equal, read_attributes
+from edge_sdk.models.frontend.modules.randomness import set_training
+from edge_sdk.models.frontend.modules.training import BATCH
 from edge_sdk.models.ir.errors import UnsupportedPattern
 
 Key = tuple[str, str]
 """(path of a module, name of what it has)"""
 Kept = dict[Key, Any]
-Call = Callable[[nn.Module], "Seen"]
-"""Runs a module once, as `run_once` does."""
 CALLS = 2
-LARGER = 30.0
-"""What inputs or parameters are multiplied by for one more call."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a call made: the result that counts, and gradients by the parameters' names."""
-
-    result: torch.Tensor
-    gradients: Mapping[str, torch.Tensor]
-
-    def equals(self, other: Seen) -> bool:
-        """True if every bit is the same: the same module did the same twice."""
-        pairs = [(self.result, other.result), *((g, other.gradients.get(n)) for n, g in self.gradients.items())]
-        return all(b is not None and is_equal(a, b) for a, b in pairs)
 
 
 def refuse_training_state(
@@ -72,12 +51,13 @@ def refuse_training_state(
     for key in changed:
         if key[1] in dict(net.get_submodule(key[0]).named_parameters(recurse=False)):
             raise refuse_parameter(key)
+    counts = find_counts(net) if changed else ()
     for key, value in changed.items():
-        if follows(net, key, [value, *list_counts(value)], call):
+        if follows(net, key, [value, *list_counts(value, counts)], call):
             raise refuse_kept(net, key)
     if not same and dropout != "off":
         what = "something in Python changes with each call in training, and the result with it"
-        raise UnsupportedPattern(what, "the module", "a bundle keeps nothing between calls; leave it out")
+        raise Unnamed(what, "the module", "a bundle keeps nothing between calls; leave it out")
 
 
 def watch(net: nn.Module, call: Call, further: Call) -> tuple[Kept, bool]:
@@ -113,15 +93,6 @@ def enlarge(net: nn.Module) -> None:
             p.mul_(LARGER)
 
 
-@torch.no_grad()
-def part(net: nn.Module) -> None:
-    """Give each parameter values of its own: a running copy of another one begins as its equal."""
-    generator = torch.Generator().manual_seed(0)
-    for p in net.parameters():
-        if p.is_floating_point():
-            p.copy_(torch.randn(p.shape, generator=generator))
-
-
 def read_kept(net: nn.Module) -> Kept:
     """Parameters, buffers and plain attributes of all modules."""
     tensors = {
@@ -138,32 +109,6 @@ def find_changes(before: Kept, after: Kept) -> Kept:
     return {k: v for k, v in after.items() if k not in before or not is_equal(v, before[k])}
 
 
-def run_once(
-    net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[str], output: str, drawn: bool = False
-) -> Seen:
-    """One call as the module is, with the same random numbers each time.
-
-    Args:
-        drawn: dropout and noise are drawn; else nothing is dropped or added.
-
-    Raises:
-        CompileError: no result counts.
-    """
-    with (
-        warnings.catch_warnings(),
-        torch.random.fork_rng(devices=[]),
-        keep_generators(),
-        nullcontext() if drawn else Still(),
-        note_functions(Pass(), ()),
-    ):
-        warnings.simplefilter("ignore")
-        torch.manual_seed(0)
-        random.seed(0)
-        np.random.seed(0)
-        made = run_module(net, given, arguments)
-        return Seen(pick(made, output).detach(), find_gradients(net, made, output) or {})
-
-
 def follows(net: nn.Module, key: Key, values: Sequence[Any], call: Call) -> bool:
     """True if a result or a gradient, in training or in evaluation, is another one with one of these values."""
     for training in (True, False):
@@ -172,14 +117,6 @@ def follows(net: nn.Module, key: Key, values: Sequence[Any], call: Call) -> bool
         if any(first is not None and (o is None or not first.equals(o)) for o in others):
             return True
     return False
-
-
-def try_once(net: nn.Module, call: Call) -> Seen | None:
-    """What a call made; None: it has another result in training, or does not run, as with a count out of a table."""
-    try:
-        return call(net)
-    except Exception:
-        return None
 
 
 def prepare(net: nn.Module, training: bool, key: Key | None = None, value: Any = None) -> nn.Module:
@@ -196,9 +133,9 @@ def prepare(net: nn.Module, training: bool, key: Key | None = None, value: Any =
     return net
 
 
-def list_counts(value: Any) -> Iterator[Any]:
+def list_counts(value: Any, counts: Sequence[int]) -> Iterator[Any]:
     """Values of a count that are far ahead, in search of one from which something follows."""
-    for count in COUNTS:
+    for count in counts:
         if isinstance(value, torch.Tensor) and value.numel() == 1 and value.dtype != torch.bool:
             yield torch.full_like(value, count)
         elif isinstance(value, (int, float)) and not isinstance(value, bool):

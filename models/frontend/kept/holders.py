@@ -1,0 +1,171 @@
+"""What holds values in Python and lets them be replaced: tables, lists, objects, classes, globals, variables around."""
+
+from __future__ import annotations
+
+import io
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+Items = dict[Any, Any]
+NUMBERS = (bool, int, float, complex)
+ARRAYS = (torch.Tensor, np.ndarray)
+SEQUENCES = (list, deque)
+CONTAINERS = (dict, list, deque, set, tuple)
+NOT_THEIRS = {"torch", "numpy", "builtins", "edge_sdk", *sys.stdlib_module_names} - {"__main__", "test"}
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Something that has items, and lets them be replaced; `write` is None for what never changes."""
+
+    read: Callable[[], Items]
+    write: Callable[[Items], None] | None = None
+
+
+class Attributes(MutableMapping[str, Any]):
+    """The own attributes of a class or a function as a table."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+    def __getitem__(self, name: str) -> Any:
+        return vars(self.owner)[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self.owner, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self.owner, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([n for n in vars(self.owner) if not n.startswith("__")])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+class Cells(MutableMapping[str, Any]):
+    """The variables around a function as a table."""
+
+    def __init__(self, cells: Mapping[str, types.CellType]) -> None:
+        self.cells = cells
+
+    def __getitem__(self, name: str) -> Any:
+        return self.cells[name].cell_contents
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.cells[name].cell_contents = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.cells[name].cell_contents
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([n for n, c in self.cells.items() if is_filled(c)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def make_names(table: MutableMapping[str, Any], names: Collection[str] | None = None) -> Storage:
+    """Entries of a table that state may be in, or that lead to it."""
+
+    def read() -> Items:
+        there = [n for n in table if names is None or n in names]
+        return {n: table[n] for n in there if is_kept(table[n])}
+
+    def write(items: Items) -> None:
+        now = read()
+        for name in [n for n in now if n not in items]:
+            del table[name]
+        for name, value in items.items():
+            if name not in now or now[name] is not value:
+                table[name] = value
+
+    return Storage(read, write)
+
+
+def make_holder(value: Any) -> Storage:
+    """The items of a container or an object, by their keys or places."""
+    if isinstance(value, dict):
+        return Storage(lambda: dict(value), partial(replace_all, value))
+    if isinstance(value, set):
+        return Storage(lambda: dict(enumerate(value)), lambda items: refill(value, value.update, items))
+    if isinstance(value, SEQUENCES):
+        return Storage(lambda: dict(enumerate(value)), lambda items: refill(value, value.extend, items))
+    if isinstance(value, tuple):
+        return Storage(lambda: dict(enumerate(value)))
+    names = [n for base in type(value).__mro__ for n in as_names(vars(base).get("__slots__", ()))]
+
+    def read() -> Items:
+        return {**getattr(value, "__dict__", {}), **{n: getattr(value, n) for n in names if hasattr(value, n)}}
+
+    def write(items: Items) -> None:
+        for name in [n for n in getattr(value, "__dict__", {}) if n not in items]:
+            del vars(value)[name]
+        for name, item in items.items():
+            if read().get(name, write) is not item:
+                object.__setattr__(value, name, item)
+
+    return Storage(read, write)
+
+
+def refill(value: Any, add: Callable[[Any], None], items: Items) -> None:
+    """Give a container these items and no others."""
+    value.clear()
+    add(items.values())
+
+
+def as_names(slots: Any) -> list[str]:
+    names = [slots] if isinstance(slots, str) else list(slots)
+    return [n for n in names if not n.startswith("__")]
+
+
+def replace_all(table: Items, items: Items) -> None:
+    """Give a table these items and no others."""
+    table.clear()
+    table.update(items)
+
+
+def is_theirs(value: Any) -> bool:
+    """True for a class or function of the module's author or of a library of networks."""
+    return str(getattr(value, "__module__", "builtins") or "builtins").partition(".")[0] not in NOT_THEIRS
+
+
+def is_kept(value: Any) -> bool:
+    """True for a value that state may be in, or that leads to it."""
+    if isinstance(value, (*NUMBERS, *ARRAYS, *CONTAINERS, str, bytes, type(None), types.SimpleNamespace)):
+        return True
+    if isinstance(value, (types.FunctionType, type)):
+        return is_theirs(value)
+    if isinstance(value, (types.MethodType, partial)):
+        return True
+    return is_iterator(value) or (is_theirs(type(value)) and not isinstance(value, nn.Module))
+
+
+def is_iterator(value: Any) -> bool:
+    """True for what gives something else each time that it is asked, like itertools.count(); not for files."""
+    return isinstance(value, Iterator) and not isinstance(value, io.IOBase) and not isinstance(value, nn.Module)
+
+
+def unwrap_functions(value: Any) -> list[types.FunctionType]:
+    """The functions of an entry of a class."""
+    parts = [value.fget, value.fset] if isinstance(value, property) else [getattr(value, "__func__", value)]
+    parts = [getattr(p, "__wrapped__", p) for p in parts] + parts
+    return [p for p in parts if isinstance(p, types.FunctionType)]
+
+
+def is_filled(cell: types.CellType) -> bool:
+    """True for a variable around a function that has a value."""
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
