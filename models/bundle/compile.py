@@ -17,6 +17,7 @@ from edge_sdk.models.bundle import container
 from edge_sdk.models.bundle.ahead import kept_from_the_end
 from edge_sdk.models.bundle.front_graphs import build_front_graphs
 from edge_sdk.models.bundle.graphs import make_blocked_graphs, make_graphs, write_loss_grad
+from edge_sdk.models.bundle.last_activation import describe_last_activation
 from edge_sdk.models.bundle.native_graphs import build_native_graphs
 from edge_sdk.models.bundle.pack import BundleChecks, BundleFacts, BundleGraphs, BundleState, pack_bundle
 from edge_sdk.models.bundle.tensor_graphs import build_tensor_graphs
@@ -104,6 +105,8 @@ def compile_module(
     graphs, models, runs = build_graphs(spec, exported, truth, fixed, y_shape, progress)
     nodes = {k: len(m.graph.node) for k, m in models.items()}
     progress("graphs: " + ", ".join(f"{k} {n} nodes" for k, n in nodes.items()))
+    if why := describe_last_activation(models["predict"], spec.loss):
+        progress(f"warning: {why}")
     calls = check_calls(exported.forward)
     truth.coupling = find_coupling(exported.forward.program)
     with explain_parity(net, examples, list_arguments(spec), spec.norm):
