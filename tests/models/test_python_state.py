@@ -1,6 +1,7 @@
 """What forward keeps in lists, classes, globals and functions: refused by its name if anything follows from it."""
 
 import itertools
+import sys
 import types
 
 import pytest
@@ -275,3 +276,63 @@ def test_a_snapshot_puts_everything_back():
 def test_counts_are_those_that_the_code_speaks_of():
     assert {95, 96, 97, 193} <= set(find_counts(Every()))
     assert {0, 1, 10, 1000, 1_000_000} <= set(find_counts(nn.Linear(2, 2)))
+
+
+SESSION = """
+from farther_library import Connection
+CALLS, CONNECTION = 0, Connection()
+
+def scale(x):
+    global CALLS
+    CALLS += 1
+    return x * (1 + CALLS // 100)
+
+def log(x):
+    CONNECTION.send(x.shape[0])
+    return x
+"""
+CONNECTION = """
+class Connection:
+    __slots__ = ("sent", "lazy")
+
+    def __init__(self):
+        self.sent = Sent()
+
+    def __getattr__(self, name):
+        raise RuntimeError(f"{name}: whoever looks at this opens a connection")
+
+    def send(self, n):
+        self.sent.count += n
+
+class Sent:
+    def __init__(self):
+        self.count = 0
+"""
+
+
+@pytest.fixture
+def near_library(monkeypatch):
+    """A package that `forward` calls, and behind it another one."""
+    found = {}
+    for name, source in (("farther_library", CONNECTION), ("near_library", SESSION)):
+        found[name] = types.ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, found[name])
+        exec(compile(source, name, "exec"), vars(found[name]))
+    return found["near_library"]
+
+
+def test_what_a_library_that_forward_calls_has_behind_it_is_left_alone(near_library):
+    """Its own counts are looked at, and nothing is asked of, or put back in, what it holds of another package."""
+
+    class Logged(Net):
+        def forward(self, x):
+            return self.make(near_library.log(x))
+
+    class Scaled(Net):
+        def forward(self, x):
+            return self.make(near_library.scale(x))
+
+    compile_module(Logged().eval(), Spec("logged", (6,)), search=0)
+    assert near_library.CONNECTION.sent.count > 0
+    with pytest.raises(UnsupportedPattern, match="CALLS"):
+        compile_module(Scaled().eval(), Spec("scaled", (6,)), search=0)

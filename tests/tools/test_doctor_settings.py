@@ -103,7 +103,9 @@ def test_samples_that_the_bundle_does_not_take(place: Place, diagnose: Any) -> N
     trace = place.directory / "synth-01.csv"
     found = diagnose(1, place.device(data={"trace": trace, "window": 32}))
     assert failing(found) == {"data"}
-    assert found["data"]["detail"] == "data: samples of shape (3, 32), the bundle's input is (3, 64)"
+    assert found["data"]["detail"] == (
+        "data: samples of shape (3, 32), the bundle's input is (3, 64) (of a trace: window = 64 in [data], --window 64)"
+    )
 
 
 def test_a_healthy_hospital_and_aggregator(place: Place, diagnose: Any) -> None:

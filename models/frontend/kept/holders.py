@@ -7,6 +7,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -103,10 +104,15 @@ def make_holder(value: Any) -> Storage:
         return Storage(lambda: dict(enumerate(value)), lambda items: refill(value, value.extend, items))
     if isinstance(value, tuple):
         return Storage(lambda: dict(enumerate(value)))
-    names = [n for base in type(value).__mro__ for n in as_names(vars(base).get("__slots__", ()))]
+    slots = {
+        name: slot
+        for base in type(value).__mro__
+        for name, slot in vars(base).items()
+        if isinstance(slot, types.MemberDescriptorType)
+    }
 
-    def read() -> Items:
-        return {**getattr(value, "__dict__", {}), **{n: getattr(value, n) for n in names if hasattr(value, n)}}
+    def read() -> Items:  # by the slots themselves: an object's own __getattr__ may do anything
+        return {**getattr(value, "__dict__", {}), **read_slots(value, slots)}
 
     def write(items: Items) -> None:
         for name in [n for n in getattr(value, "__dict__", {}) if n not in items]:
@@ -124,9 +130,13 @@ def refill(value: Any, add: Callable[[Any], None], items: Items) -> None:
     add(items.values())
 
 
-def as_names(slots: Any) -> list[str]:
-    names = [slots] if isinstance(slots, str) else list(slots)
-    return [n for n in names if not n.startswith("__")]
+def read_slots(value: Any, slots: Mapping[str, types.MemberDescriptorType]) -> Items:
+    """The slots of an object that are filled."""
+    found = Items()
+    for name, slot in slots.items():
+        with suppress(AttributeError):
+            found[name] = slot.__get__(value)
+    return found
 
 
 def replace_all(table: Items, items: Items) -> None:
@@ -135,9 +145,14 @@ def replace_all(table: Items, items: Items) -> None:
     table.update(items)
 
 
+def package_of(value: Any) -> str:
+    """The package of a class or a function, such as "torch"."""
+    return str(getattr(value, "__module__", "builtins") or "builtins").partition(".")[0]
+
+
 def is_theirs(value: Any) -> bool:
     """True for a class or function of the module's author or of a library of networks."""
-    return str(getattr(value, "__module__", "builtins") or "builtins").partition(".")[0] not in NOT_THEIRS
+    return package_of(value) not in NOT_THEIRS
 
 
 def is_kept(value: Any) -> bool:

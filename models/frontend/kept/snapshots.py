@@ -6,7 +6,8 @@ A snapshot has all of it and can put it back, so that a module may be run again 
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,6 +29,7 @@ from edge_sdk.models.frontend.kept.holders import (
     is_theirs,
     make_holder,
     make_names,
+    package_of,
     replace_all,
     unwrap_functions,
 )
@@ -122,8 +124,8 @@ def take_snapshot(net: nn.Module, known: Snapshot | None = None, copied: bool = 
     Args:
         known: an earlier one, whose copies of arrays are taken where they still hold. copied: arrays are copied.
     """
-    walk = Walk(known.values if known else {}, copied)
     layers = list(net.named_modules())
+    walk = Walk(known.values if known else {}, copied, {package_of(type(layer)) for _, layer in layers})
     walk.seen |= {id(layer) for _, layer in layers}
     for path, layer in layers:
         walk.visit_fields(layer, path)
@@ -137,14 +139,28 @@ class Walk:
     Attributes:
         known, copied: as of `take_snapshot`. seen: ids of what was walked through. names: all that code names.
         waiting: methods that no code has named, by their names.
+        packages: of the module and its parts. near: what is walked through is of these, or was called from there.
+            Code of another package is followed no further than that: behind it may be anything, a database's session
+            or a test's runner, which nobody has to look at and nobody may put back.
     """
 
-    def __init__(self, known: Mapping[Path, Any], copied: bool) -> None:
+    def __init__(self, known: Mapping[Path, Any], copied: bool, packages: set[str]) -> None:
         self.found = Snapshot()
         self.known, self.copied = known, copied
         self.seen: set[int] = set()
         self.names: set[str] = {"forward"}
         self.waiting: dict[str, list[tuple[types.FunctionType, str]]] = {}
+        self.packages, self.near = packages, True
+
+    @contextmanager
+    def step_into(self, owner: Any) -> Iterator[bool]:
+        """A step into the code or the attributes of a class, a function or an object: is it followed?"""
+        before, is_own = self.near, package_of(owner) in self.packages
+        self.near = is_own
+        try:
+            yield is_own or before
+        finally:
+            self.near = before
 
     def visit_fields(self, layer: nn.Module, where: str) -> None:
         """The attributes of a module, without what torch itself keeps of its parts and hooks."""
@@ -176,9 +192,13 @@ class Walk:
             self.visit_class(value, place.where)
         else:
             self.found.values[path] = value
-            if is_theirs(type(value)) or isinstance(value, types.SimpleNamespace):
-                self.visit_class(type(value), place.where)
+            if isinstance(value, types.SimpleNamespace):
                 self.visit_items(value, path, place)
+            elif is_theirs(type(value)):
+                self.visit_class(type(value), place.where)
+                with self.step_into(type(value)) as is_followed:
+                    if is_followed:
+                        self.visit_items(value, path, place)
 
     def copy(self, array: Any, path: Path) -> Any:
         """A copy of an array, or the one that is there and equal."""
@@ -204,14 +224,20 @@ class Walk:
         for base in kind.__mro__:
             if id(base) in self.seen or not is_theirs(base):
                 continue
-            self.seen.add(id(base))
-            self.visit_names(make_names(Attributes(base)), f"{base.__name__}.", where)
-            for name, value in list(vars(base).items()):
-                for function in unwrap_functions(value):
-                    if name in self.names or (name.startswith("__") and name not in BESIDE):
-                        self.visit_function(function, where)
-                    elif not name.startswith("__"):
-                        self.waiting.setdefault(name, []).append((function, where))
+            with self.step_into(base) as is_followed:
+                if is_followed:
+                    self.seen.add(id(base))
+                    self.visit_entries(base, where)
+
+    def visit_entries(self, base: type, where: str) -> None:
+        """The methods of a class itself, and what it has for all of its objects."""
+        self.visit_names(make_names(Attributes(base)), f"{base.__name__}.", where)
+        for name, value in list(vars(base).items()):
+            for function in unwrap_functions(value):
+                if name in self.names or (name.startswith("__") and name not in BESIDE):
+                    self.visit_function(function, where)
+                elif not name.startswith("__"):
+                    self.waiting.setdefault(name, []).append((function, where))
 
     def visit_names(self, holder: Storage, of: str, where: str) -> None:
         """Some names of a class, a file or a function, each once."""
@@ -225,13 +251,20 @@ class Walk:
         """What a function reads that outlives its call: globals, variables around it, defaults, attributes."""
         if id(function) in self.seen or not is_theirs(function):
             return
-        self.seen.add(id(function))
+        with self.step_into(function) as is_followed:
+            if is_followed:
+                self.seen.add(id(function))
+                self.visit_code(function, where)
+
+    def visit_code(self, function: types.FunctionType, where: str) -> None:
+        """What the code of a function reads."""
         self.found.functions[id(function)] = function
         of, names = function.__qualname__, list_names(function.__code__)
         self.visit_space(function.__globals__, names, function.__module__, where)
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         around = {name: cell for name, cell in cells if is_filled(cell)}
         self.visit_names(make_names(Cells(around)), f"{of}, from around it: ", where)
+        self.visit_files([cell.cell_contents for cell in around.values()], function.__globals__, names, where)
         self.visit_names(make_names(Attributes(function)), f"{of}.", where)
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for i, value in enumerate(defaults):
@@ -244,7 +277,11 @@ class Walk:
     def visit_space(self, space: Items, names: set[str], of: str, where: str) -> None:
         """The globals of a file that code names, and those of files that it names."""
         self.visit_names(make_names(space, names), f"{of}.", where)
-        for other in [space[n] for n in names if isinstance(space.get(n), types.ModuleType)]:
+        self.visit_files([space[n] for n in names if n in space], space, names, where)
+
+    def visit_files(self, values: Iterable[Any], space: Items, names: set[str], where: str) -> None:
+        """What code names of those values that are files; `space`: of its own file."""
+        for other in [value for value in values if isinstance(value, types.ModuleType)]:
             if other.__name__.partition(".")[0] not in NOT_THEIRS and vars(other) is not space:
                 self.visit_names(make_names(vars(other), names), f"{other.__name__}.", where)
 
@@ -252,7 +289,8 @@ class Walk:
 def list_names(code: types.CodeType) -> set[str]:
     """The names of globals and attributes in a function and in those within it."""
     inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return {*code.co_names}.union(*(list_names(c) for c in inner))
+    own = {name for name in code.co_names if not name.startswith("@")}  # not what a test's runner writes into asserts
+    return own.union(*(list_names(c) for c in inner))
 
 
 def list_constants(code: types.CodeType) -> set[int]:
