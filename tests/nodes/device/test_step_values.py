@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="bundles are compiled here")
 
 from edge_sdk import Device, UsageError
+from edge_sdk.data.store import facts
 from edge_sdk.data.store.recording import Recording
 from edge_sdk.data.store.step_windows import step_windows
 from edge_sdk.methods.shared.aggregation.scores import check_scores
@@ -84,7 +86,10 @@ def targets(device: Device, file: Path, names: tuple[str, ...]) -> np.ndarray:
     return np.concatenate([parts.y, parts.held_out[1]])
 
 
-def test_a_curve_over_a_stretch_of_time_is_the_values_of_its_steps(tmp_path: Path) -> None:
+def test_a_curve_over_a_stretch_of_time_is_the_values_of_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "os", SimpleNamespace(urandom=bytes))  # a store that does not hold out three of four
     file, began = compile_step_values(tmp_path / "live.bundle", ONE, SIGNAL), 1_700_000_000.0
     device = live(file, tmp_path / "a")
     observe(device, began)
