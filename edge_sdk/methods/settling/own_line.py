@@ -9,8 +9,11 @@ of these two is taken where its loss on the device's validation samples is small
     loss = -log max(P(label), FLOOR)
 
 since some twenty samples say more by their probabilities than by how many are right. No sample counts with more than
--log FLOOR, and few samples seldom decide. Of a model that predicts no class, loss = log(1 - mean credit), of errors
-whose distribution is Laplace's with the mean that they have.
+-log FLOOR, and few samples seldom decide. Of a model that predicts no class
+
+    loss = log max((1 - mean credit) / SMALLEST, 1)
+
+as of errors whose distribution is Laplace's with the mean that they have.
 
 Where these samples do not decide, a device of classes looks a second time, with training and validation samples changed
 over: all that it makes is made again from the validation samples, and judged by the training samples (cross-fitting in
@@ -142,7 +145,7 @@ def mean_loss(judged: Labelled, models: Mapping[str, Vector], weight: float, kno
     if judged.scores is not None:
         how, outputs = Ensemble(weight), judged.logits(models["personal"])
         credit = float(judged.scores.credits(mixed(how, outputs, lambda: judged.logits(models["local"]))).mean())
-        return log(max(SMALLEST, 1 - credit)) if isfinite(credit) else inf
+        return log(max((1 - credit) / SMALLEST, 1)) if isfinite(credit) else inf
     p = np.exp(log_predicted(judged, models, weight, known))[np.arange(len(judged.labels)), judged.labels]
     return float(-np.log(np.maximum(p, FLOOR)).mean())
 

@@ -152,7 +152,8 @@ def settles(parts: DeviceParts, validation: Bound | None, held_out: Bound | None
     found: Fields = {"validation": judged(model, *validation)}
     if held_out is not None and len(held_out[0]):
         found["held_out"] = judged(model, *held_out)
-    own = own_windows(parts, trains) if is_class or model.task.kind == LABELS else None
+    labels_sets = model.task.kind == LABELS and bool(parts.run.settle.get("label_times"))
+    own = own_windows(parts, trains) if is_class or labels_sets else None
     if not is_class:  # a forest, whose classes `own_classes` are, is not for sets of labels
         return {**found, "own": own}
     known = list_distinct(np.concatenate([parts.y, validation[1]]))

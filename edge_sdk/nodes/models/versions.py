@@ -126,8 +126,10 @@ class Versions:
 
     def find_misfit(self, run: Run, model: Model) -> str:
         """Why a version does not suit this device's samples; "": it does."""
-        if model.input_shape != self.model.input_shape or len(run.classes) > len(model.task.named(run.classes)):
-            return f"it has inputs of {model.input_shape} and {model.classes} classes"
+        if model.input_shape != self.model.input_shape:
+            return f"it has inputs of {model.input_shape}, this device's samples are {self.model.input_shape}"
+        if isinstance(model.task, OneClass) and len(run.classes) > model.classes:
+            return f"it has {model.classes} classes, the rollout {len(run.classes)}"
         if model.task.identity(run.classes) != self.model.task.identity(run.classes):
             return f"it predicts {model.task.in_words()}, this device's samples are of {self.model.task.in_words()}"
         return ""

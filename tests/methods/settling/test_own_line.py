@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.ensemble import Ensemble, combined
-from edge_sdk.contract.environment.samples import Labelled
+from edge_sdk.contract.environment.samples import Labelled, OutputScores
 from edge_sdk.contract.method import UP, NodeEnv
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.settling import own_line
@@ -106,6 +106,22 @@ def test_nobody_looks_twice_who_is_sure_by_one_look():
     for personal, local in ((far, better), (better, far)):
         kept = behind_own_line(env, S, 0.0, giving({"personal": personal, "local": local}))
         assert np.array_equal(kept["personal"], better)
+
+
+def test_of_values_the_smaller_error_decides_where_enough_samples_say_so():
+    """Errors of 4 and of 2 % of a range: n log 2 is above two from three samples on."""
+    for n, falls_back in ((2, False), (3, True)):
+        y = np.zeros(n)
+        scores = OutputScores(lambda z, y=y: 1 - np.abs(z - y), dict)
+        judged = Labelled(y, lambda theta, n=n: np.full(n, theta[0]), scores=scores)
+        env = replace(env_of(), validation=judged)
+        found = {"global": np.array([0.3]), "personal": np.array([0.04]), "local": np.array([0.02])}
+        kept = behind_own_line(env, S, 0.0, lambda env, found=found: found)
+        assert (kept["personal"] is found["local"]) == falls_back
+        if falls_back:
+            assert kept[OWN][:3] == pytest.approx([log(40), log(20), n])
+        mixture = behind_own_line(env, S, 1.0, lambda env, found=found: found)
+        assert OWN not in mixture, "the fleet's choice is the local model already"
 
 
 def test_of_equal_ones_and_without_samples_the_fleets_choice_stays():

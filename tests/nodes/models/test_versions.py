@@ -20,6 +20,7 @@ from edge_sdk.nodes.configuration.assembly import fixes_hospitals, fixes_members
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.kernels.rollout import hash_model
 from edge_sdk.nodes.models import versions
+from edge_sdk.replay.planning.bundles import compile_network
 from tests.model.bundle_files import repacked
 
 WRIST = Path(__file__).parents[3] / "models" / "shipped" / "wrist.bundle"
@@ -224,3 +225,11 @@ def test_a_version_with_other_shapes_leaves_the_personal_component_with_the_old_
 def test_a_hospital_that_joins_waits_for_the_end_of_a_rollout_and_a_device_does_not(device: Device) -> None:
     run = rollout(device, device.part.model.theta0)
     assert "with which it began" in fixes_hospitals(run) and fixes_members(run) == ""
+
+
+def test_a_version_with_fewer_classes_than_the_run_does_not_suit_a_device(device: Device) -> None:
+    pytest.importorskip("torch", reason="a bundle is compiled here")
+    path = compile_network("mlp", ["--input", "3,64", "--classes", "2"], 0, print)
+    version = read_bundle(path)
+    assert take(device, version.theta0, data=np.fromfile(path, np.uint8), bundle=version.sha256) == {"unfit": 1.0}
+    assert device.predict(X).model == "initial"
