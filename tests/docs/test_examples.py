@@ -45,6 +45,7 @@ SAYS = {
     "from_loggers": r"decimal commas.*\n(?s:.*)nothing that is wrong shows(?s:.*)report +logged/report.html",
     "heart_rate": r"personalised +\d+\.\d\d bpm\npersonal: \d+ bpm, \d+ to \d+; the strap said \d+",
     "unusual": r"\d+ alarms in [1-9]\d* windows by the personal model",
+    "notes": r"notes/bob\.npz",
     "hospital": r"first +finished +fedslr +2/2 .*%(?s:.*)north: 3 of 3 devices here",
     "device_app": r"predicted \w+ 0\.\d+ by the model initial\nlabelled [1-9]\d* windows as \w+",
 }
