@@ -59,7 +59,6 @@ READ_ONLY = {
     "needs a fleet": "tests/system/test_living_fleet.py does what the page tells",
     "takes port 8080": "tests/system/test_living_fleet.py starts it at another one",
     "needs the package of this page": "tests/tools/test_plugins.py installs it, and uses all of it",
-    "needs timm": "the library and the images are not among those that tests have",
     "takes minutes": "measurements, and tests that have a command of their own",
     "make test": "it is the test that runs here",
 }
