@@ -60,6 +60,18 @@ def name_inputs(names: Sequence[str], x: Data) -> Mapping[str, Array]:
     return dict(zip(names, x, strict=True)) if isinstance(x, tuple) else {n: x[n] for n in names}
 
 
+def refuse_unknown(x: Data) -> None:
+    """Raises UsageError for samples (N, ...) with a number that nobody knows: outputs of it would be none, or wrong."""
+    named = {str(n): each for n, each in enumerate(x)} if isinstance(x, tuple) else x if isinstance(x, Mapping) else {}
+    if isinstance(x, np.ndarray):
+        named = {"": x} if x.dtype.names is None else {name: x[name] for name in x.dtype.names}
+    for name, values in named.items():
+        values = np.asarray(values)
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            row, of = int(np.argwhere(~np.isfinite(values))[0][0]), f" of input {name}" if name else ""
+            raise UsageError(f"predict: row {row}{of} has a value that is not finite; leave out what nobody knows")
+
+
 def split_inputs(declared: Sequence[Mapping[str, Any]], x: Array) -> dict[str, Array]:
     """Input -> contiguous array, from what `join_inputs` returned or some of its rows."""
     if x.dtype.names is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -40,7 +42,8 @@ FILES = {
         f"{EPOCH + 10},{EPOCH + 100},wake",
         f"{EPOCH + 100},{EPOCH + 200},rem",
     ],
-    "dates and a duration": ["onset;duration;note", "14.11.2023 22:13:30;90;wake", "14.11.2023 22:15:00;100;rem"],
+    "dates and a duration": ["onset;duration;note", "14.11.2023 22:13:30;90;wake", "14.11.2023 22:15:00;100;rem",
+                             "14.11.2023 22:16:40;60;Sleep stage ?"],
     "epochs": ["Time [ms],label", *(f"{EPOCH + n * 10}000,{'wake' if n < 10 else 'rem'}" for n in range(1, 20))],
     "since the start": ["begin\tduration_ms\tdescription", "10,0\t90000,0\twake", "100,0\t100000,0\trem"],
 }  # fmt: skip
@@ -57,6 +60,9 @@ def test_labels_come_from_a_file_beside_the_recording(tmp_path: Path, lines: lis
     assert labels(tmp_path / "out" / "ann-night1.csv") == WANTED
     assert {*labels(tmp_path / "out" / "bob.csv"), *labels(tmp_path / "out" / "ann-night10.csv")} == {""}
     assert any("night1_stages.csv" in note for note in made[0].notes) and not made[2].seconds
+    file = tmp_path / "in" / "ann" / "night1_stages.csv"
+    noted = tomllib.loads((tmp_path / "out" / "import.toml").read_text())["intervals"]
+    assert noted == [{"source": str(file), "sha256": sha256(file.read_bytes()).hexdigest()}]
 
 
 def test_a_folder_is_one_person_whose_nights_share_a_file(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from edge_sdk.label_names import JOIN as JOIN
 from edge_sdk.label_names import clean_label as clean_label
 from edge_sdk.label_names import label_key
 
-NO_LABEL = ("", "unlabelled", "nan")
-"""What the cell of a sample without a label says: nothing, the word that `auscult record` writes, or what
-libraries of tables write for nothing."""
+NO_LABEL = ("", "unlabelled", "nan", "?", "sleep stage ?")
+"""What the cell of a sample without a label says: nothing, the word that `auscult record` writes, what libraries of
+tables write for nothing, or what somebody who scores writes for what cannot be scored (the last one is of EDF+)."""
 UNLABELLED = -1
 """Code of a sample without a label."""
 LABEL_NAMES = ("activity", "label", "class", "labels", "activities", "target", "annotation", "event", "state")

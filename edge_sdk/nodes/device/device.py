@@ -324,7 +324,8 @@ class Device:
             abstain: a window whose best class has a smaller probability than this gets no label; none for values.
 
         Raises:
-            UsageError: there is no such model, or the bundle is one that no device runs alone.
+            UsageError: there is no such model, the bundle is one that no device runs alone, or x has a number that is
+                not finite.
         """
         return self.part.working.predict(x, which, smooth, abstain)
 

@@ -31,7 +31,7 @@ from edge_sdk.atomic import replace_file, write_text
 from edge_sdk.contract.run import ID
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.inputs import Data, name_inputs
+from edge_sdk.model.inputs import Data, name_inputs, refuse_unknown
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.model.tasks.task import FORECAST, LABELS, RECONSTRUCTION, STEPS, OneClass
@@ -131,7 +131,9 @@ class WorkingModel:
             name: of the model, as `find_model` gives it.
         """
         output = self.predictors.get(name) or self.make_predictor(name)
-        found = output(self.with_first_axis(x))
+        x = self.with_first_axis(x)
+        refuse_unknown(x)
+        found = output(x)
         return found[:, : len(self.classes)] if isinstance(self.model.task, OneClass) else found
 
     def together(self, name: str, x: Data) -> npt.NDArray[np.floating]:

@@ -142,7 +142,8 @@ def import_traces(
     if source.is_dir() and (source / MARK).is_file():
         (found.folder / MARK).write_text((source / MARK).read_text())
     left = [f"left out {error}" for error in found.faults]
-    write_notes(found.folder, source, said, rate_hz, command, found.made, left)
+    files = {one.file for own in found.intervals.values() for one in own}
+    write_notes(found.folder, source, said, rate_hz, command, found.made, left, sorted(files))
     return tuple(found.made), tuple(left)
 
 
@@ -250,8 +251,9 @@ def write_notes(
     command: str,
     made: list[DeviceLine],
     left: list[str],
+    intervals: Sequence[Path],
 ) -> None:
-    """Writes what was done to what, so that it can be repeated."""
+    """Writes what was done to what, so that it can be repeated. `intervals`: files with labels of recordings."""
     options = {
         one.name: value for one in fields(said) if (value := getattr(said, one.name)) not in (None, (), False, "")
     }
@@ -261,6 +263,7 @@ def write_notes(
         "options": options | ({"rate_hz": rate_hz} if rate_hz else {}),
         "left_out": left,
         "device": [device_table(line) for line in made],
+        "intervals": [{"source": file, "sha256": hash_file(file)} for file in intervals],
     }
     write_toml(
         folder / NOTES, table, "What `auscult traces import` read, guessed and put right. The command repeats it."

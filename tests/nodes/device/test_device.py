@@ -55,6 +55,16 @@ def test_predictions_before_any_run_are_the_initial_models_and_say_so(device: De
         assert [*found.labels] == [names[code] for code in expected] and found.model == "initial"
 
 
+def test_a_window_with_an_unknown_number_is_refused_and_named(device: Device) -> None:
+    x = X.copy()
+    x[2, 0, 5] = np.nan
+    for predict in (device.predict, device.log_probabilities):
+        with pytest.raises(UsageError, match="predict: row 2 has a value that is not finite"):
+            predict(x)
+    with pytest.raises(UsageError, match="row 0"):
+        device.predict(np.full_like(X[0], np.inf))
+
+
 def test_a_model_that_is_not_there_is_told(device: Device) -> None:
     with pytest.raises(UsageError, match="which = 'nonsense': expected one of personal, global"):
         device.predict(X, "nonsense")
