@@ -37,7 +37,16 @@ def as_complex(h):
     return torch.view_as_complex(h.reshape(-1, 3, 2))
 
 
+def keep_low(h):
+    """The lowest frequencies, as Fourier neural operators keep them."""
+    kept = torch.zeros(h.shape[0], 4, dtype=torch.cfloat)
+    kept[:, :2] = torch.fft.rfft(h)[:, :2] * (1 + 2j)
+    return torch.fft.irfft(kept, n=6)
+
+
 FUNCTIONS = {
+    "low frequencies": keep_low,
+    "shifts": lambda h: torch.fft.ifft(torch.fft.fftshift(torch.fft.fft(h), dim=-1)).real,
     "spectrum": lambda h: torch.fft.rfft(h).abs().repeat(1, 2)[:, :6],
     "filter": lambda h: torch.fft.irfft(torch.fft.rfft(h, n=9) * torch.fft.rfft(torch.arange(6.0), n=9), n=9)[:, :6],
     "mixing of tokens": lambda h: torch.fft.fft2(h.reshape(-1, 2, 3)).real.flatten(1),
@@ -118,3 +127,9 @@ def test_arithmetic_is_torchs(name):
 def test_a_transform_that_is_too_long_says_what_to_do():
     with pytest.raises(UnsupportedPattern, match="use up to 2048, or windows"):
         fourier.turn(2, 2, 5000)
+
+
+def test_what_other_values_may_be_read_from_is_not_written_to():
+    x = torch.randn(2, 6)
+    with ComplexMode(), pytest.raises(UnsupportedPattern, match=r"that were computed; join parts with torch\.cat"):
+        torch.fft.rfft(x)[:, :2] = 0
