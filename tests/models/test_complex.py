@@ -39,9 +39,10 @@ def as_complex(h):
 
 def keep_low(h):
     """The lowest frequencies, as Fourier neural operators keep them."""
-    kept = torch.zeros(h.shape[0], 4, dtype=torch.cfloat)
-    kept[:, :2] = torch.fft.rfft(h)[:, :2] * (1 + 2j)
-    return torch.fft.irfft(kept, n=6)
+    spectrum = torch.fft.rfft(h)
+    kept, others = torch.zeros(h.shape[0], 4, dtype=torch.cfloat), torch.zeros_like(spectrum)
+    kept[:, :2], others[:, 3] = spectrum[:, :2] * (1 + 2j), h[:, 0]
+    return torch.fft.irfft(kept + others, n=6)
 
 
 FUNCTIONS = {

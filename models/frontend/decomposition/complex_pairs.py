@@ -251,7 +251,11 @@ CREATED = frozenset({"zeros", "ones", "empty", "new_zeros", "new_ones", "new_emp
 
 def create(function: Callable[..., torch.Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> ComplexPair:
     """Zeros or ones of a complex type, which may be written to."""
-    real = function(*args, **{**kwargs, "dtype": REAL[kwargs["dtype"]]})
+    return own(function(*args, **{**kwargs, "dtype": REAL[kwargs["dtype"]]}))
+
+
+def own(real: torch.Tensor) -> ComplexPair:
+    """A pair of new real parts, and imaginary parts of 0."""
     made = ComplexPair(real, torch.zeros_like(real))
     made.is_own = True
     return made
@@ -301,7 +305,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": magnitude, "pow": power, "square": lambda x: multiply(x, x), "to": lambda x, *rest, **more: x,
     "conj": lambda x: ComplexPair(x.real, -x.imag), "resolve_conj": lambda x: x, "real": lambda x: x.real,
     "angle": lambda x: torch.atan2(x.imag, x.real),
-    "setitem": set_items,
+    "setitem": set_items, "zeros_like": lambda x, **more: own(torch.zeros_like(x.real)),
     "imag": lambda x: x.imag, "view_as_real": lambda x: torch.stack([x.real, x.imag], -1),
     "fft_fft": fft, "fft_ifft": ifft, "fft_rfft": rfft, "fft_irfft": irfft,
     "fft_fft2": over_axes(fft, fft, True, PLANE), "fft_ifft2": over_axes(ifft, ifft, True, PLANE),
