@@ -305,6 +305,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": magnitude, "pow": power, "square": lambda x: multiply(x, x), "to": lambda x, *rest, **more: x,
     "conj": lambda x: ComplexPair(x.real, -x.imag), "resolve_conj": lambda x: x, "real": lambda x: x.real,
     "angle": lambda x: torch.atan2(x.imag, x.real),
+    "istft": lambda x, *args, **given: fourier.join_frames((x.real, x.imag), *args, **given),
     "setitem": set_items, "zeros_like": lambda x, **more: own(torch.zeros_like(x.real)),
     "imag": lambda x: x.imag, "view_as_real": lambda x: torch.stack([x.real, x.imag], -1),
     "fft_fft": fft, "fft_ifft": ifft, "fft_rfft": rfft, "fft_irfft": irfft,
