@@ -15,6 +15,11 @@ def as_plane(h):
     return h.reshape(-1, 1, 2, 3)
 
 
+def attend(h, **given):
+    z = h.reshape(-1, 3, 2)
+    return F.scaled_dot_product_attention(z, torch.tanh(z), z, **given).flatten(1)
+
+
 def assign(h):
     out = h.clone()
     out[:, 1:3] = h[:, 3:5] * 2
@@ -103,6 +108,8 @@ FUNCTIONS = {
     "truth values in products": lambda h: torch.bmm((h > 0).float()[:, None], h[..., None])[:, 0] * F.rms_norm(h, (6,)),
     "a fixed slope": lambda h: F.prelu(h, torch.tensor([0.1])),
     "frequencies": lambda h: h * (torch.fft.fft(h).abs() * torch.fft.fftfreq(6, 0.1)).sum(1, keepdim=True),
+    "turned matrices": lambda h: (h.reshape(-1, 2, 3).mT @ h.reshape(-1, 2, 3)).flatten(1)[:, :6] + h @ torch.eye(6).mH,
+    "attention without heads": lambda h: attend(h) + attend(h, is_causal=True),
     "l1 norm": lambda h: h * h.norm(p=1, dim=1, keepdim=True),
 }
 MODULES = {

@@ -30,8 +30,9 @@ def gradient(
     Other uses are left to torch.
     """
     dims = [dim] if isinstance(dim, int) else dim
+    whole: Any = torch.gradient
     if dims is None or not isinstance(spacing, (int, float)) or any(type(input.shape[d]) is not int for d in dims):
-        return torch.gradient(input, spacing=spacing, dim=dim, edge_order=edge_order)
+        return whole(input, spacing=spacing, dim=dim, edge_order=edge_order)
     return tuple(differentiate(input.movedim(d, -1), spacing, edge_order).movedim(-1, d) for d in dims)
 
 

@@ -16,8 +16,8 @@ from edge_sdk.models.frontend.tracing.diagnose import find_path
 from edge_sdk.models.ir.errors import UnsupportedPattern
 
 aten = torch.ops.aten
-FINDS = (aten.nonzero.default, aten.nonzero_numpy.default, aten.masked_select.default, aten.argwhere.default)
-FINDS += (aten.where.default,)
+FOUND = ("nonzero", "nonzero_numpy", "masked_select", "argwhere", "where")
+FINDS = frozenset(getattr(aten, name).default for name in FOUND)
 
 
 def without_assignments(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
