@@ -32,7 +32,8 @@ def gradient(
     dims = [dim] if isinstance(dim, int) else dim
     whole: Any = torch.gradient
     if dims is None or not isinstance(spacing, (int, float)) or any(type(input.shape[d]) is not int for d in dims):
-        return whole(input, spacing=spacing, dim=dim, edge_order=edge_order)
+        made: tuple[torch.Tensor, ...] = whole(input, spacing=spacing, dim=dim, edge_order=edge_order)
+        return made
     return tuple(differentiate(input.movedim(d, -1), spacing, edge_order).movedim(-1, d) for d in dims)
 
 
