@@ -131,11 +131,13 @@ def compile_network(entry: Foreign, path: Path, draws: int = 3) -> dict[str, Any
     path.parent.mkdir(parents=True, exist_ok=True)
     made.save(path)
     assert made.truth is not None
-    kinds = measure_rounding(Model(path), made.truth, draws)
-    largest = max(kinds, key=lambda r: r.ratio)
-    rounding = {"rounding": largest.ratio, "case": largest.case, "one_draw": max(r.worst for r in kinds)}
-    rounding |= {"kinds": {r.case: [r.device, r.torch] for r in kinds}}
-    return {**found, "float64": made.errors["float64"], **rounding, **compare_steps(Model(path), made.truth, plain)}
+    found["float64"] = made.errors["float64"]
+    if draws:
+        kinds = measure_rounding(Model(path), made.truth, draws)
+        largest = max(kinds, key=lambda r: r.ratio)
+        found |= {"rounding": largest.ratio, "case": largest.case, "one_draw": max(r.worst for r in kinds)}
+        found |= {"kinds": {r.case: [r.device, r.torch] for r in kinds}}
+    return {**found, **compare_steps(Model(path), made.truth, plain)}
 
 
 def time_network(entry: Foreign, path: Path) -> dict[str, Any]:
@@ -189,7 +191,8 @@ def write_row(name: str, r: dict[str, Any]) -> str:
     made = f"{name:<30}"
     if "kB" in r:
         made += f"{r['parameters']:>12,} {r['compile_s']:>7.1f} {r['kB']:>8.0f} {r['float64']:>8.0e}"
-        made += f" {r['rounding']:>7.2f} {r['one_draw']:>6.1f} {r['case']:<29}"
+        rounding = f"{r['rounding']:>7.2f} {r['one_draw']:>6.1f} {r['case']}" if "case" in r else ""
+        made += f" {rounding:<44}"
     if "steps_device" in r:
         made += f" {r['steps_device']:>7.0e} {r['steps_torch']:>7.0e}" + "".join(f" WRONG {k}" for k in r["wrong"])
     if "ms" not in r:
@@ -215,7 +218,7 @@ def describe_run(args: argparse.Namespace) -> dict[str, Any]:
         for path in sorted((CODE / folder).rglob("*.py")):
             if folder != "benchmarks" or path.name.startswith("foreign"):
                 digest.update(path.read_bytes())
-    return {"code": digest.hexdigest()[:16], "image": args.image, "draws": args.draws}
+    return {"code": digest.hexdigest()[:16], "image": args.image, "samples": args.samples, "draws": args.draws}
 
 
 def read_rows(file: Path | None) -> list[dict[str, Any]]:
@@ -228,9 +231,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="of the battery (default: all)")
     parser.add_argument("--json", type=Path, help="file of results, one a line: read for what is done, and added to")
     parser.add_argument("--limit", type=int, default=600, help="processor seconds for one network (default: 600)")
-    parser.add_argument("--image", type=int, default=IMAGE[1], help="side of images for torchvision (default: 64)")
+    parser.add_argument("--image", type=int, default=IMAGE[1], help="side of images where any will do (default: 64)")
+    parser.add_argument("--samples", type=int, help="samples of a window for braindecode (default: as each is meant)")
     parser.add_argument(
-        "--draws", type=int, default=3, help="inputs of each kind for float32 errors, at least (default: 3)"
+        "--draws", type=int, default=3, help="inputs of each kind for float32 errors, at least; 0: none (default: 3)"
     )
     parser.add_argument("--sources", type=Path, default=Path("."), help="folder of published sources (default: here)")
     parser.add_argument("--bundles", type=Path, help="folder in which bundles are kept (default: they are not)")
@@ -248,10 +252,12 @@ def parse_options() -> argparse.Namespace:
 
 
 def settle(entry: Foreign, args: argparse.Namespace) -> Foreign:
-    """The entry with images of another size, for torchvision, whose networks take any; and where its source is."""
+    """The entry with smaller inputs where its network takes any, and where its source is."""
     if entry.source:
         return replace(entry, source=str((args.sources / entry.source).resolve()))
-    image = entry.input == IMAGE and entry.make.startswith("torchvision")
+    if args.samples and "n_times" in entry.given:
+        return replace(entry, input=(entry.input[0], args.samples), given=entry.given | {"n_times": args.samples})
+    image = entry.input == IMAGE and "img_size" not in entry.given
     return replace(entry, input=(3, args.image, args.image)) if image else entry
 
 

@@ -121,9 +121,8 @@ def place(net: nn.Module, theta: np.ndarray) -> list[nn.Parameter]:
 
 def run(net: nn.Module, truth: Truth, given: Data) -> torch.Tensor:
     """The result of a module that counts; while it trains, it draws what the masks say."""
-    x = {i.argument: given[i.name].clone() for i in truth.inputs}
     with fix_draws(truth.drops.draws, given[MASKS]) if truth.drops and net.training else truth.rest():
-        made = net(*x.values()) if "" in x else net(**x)
+        made = truth.run(net, given, given["weights"].dtype)
     if isinstance(made, torch.Tensor):
         return made
     values: dict[str, Any] = dict(made.items()) if hasattr(made, "items") else {str(i): v for i, v in enumerate(made)}

@@ -37,7 +37,18 @@ def as_complex(h):
     return torch.view_as_complex(h.reshape(-1, 3, 2))
 
 
+def keep_low(h):
+    """The lowest frequencies, as Fourier neural operators keep them."""
+    spectrum = torch.fft.rfft(h)
+    kept, others = torch.zeros(h.shape[0], 4, dtype=torch.cfloat), torch.zeros_like(spectrum)
+    kept[:, :2], others[:, 3] = spectrum[:, :2] * (1 + 2j), h[:, 0]
+    return torch.fft.irfft(kept + others, n=6)
+
+
 FUNCTIONS = {
+    "low frequencies": keep_low,
+    "frames": lambda h: torch.istft(torch.stft(h, 4, 2, window=h.new_ones(4), return_complex=True), 4, 2, length=6) * h,
+    "shifts": lambda h: torch.fft.ifft(torch.fft.fftshift(torch.fft.fft(h), dim=-1)).real,
     "spectrum": lambda h: torch.fft.rfft(h).abs().repeat(1, 2)[:, :6],
     "filter": lambda h: torch.fft.irfft(torch.fft.rfft(h, n=9) * torch.fft.rfft(torch.arange(6.0), n=9), n=9)[:, :6],
     "mixing of tokens": lambda h: torch.fft.fft2(h.reshape(-1, 2, 3)).real.flatten(1),
@@ -95,6 +106,23 @@ def test_transforms_are_torchs(size, n, norm):
     same(complex_pairs.FUNCTIONS["fft_irfft2"](pair, norm=norm), torch.fft.irfft2(whole, norm=norm))
 
 
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize(("window", "center", "length"), [(6, True, None), (8, True, 13), (8, False, 12)])
+def test_signals_of_frames_are_torchs(window, center, length, normalized):
+    whole = torch.randn(2, 3, 5, 6, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
+    given = {"hop_length": 2, "window": torch.rand(window, dtype=torch.float64) + 0.5, "center": center}
+    given |= {"normalized": normalized, "length": length}
+    want = torch.istft(whole.flatten(0, 1), 8, win_length=window, **given).unflatten(0, (2, 3))
+    same(fourier.join_frames((whole.real, whole.imag), 8, win_length=window, **given), want)
+
+
+def test_frames_that_are_not_a_real_signals_are_refused():
+    parts = torch.ones(5, 3), torch.zeros(5, 3)
+    for given in ({"onesided": False}, {"win_length": 4}, {"length": 99}):
+        with pytest.raises(UnsupportedPattern, match=r"istft of .*; give the frames of stft"):
+            fourier.join_frames(parts, 8, **given)
+
+
 ARITHMETIC = {
     "sums": lambda a, b: 2 + a - b * 0.5 - 1j,
     "quotients": lambda a, b: (a / b) / 2,
@@ -118,3 +146,9 @@ def test_arithmetic_is_torchs(name):
 def test_a_transform_that_is_too_long_says_what_to_do():
     with pytest.raises(UnsupportedPattern, match="use up to 2048, or windows"):
         fourier.turn(2, 2, 5000)
+
+
+def test_what_other_values_may_be_read_from_is_not_written_to():
+    x = torch.randn(2, 6)
+    with ComplexMode(), pytest.raises(UnsupportedPattern, match=r"that were computed; join parts with torch\.cat"):
+        torch.fft.rfft(x)[:, :2] = 0

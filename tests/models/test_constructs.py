@@ -15,6 +15,11 @@ def as_plane(h):
     return h.reshape(-1, 1, 2, 3)
 
 
+def attend(h, **given):
+    z = h.reshape(-1, 3, 2)
+    return F.scaled_dot_product_attention(z, torch.tanh(z), z, **given).flatten(1)
+
+
 def assign(h):
     out = h.clone()
     out[:, 1:3] = h[:, 3:5] * 2
@@ -76,6 +81,7 @@ FUNCTIONS = {
     "cumsum": lambda h: h.cumsum(1),
     "cumsum from the end": lambda h: h.flip(1).cumsum(1),
     "sort": lambda h: h.sort(1)[0],
+    "stable sort": lambda h: h.sort(dim=1, stable=True)[0] * h + h.sort(dim=1, stable=True, descending=True)[0],
     "sort down": lambda h: h.sort(1, descending=True)[0],
     "indexed by a table": lambda h: h[:, INDEX].flatten(1) * h,
     "gather": lambda h: torch.gather(h, 1, (torch.arange(6) % 4).expand(h.shape[0], 6)),
@@ -92,6 +98,18 @@ FUNCTIONS = {
     "columns that overlap": lambda h: F.fold(F.unfold(as_plane(h), 2, padding=1), (2, 3), 2, padding=1).flatten(1) * h,
     "assigned to slices": assign,
     "variance and mean": lambda h: torch.var_mean(h, 1, keepdim=True)[0] * (h - torch.var_mean(h, 1, keepdim=True)[1]),
+    "between two tensors": lambda h: torch.clamp(h, 0.5 * h.flip(1), torch.relu(h.flip(1))),
+    "on one side of a tensor": lambda h: h.clamp(min=h.flip(1)) * torch.clip(h, max=h.roll(1, 1)) + h.clip(h, h.abs()),
+    "area below uneven steps": lambda h: h * torch.trapezoid(h, torch.arange(6.0), dim=1)[:, None],
+    "slopes": lambda h: torch.gradient(h, dim=1)[0] + torch.gradient(h, spacing=0.5, dim=1, edge_order=2)[0],
+    "elements along an axis": lambda h: torch.take_along_dim(h, h.argsort(dim=1, stable=True), 1) * h,
+    "rows of another size along an axis": lambda h: h[:, None].take_along_dim(INDEX[None], 2).flatten(1) * h,
+    "several matrices": lambda h: torch.linalg.multi_dot([h, torch.arange(36.0).reshape(6, 6).sin(), torch.eye(6)]),
+    "truth values in products": lambda h: torch.bmm((h > 0).float()[:, None], h[..., None])[:, 0] * F.rms_norm(h, (6,)),
+    "a fixed slope": lambda h: F.prelu(h, torch.tensor([0.1])),
+    "frequencies": lambda h: h * (torch.fft.fft(h).abs() * torch.fft.fftfreq(6, 0.1)).sum(1, keepdim=True),
+    "turned matrices": lambda h: (h.reshape(-1, 2, 3).mT @ h.reshape(-1, 2, 3)).flatten(1)[:, :6] + h @ torch.eye(6).mH,
+    "attention without heads": lambda h: attend(h) + attend(h, is_causal=True),
     "l1 norm": lambda h: h * h.norm(p=1, dim=1, keepdim=True),
 }
 MODULES = {

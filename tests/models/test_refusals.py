@@ -44,6 +44,16 @@ FUNCTIONS = {
         UnsupportedPattern,
         "extra: log of complex numbers; write real",
     ),
+    "places found": (
+        lambda h: h.index_add(0, (r := (h[:, 0] > 0).nonzero().flatten()), h[r]),
+        UnsupportedPattern,
+        "extra: nonzero, whose number of results depends on values; compute all, and use torch.where",
+    ),
+    "places found and written to": (
+        lambda h: torch.zeros_like(h).index_put((torch.where(h[:, 0] > 0)[0],), torch.ones(())) * h,
+        UnsupportedPattern,
+        "extra: where, whose number of results depends on values",
+    ),
     "fixed batch": (lambda h: h.reshape(37, -1), BatchSpecialised, r"extra: works for one batch size"),
 }
 

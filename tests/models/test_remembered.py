@@ -1,10 +1,13 @@
 """What a module keeps in Python from one call to the next: harmless, or refused by its name."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.frontend.kept.holders import make_holder
 from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.specification.spec import Spec
 
@@ -121,3 +124,49 @@ def test_a_parameter_that_the_first_batch_sets_is_named_and_left_as_it_was():
     ):
         compile_it(net)
     assert (net.scale == 1).all()
+
+
+class Makers(OrderedDict):
+    """Makes what a name stands for at each reading, as libraries do with activations; one cannot be made so."""
+
+    def __getitem__(self, name):
+        kind, given = super().__getitem__(name)
+        return kind(*given)
+
+    def __setitem__(self, name, value):
+        super().__setitem__(name, value if isinstance(value, tuple) else (value, ()))
+
+
+class Lines(list):
+    """A list whose items are others when they are read."""
+
+    def __iter__(self):
+        raise RuntimeError("whoever looks at this reads a file")
+
+    def __len__(self):
+        return 10**9
+
+
+MAKERS = Makers(tanh=nn.Tanh, drawn=(nn.Linear, (6, "six")))
+
+
+class Chosen(Net):
+    """An activation that a table of the file makes."""
+
+    def forward(self, x):
+        return self.head(MAKERS["tanh"](self.body(x)))
+
+
+def test_a_container_of_ones_own_is_read_as_it_is():
+    before = dict(OrderedDict.items(MAKERS))
+    assert compile_it(Chosen()).errors["float64"] < 1e-9
+    assert dict(OrderedDict.items(MAKERS)) == before
+
+
+@pytest.mark.parametrize("value", [Makers(tanh=nn.Tanh, drawn=(nn.Linear, (6, "six"))), Lines([3, 4])])
+def test_a_container_of_ones_own_is_put_back_as_it_was(value):
+    holder, plain = make_holder(value), type(value).__mro__[1]
+    items = holder.read()
+    value.clear()
+    holder.write(items)
+    assert holder.read() == items and plain.__len__(value) == 2

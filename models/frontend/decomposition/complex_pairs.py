@@ -20,7 +20,13 @@ Value = Any  # a ComplexPair, a real tensor or a number
 
 
 class ComplexPair:
-    """A complex tensor: `real` and `imag` have its shape. Functions are looked up in FUNCTIONS by their names."""
+    """A complex tensor: `real` and `imag` have its shape. Functions are looked up in FUNCTIONS by their names.
+
+    Attributes:
+        is_own: nothing else reads these tensors, so that they may be written to.
+    """
+
+    is_own = False
 
     def __init__(self, real: torch.Tensor, imag: torch.Tensor) -> None:
         broadcast: Any = torch.broadcast_tensors
@@ -59,7 +65,7 @@ def add_operators() -> None:
     for name in ("add", "sub", "mul", "truediv", "matmul"):
         setattr(ComplexPair, f"__{name}__", lambda a, b, name=name: call(name, (a, b), {}))
         setattr(ComplexPair, f"__r{name}__", lambda a, b, name=name: call(name, (b, a), {}))
-    for name in ("neg", "abs", "getitem", "pow"):
+    for name in ("neg", "abs", "getitem", "setitem", "pow"):
         setattr(ComplexPair, f"__{name}__", lambda *args, name=name: call(name, args, {}))
 
 
@@ -103,6 +109,7 @@ def is_real(value: Value) -> bool:
 PARTWISE = frozenset(
     {"unsqueeze", "squeeze", "reshape", "view", "flatten", "unflatten", "transpose", "permute", "movedim", "select"}
     | {"swapaxes", "narrow", "getitem", "expand", "repeat", "roll", "flip", "cat", "stack", "sum", "mean", "cumsum"}
+    | {"fft_fftshift", "fft_ifftshift"}
     | {"contiguous", "clone", "neg", "t", "mT", "broadcast_to", "concat", "index_select", "pad", "diagonal", "negative"}
 )
 SWAPPED = frozenset({"add", "sub", "mul", "div", "truediv", "matmul"})
@@ -111,6 +118,7 @@ SWAPPED = frozenset({"add", "sub", "mul", "div", "truediv", "matmul"})
 def on_parts(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> ComplexPair:
     """A function that treats both parts alike."""
     homes: dict[str, Any] = {"pad": torch.nn.functional.pad, "getitem": torch.Tensor.__getitem__}
+    homes |= {"fft_fftshift": torch.fft.fftshift, "fft_ifftshift": torch.fft.ifftshift}
     function: Any = homes.get(name) or getattr(torch.Tensor, name, None) or getattr(torch, name)
     made = [function(*(choose(a, k) for a in args), **kwargs) for k in (0, 1)]
     return ComplexPair(*made)
@@ -236,6 +244,34 @@ def irfft(input: Value, n: int | None = None, dim: int = -1, norm: str | None = 
     return fourier.invert_half((re, im), points, fourier.scale_of(norm, points, True)).transpose(dim, -1)
 
 
+REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+CREATED = frozenset({"zeros", "ones", "empty", "new_zeros", "new_ones", "new_empty", "zeros_like", "ones_like"})
+"""Functions of sizes, which make complex numbers where their type is named."""
+
+
+def create(function: Callable[..., torch.Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> ComplexPair:
+    """Zeros or ones of a complex type, which may be written to."""
+    return own(function(*args, **{**kwargs, "dtype": REAL[kwargs["dtype"]]}))
+
+
+def own(real: torch.Tensor) -> ComplexPair:
+    """A pair of new real parts, and imaginary parts of 0."""
+    made = ComplexPair(real, torch.zeros_like(real))
+    made.is_own = True
+    return made
+
+
+def set_items(x: ComplexPair, at: Any, value: Value) -> None:
+    """x[at] = value, for what was made to be filled.
+
+    Raises:
+        UnsupportedPattern: of what other values may be read from.
+    """
+    if not x.is_own:
+        raise UnsupportedPattern("setitem of complex numbers that were computed", "", "join parts with torch.cat")
+    x.real[at], x.imag[at] = as_parts(value)
+
+
 PLANE = (-2, -1)
 
 
@@ -269,6 +305,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": magnitude, "pow": power, "square": lambda x: multiply(x, x), "to": lambda x, *rest, **more: x,
     "conj": lambda x: ComplexPair(x.real, -x.imag), "resolve_conj": lambda x: x, "real": lambda x: x.real,
     "angle": lambda x: torch.atan2(x.imag, x.real),
+    "istft": lambda x, *args, **given: fourier.join_frames((x.real, x.imag), *args, **given),
+    "setitem": set_items, "zeros_like": lambda x, **more: own(torch.zeros_like(x.real)),
     "imag": lambda x: x.imag, "view_as_real": lambda x: torch.stack([x.real, x.imag], -1),
     "fft_fft": fft, "fft_ifft": ifft, "fft_rfft": rfft, "fft_irfft": irfft,
     "fft_fft2": over_axes(fft, fft, True, PLANE), "fft_ifft2": over_axes(ifft, ifft, True, PLANE),
@@ -294,6 +332,8 @@ class ComplexMode(TorchFunctionMode):
             return call(name, args, kwargs)
         if name in MAKERS and not any(isinstance(a, torch.Tensor) and a.is_complex() for a in args):
             return MAKERS[name](*args, **kwargs)
+        if name in CREATED and kwargs.get("dtype") in REAL:
+            return create(function, args, kwargs)
         if any(isinstance(a, complex) for a in args):
             return call(name, args, kwargs)
         return function(*args, **kwargs)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from edge_sdk.models.frontend.decomposition.decompose_attention import ATTENTION, has_mask
+from edge_sdk.models.frontend.decomposition.decompose_attention import ATTENTION, has_heads, has_mask
 from edge_sdk.models.frontend.decomposition.decompose_choices import CHOICES
 from edge_sdk.models.frontend.decomposition.decompose_geometry import GEOMETRY
 from edge_sdk.models.frontend.decomposition.diagonals import repeats, sum_products_of_diagonals
@@ -51,6 +51,11 @@ def std_mean_of_axes(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`std_mean` with the arguments of an older overload."""
     return std_mean(x, dim, correction=float(unbiased), keepdim=keepdim)
+
+
+def turn_matrices(x: torch.Tensor) -> torch.Tensor:
+    """Matrices with rows in the place of columns, as a transpose; the exporter writes an Einsum of one operand."""
+    return x.transpose(-2, -1)
 
 
 def log_sigmoid(x: torch.Tensor) -> torch.Tensor:
@@ -224,6 +229,8 @@ def standardise_channels(
 
 DIVIDED = (aten.avg_pool2d.default, aten.avg_pool3d.default)
 DECOMPOSITIONS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten.mT.default: turn_matrices,
+    aten.mH.default: turn_matrices,
     aten.std.correction: std,
     aten.std.dim: std_of_axes,
     aten.std_mean.correction: std_mean,
@@ -281,7 +288,7 @@ def spell_out(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
 def is_to_spell_out(node: torch.fx.Node) -> bool:
     """True for a call that the exporter would write wrongly, or not at all."""
     if node.target in ATTENTION:
-        return has_mask(node)
+        return has_mask(node) or not has_heads(node)
     if node.target is aten.batch_norm.default:
         x, mean, training = node.args[0], node.args[3], node.args[5]
         return mean is None and bool(training) and isinstance(x.meta["val"].shape[0], int)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Attention with a mask or a bias, spelled out.
+"""Attention with a mask or a bias, or without an axis of heads, spelled out.
 
 A row whose mask leaves nothing to attend to is 0, and has a gradient of 0. So it is in torch. The exporter would write
 a softmax over nothing but -inf, which is no number, and whose gradient makes all others no numbers, also where the
@@ -15,6 +15,8 @@ import torch
 
 aten = torch.ops.aten
 HIDDEN = float("-inf")
+HEADED = 4
+"""Axes of attention in several heads, the only one that the exporter writes."""
 
 
 def attend(
@@ -28,14 +30,18 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """softmax(q k' scale + mask) v; without a mask, or with grouped heads, it is left to the exporter."""
-    if attn_mask is None or dropout_p or is_causal or enable_gqa:
+    """softmax(q k' scale + mask) v; with heads and no mask, or with grouped heads, it is left to the exporter."""
+    if dropout_p or enable_gqa or (query.dim() == HEADED and (attn_mask is None or is_causal)):
         return NotImplemented
+    if is_causal:
+        attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+    root = math.sqrt(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = (query * root) @ (key.transpose(-2, -1) * root)
+    if attn_mask is None:
+        return torch.softmax(scores, -1) @ value
     follows = follows_batch(attn_mask)
     bias, empty = settle_empty_rows(attn_mask, query) if follows else (as_numbers(attn_mask, query), None)
-    root = math.sqrt(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    shares = torch.softmax((query * root) @ (key.transpose(-2, -1) * root) + bias, -1)
-    found = shares @ value
+    found = torch.softmax(scores + bias, -1) @ value
     return found if empty is None else found.masked_fill(empty, 0.0)
 
 
@@ -65,6 +71,12 @@ def follows_batch(mask: torch.Tensor) -> bool:
 def has_mask(node: torch.fx.Node) -> bool:
     """True for attention with a mask or a bias."""
     return isinstance(node.kwargs.get("attn_mask", node.args[3] if len(node.args) > 3 else None), torch.fx.Node)
+
+
+def has_heads(node: torch.fx.Node) -> bool:
+    """True for attention of tensors (batch, heads, steps, width)."""
+    query: Any = node.args[0]
+    return bool(query.meta["val"].dim() == HEADED)
 
 
 ATTENTION = {aten.scaled_dot_product_attention.default: attend}

@@ -17,10 +17,43 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
+def between(x: torch.Tensor, low: torch.Tensor | None = None, high: torch.Tensor | None = None) -> torch.Tensor:
+    """`clamp` by tensors, with torch's gradient where elements are equal: x has it at a bound.
+
+    The exporter would write the larger and the smaller of two, which share it. Where both bounds are one number above
+    x, nothing has a gradient.
+    """
+    if low is None or high is None:
+        return at_least(x, low) if low is not None else at_most(x, high)
+    below = torch.where(low < high, low, torch.ops.auscult.stop_gradient(low))
+    return torch.where((x > high) | (high < low), high, torch.where(x < low, below, x))
+
+
+def at_least(x: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+    """`clamp_min` by a tensor, as in `between`."""
+    return torch.where(x < low, low, x)
+
+
+def at_most(x: torch.Tensor, high: Any) -> torch.Tensor:
+    """`clamp_max` by a tensor, as in `between`."""
+    return torch.where(x > high, high, x)
+
+
 def top_k(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
     """The first k elements of a sorted axis, and their places."""
     values, index = torch.sort(x, dim=dim, descending=largest)
     return values.narrow(dim, 0, k), index.narrow(dim, 0, k)
+
+
+def stable_sort(x: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Pair:
+    """A sorted axis, and the places of its elements: every sort of a bundle is a stable one."""
+    values, index = torch.sort(x, dim=dim, descending=descending)
+    return values, index
+
+
+def stable_places(x: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> torch.Tensor:
+    """The places of a sorted axis, as in `stable_sort`."""
+    return torch.sort(x, dim=dim, descending=descending)[1]
 
 
 def kth_value(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
@@ -114,6 +147,12 @@ def cumulative_minimum(x: torch.Tensor, dim: int) -> Any:
 
 
 CHOICES: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten.clamp.Tensor: between,
+    aten.clip.Tensor: between,
+    aten.clamp_min.Tensor: at_least,
+    aten.clamp_max.Tensor: at_most,
+    aten.sort.stable: stable_sort,
+    aten.argsort.stable: stable_places,
     aten.topk.default: top_k,
     aten.kthvalue.default: kth_value,
     aten.median.dim: median,

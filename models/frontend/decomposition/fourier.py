@@ -7,12 +7,14 @@ once; `EXACT` remembers what they were rounded from, so that the gate can compar
 from __future__ import annotations
 
 from math import pi, sqrt
+from typing import Any
 
 import numpy as np
 import torch
 
 from edge_sdk.models.ir.errors import UnsupportedPattern
 
+ISTFT = "give the frames of stft for real numbers, of all samples, and its window"
 Parts = tuple[torch.Tensor, torch.Tensor]
 LONGEST = 2048
 """Points of a transform: its matrices have up to the square of it as entries, and lie in the bundle."""
@@ -123,3 +125,40 @@ def transform_frames(
     made = transform_real(frames, n_fft, scale, half=onesided is not False)
     first, second = (v.transpose(-1, -2).reshape(*x.shape[:-1], -1, frames.shape[1]) for v in made)
     return first, second
+
+
+def join_frames(
+    x: Parts,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    **given: Any,
+) -> torch.Tensor:
+    """torch.istft with these arguments: the signal (..., samples) whose frames have these transforms.
+
+    Args:
+        given: `center`, `normalized`, `length`, and of the others what torch takes without them.
+
+    Raises:
+        UnsupportedPattern: another signal than a real one, another window, or more samples than frames reach.
+    """
+    weights = torch.ones(n_fft) if window is None else window
+    if given.get("return_complex") or given.get("onesided") is False or (win_length or n_fft) != weights.shape[0]:
+        raise UnsupportedPattern("istft of frames of complex numbers, or with a window of another size", "", ISTFT)
+    left = (n_fft - weights.shape[0]) // 2
+    weights = torch.nn.functional.pad(weights, (left, n_fft - weights.shape[0] - left))
+    scale = 1 / sqrt(n_fft) if given.get("normalized") else 1 / n_fft
+    frames = invert_half((x[0].mT, x[1].mT), n_fft, scale)
+    count, hop = frames.shape[-2], hop_length or n_fft // 4
+    total, start = n_fft + hop * (count - 1), n_fft // 2 if given.get("center", True) else 0
+    end = start + given["length"] if given.get("length") else total - start
+    if end > total:
+        raise UnsupportedPattern(f"istft of {end - start} samples from {total - start}", "", ISTFT)
+    columns = (frames * weights).reshape(-1, count, n_fft).mT
+    shares = (weights * weights).reshape(1, n_fft, 1).expand(1, n_fft, count)
+    joined, weight = (
+        torch.nn.functional.fold(v, (1, total), (1, n_fft), stride=(1, hop)).reshape(-1, total)[:, start:end]
+        for v in (columns, shares)
+    )
+    return (joined / weight).reshape(*x[0].shape[:-2], end - start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ NUMBERS = (bool, int, float, complex)
 ARRAYS = (torch.Tensor, np.ndarray)
 SEQUENCES = (list, deque)
 CONTAINERS = (dict, list, deque, set, tuple)
+PLAIN = (OrderedDict, *CONTAINERS)
 NOT_THEIRS = {"torch", "numpy", "builtins", "edge_sdk", *sys.stdlib_module_names} - {"__main__", "test"}
 
 
@@ -96,14 +97,8 @@ def make_names(table: MutableMapping[str, Any], names: Collection[str] | None = 
 
 def make_holder(value: Any) -> Storage:
     """The items of a container or an object, by their keys or places."""
-    if isinstance(value, dict):
-        return Storage(lambda: dict(value), partial(replace_all, value))
-    if isinstance(value, set):
-        return Storage(lambda: dict(enumerate(value)), lambda items: refill(value, value.update, items))
-    if isinstance(value, SEQUENCES):
-        return Storage(lambda: dict(enumerate(value)), lambda items: refill(value, value.extend, items))
-    if isinstance(value, tuple):
-        return Storage(lambda: dict(enumerate(value)))
+    if isinstance(value, CONTAINERS):
+        return hold_container(value, find_plain(value))
     slots = {
         name: slot
         for base in type(value).__mro__
@@ -124,10 +119,30 @@ def make_holder(value: Any) -> Storage:
     return Storage(read, write)
 
 
-def refill(value: Any, add: Callable[[Any], None], items: Items) -> None:
+def find_plain(value: Any) -> Any:
+    """The class of Python's own that a container is of: a subclass may make something at each reading."""
+    return next(kind for kind in PLAIN if isinstance(value, kind))
+
+
+def hold_container(value: Any, kind: Any) -> Storage:
+    """The items of a container as its plain class has them, by their keys or places."""
+    if isinstance(value, dict):
+        return Storage(lambda: dict(kind.items(value)), partial(replace_all, value))
+    if isinstance(value, tuple):
+        return Storage(lambda: dict(enumerate(kind.__iter__(value))))
+    add = kind.update if kind is set else kind.extend
+    return Storage(lambda: dict(enumerate(kind.__iter__(value))), partial(refill, value, kind, add))
+
+
+def count_items(value: Any) -> int:
+    """The number of items of a container."""
+    return int(find_plain(value).__len__(value))
+
+
+def refill(value: Any, kind: Any, add: Callable[[Any, Any], None], items: Items) -> None:
     """Give a container these items and no others."""
-    value.clear()
-    add(items.values())
+    kind.clear(value)
+    add(value, items.values())
 
 
 def read_slots(value: Any, slots: Mapping[str, types.MemberDescriptorType]) -> Items:
@@ -141,8 +156,10 @@ def read_slots(value: Any, slots: Mapping[str, types.MemberDescriptorType]) -> I
 
 def replace_all(table: Items, items: Items) -> None:
     """Give a table these items and no others."""
-    table.clear()
-    table.update(items)
+    kind = find_plain(table)
+    kind.clear(table)
+    for key, value in items.items():
+        kind.__setitem__(table, key, value)
 
 
 def package_of(value: Any) -> str:

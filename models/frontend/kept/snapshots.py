@@ -25,6 +25,7 @@ from edge_sdk.models.frontend.kept.holders import (
     Cells,
     Items,
     Storage,
+    count_items,
     is_filled,
     is_theirs,
     make_holder,
@@ -180,7 +181,7 @@ class Walk:
             self.found.values[path] = copy = self.copy(value, path)
             self.found.arrays.append((value, copy))
         elif isinstance(value, CONTAINERS):
-            self.found.values[path] = Length(type(value), len(value))
+            self.found.values[path] = Length(type(value), count_items(value))
             self.visit_items(value, path, place)
         elif isinstance(value, types.FunctionType):
             self.visit_function(value, place.where)

@@ -16,6 +16,8 @@ from edge_sdk.models.frontend.tracing.diagnose import find_path
 from edge_sdk.models.ir.errors import UnsupportedPattern
 
 aten = torch.ops.aten
+FOUND = ("nonzero", "nonzero_numpy", "masked_select", "argwhere", "where")
+FINDS = frozenset(getattr(aten, name).default for name in FOUND)
 
 
 def without_assignments(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -52,8 +54,12 @@ def set_by_choice(program: torch.export.ExportedProgram) -> None:
 
 
 def refuse_chosen(graph: Graph) -> None:
-    """Raise UnsupportedPattern where values are read by a mask that the samples have."""
+    """Raise UnsupportedPattern where values are read by a mask that the samples have, or by the places found of one."""
     for node in graph.nodes:
+        if node.target in FINDS and any(isinstance(d, torch.SymInt) for d in node.args[0].meta["val"].shape):
+            advice = "compute all, and use torch.where(mask, new, old) or multiply by the mask"
+            told = f"{node.target._opname}, whose number of results depends on values"
+            raise UnsupportedPattern(told, find_path(node), advice)
         indices = node.args[1] if node.target is aten.index.Tensor else ()
         masks = [n.meta["val"] for n in indices if n is not None and n.meta["val"].dtype == torch.bool]
         if any(isinstance(d, torch.SymInt) for m in masks for d in m.shape):

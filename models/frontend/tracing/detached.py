@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from edge_sdk.models.frontend.decomposition.sized import SIZED
 from edge_sdk.models.frontend.tracing.batch_sizes import insert_call
 from edge_sdk.models.frontend.tracing.diagnose import find_path
 from edge_sdk.models.frontend.tracing.marks import GIVEN, OWN, STOP
@@ -23,7 +24,7 @@ GRAD_MODE = "wrap_with_set_grad_enabled"
 class DataMode(TorchFunctionMode):
     """Lets a tensor's `.data` be its `detach()` while a module is traced: torch's own loses the value.
 
-    Distances are taken as differences, whatever the number of samples.
+    Distances are taken as differences, whatever the number of samples, and functions of SIZED as they are there.
 
     Args:
         layers: the modules that are running, with their paths, outermost first.
@@ -41,7 +42,7 @@ class DataMode(TorchFunctionMode):
         if function is torch.cdist:  # by itself it asks whether there are more than 25 rows, which may be samples
             kwargs = {**(kwargs or {}), "compute_mode": "donot_use_mm_for_euclid_dist"}
             args = args[:3]
-        return function(*args, **(kwargs or {}))
+        return SIZED.get(function, function)(*args, **(kwargs or {}))
 
 
 def refuse_writing(path: str) -> DetachedGradient:

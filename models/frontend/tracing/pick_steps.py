@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from edge_sdk.models.frontend.tracing.batch_sizes import insert_call
 
@@ -92,7 +93,9 @@ def picks_own(source: Any, indices: Any) -> bool:
         return False
     axes = max(v.dim() for v in values)
     rows = values[0].shape
-    if len(rows) != axes or rows[0] != batch or any(d != 1 for d in rows[1:]) or not counts_up(strip(indices[0])):
+    if len(rows) != axes or not statically_known_true(rows[0] == batch) or any(d != 1 for d in rows[1:]):
+        return False
+    if not counts_up(strip(indices[0])):
         return False
     return all(v.dtype == torch.int64 and all_known(v.shape[max(v.dim() - axes + 1, 0) :]) for v in values)
 

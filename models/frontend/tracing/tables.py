@@ -1,4 +1,4 @@
-"""Tables that a module makes in forward (windows, evenly spaced numbers): a bundle has torch's own float32 numbers.
+"""Tables that a module makes in forward (windows, frequencies, even steps): a bundle has torch's own float32 numbers.
 
 The exporter would write such a function out of others, whose last bits differ; a spectrum near 0 shows that as an error
 of 1e-5.
@@ -23,9 +23,10 @@ WINDOWS = (
     torch.hann_window,
     torch.kaiser_window,
 )
-TABLES = frozenset({*WINDOWS, torch.linspace, torch.logspace})
+TABLES = frozenset({*WINDOWS, torch.linspace, torch.logspace, torch.fft.fftfreq, torch.fft.rfftfreq})
 GRIDS = frozenset({F.affine_grid, torch.affine_grid_generator})
 MADE = frozenset({torch.tensor, torch.full, torch.scalar_tensor})
+DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 PLAIN = (int, float, bool, str, torch.dtype, torch.device, torch.layout, type(None))
 
 
@@ -53,6 +54,8 @@ class TablesInFloat32(TorchFunctionMode):
             return laid
         func, args, given = keep_float64(func, args, kwargs or {})
         made = func(*args, **given)
+        if is_of_whole_numbers(made, (*args, *given.values())):
+            return made.to(DOUBLE[made.dtype])
         if func not in TABLES | MADE or made.dtype != torch.float64:
             return made
         return func(*args, **{**given, "dtype": torch.float32}).double()
@@ -61,6 +64,19 @@ class TablesInFloat32(TorchFunctionMode):
 def lay_in_float32(theta: torch.Tensor, size: Sequence[int], align_corners: bool | None = None) -> Any:
     """What `affine_grid` gives, from the places of pixels that a device has."""
     return lay_grid(theta, list(size), bool(align_corners))
+
+
+def is_of_whole_numbers(made: Any, given: Sequence[Any]) -> bool:
+    """Has a module that runs in float64 asked for float32 in numbers that no float has gone into?
+
+    Truth values and classes as floats, zeros that name their type: exact in float32, and nothing of float64 can be
+    multiplied with them. Where torch itself makes floats of float32 the module runs in that.
+    """
+    is_single = isinstance(made, torch.Tensor) and made.dtype in DOUBLE
+    if not is_single or torch.get_default_dtype() != torch.float64:
+        return False
+    tensors = [a for a in given if isinstance(a, torch.Tensor)]
+    return not any(a is made or a.is_floating_point() or a.is_complex() for a in tensors)
 
 
 def keep_float64(func: Any, args: Any, given: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:

@@ -224,7 +224,7 @@ def differentiate(call: IsolatedCall, feeds: Mapping[str, np.ndarray]) -> dict[s
 def fill(call: IsolatedCall, tensors: Mapping[str, torch.Tensor], node: torch.fx.Node) -> Any:
     """The value of one argument: a tensor by its name, or a size, which follows the batch."""
     value = node.meta.get("val")
-    if is_constant(node):
+    if is_constant(node) and node.name not in call.names:  # of a call that is exported alone it is an input
         made: torch.Tensor = node.target(*node.args, **node.kwargs)  # type: ignore[operator]
         return made.double() if made.is_floating_point() else made
     if isinstance(value, torch.Tensor):
