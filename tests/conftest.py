@@ -21,6 +21,7 @@ import pytest
 from edge_sdk.live.loop.log_guard import LogGuard
 from edge_sdk.replay.nodes.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
 from edge_sdk.replay.planning import bundles
+from edge_sdk.tools.credentials import authority
 from tests import warm
 from tests.exports import quicken_exports
 
@@ -89,6 +90,14 @@ def fresh_logs() -> None:
         for found in getattr(log, "filters", ()):
             if isinstance(found, LogGuard):
                 found.forget()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_passphrases() -> Iterator[None]:
+    """Keys of authorities whose passphrases are worth little, and are guessed as quickly; in this process only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(authority, "SLOW", ("-scrypt", "-scrypt_N", "2", "-scrypt_r", "1", "-scrypt_p", "1"))
+        yield
 
 
 @pytest.fixture
