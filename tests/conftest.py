@@ -12,7 +12,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +34,7 @@ pytest_plugins = ("tests.costs", "tests.order", "tests.unchanged")
 
 gc.disable()  # until all tests are collected: it finds next to nothing in what is imported, in a quarter of the time
 
+COMPILE_APART = bundles.compile_apart
 KINDS = {"mosquitto": Mosquitto, "amqtt": EmbeddedBroker}
 
 
@@ -81,6 +82,24 @@ def warm_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 def compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands compile in this process, and no other loads torch for that."""
     monkeypatch.setattr(bundles, "compile_apart", bundles.compile_here)
+
+
+@pytest.fixture
+def compiled_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of its own compiles, as it does where there are no tests."""
+    monkeypatch.setattr(bundles, "compile_apart", COMPILE_APART)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_where_torch_is() -> Iterator[None]:
+    """Networks that nobody has compiled yet are compiled in this process, if it has loaded torch anyway."""
+
+    def compile_quickly(words: Sequence[str]) -> tuple[int, str]:
+        return (bundles.compile_here if "torch" in sys.modules else COMPILE_APART)(words)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundles, "compile_apart", compile_quickly)
+        yield
 
 
 @pytest.fixture(autouse=True)

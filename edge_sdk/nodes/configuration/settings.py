@@ -92,7 +92,8 @@ def part_of(file: Any, kind: type[T], **more: Any) -> T:
 def build(kind: type[T], table: Mapping[str, Any], prefix: str, base: Path, faults: list[str]) -> T | None:
     """A `kind` from a table, or None with what is wrong added to `faults`."""
     fields = {f.name: f for f in fields_of(kind)}
-    hints, found, before = hints_of(kind), {}, len(faults)
+    hints = hints_of(kind)  # type: ignore[arg-type]  # a class can be hashed, whatever its objects can
+    found, before = dict[str, Any](), len(faults)
     for key in table:
         if key not in fields:
             faults.append(unknown_key(prefix + str(key), str(key), list(fields)))
