@@ -12,7 +12,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +21,7 @@ import pytest
 from edge_sdk.live.loop.log_guard import LogGuard
 from edge_sdk.replay.nodes.broker import EmbeddedBroker, LocalBroker, Mosquitto, find_mosquitto
 from edge_sdk.replay.planning import bundles
+from edge_sdk.tools.credentials import authority
 from tests import warm
 from tests.exports import quicken_exports
 
@@ -31,6 +32,9 @@ os.environ.setdefault("AUSCULT_NATIVE", "0")  # portable products are the truth;
 
 pytest_plugins = ("tests.costs", "tests.order", "tests.unchanged")
 
+gc.disable()  # until all tests are collected: it finds next to nothing in what is imported, in a quarter of the time
+
+COMPILE_APART = bundles.compile_apart
 KINDS = {"mosquitto": Mosquitto, "amqtt": EmbeddedBroker}
 
 
@@ -48,6 +52,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
@@ -79,6 +84,24 @@ def compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundles, "compile_apart", bundles.compile_here)
 
 
+@pytest.fixture
+def compiled_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of its own compiles, as it does where there are no tests."""
+    monkeypatch.setattr(bundles, "compile_apart", COMPILE_APART)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_where_torch_is() -> Iterator[None]:
+    """Networks that nobody has compiled yet are compiled in this process, if it has loaded torch anyway."""
+
+    def compile_quickly(words: Sequence[str]) -> tuple[int, str]:
+        return (bundles.compile_here if "torch" in sys.modules else COMPILE_APART)(words)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundles, "compile_apart", compile_quickly)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def fresh_logs() -> None:
     """What tests before have had logged does not count as said too often."""
@@ -86,6 +109,14 @@ def fresh_logs() -> None:
         for found in getattr(log, "filters", ()):
             if isinstance(found, LogGuard):
                 found.forget()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_passphrases() -> Iterator[None]:
+    """Keys of authorities whose passphrases are worth little, and are guessed as quickly; in this process only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(authority, "SLOW", ("-scrypt", "-scrypt_N", "2", "-scrypt_r", "1", "-scrypt_p", "1"))
+        yield
 
 
 @pytest.fixture

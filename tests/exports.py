@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -162,12 +163,15 @@ def keep_shapes_of_frequent_calls() -> None:
 
 
 def log_nothing() -> None:
-    """Take away the handler of torch's structured log where nobody has asked for that log."""
+    """Have torch write its structured log to nobody, where nobody has asked for that log.
+
+    A logger that no manager knows: pytest gives a handler to each that does not propagate, and torch writes where there
+    is a handler.
+    """
     from torch._logging import _internal
 
-    for handler in [*_internal.trace_log.handlers]:
-        if getattr(handler, "root_dir", "asked for") is None:
-            _internal.trace_log.removeHandler(handler)
+    if not any(getattr(handler, "root_dir", None) for handler in _internal.trace_log.handlers):
+        put(_internal, "trace_log", logging.Logger(_internal.trace_log.name))
 
 
 class Table:

@@ -301,11 +301,13 @@ def run(module: str) -> NoReturn:
 
 def main() -> None:
     """Serves the socket whose number is the first argument; each copy goes on as the program that is asked for."""
+    gc.disable()  # while modules load, in which it finds next to nothing
     learned = LEARNED if importlib.util.find_spec("sklearn") else ()
     for name in sys.argv[2:] or LOADED + learned:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
+    gc.enable()
     said, *sys.argv[1:] = serve(socket.socket(fileno=int(sys.argv[1])))
     asked = json.loads(said)
     become(asked)

@@ -74,3 +74,12 @@ def test_one_that_changes_in_training_only_is_refused_where_the_result_depends_o
 @pytest.mark.parametrize("function", [Saving, Straight])
 def test_a_backward_pass_compiles_whether_or_not_it_is_the_derivative(function):
     assert compile_module(Applied(function).eval(), Spec("net", (6,)), search=0).errors["float64"] < 1e-9
+
+
+def test_random_numbers_of_processor_and_gpu_go_on_as_without_a_compilation(monkeypatch):
+    net = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3)).eval()
+    begun, before = [], torch.get_rng_state()
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", begun.append)
+    compile_module(net, Spec("net", (6,), dropout="keep"), search=0)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert begun == []

@@ -11,6 +11,7 @@ import os
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
@@ -91,7 +92,8 @@ def part_of(file: Any, kind: type[T], **more: Any) -> T:
 def build(kind: type[T], table: Mapping[str, Any], prefix: str, base: Path, faults: list[str]) -> T | None:
     """A `kind` from a table, or None with what is wrong added to `faults`."""
     fields = {f.name: f for f in fields_of(kind)}
-    hints, found, before = get_type_hints(kind), {}, len(faults)
+    hints = hints_of(kind)  # type: ignore[arg-type]  # a class can be hashed, whatever its objects can
+    found, before = dict[str, Any](), len(faults)
     for key in table:
         if key not in fields:
             faults.append(unknown_key(prefix + str(key), str(key), list(fields)))
@@ -109,6 +111,12 @@ def build(kind: type[T], table: Mapping[str, Any], prefix: str, base: Path, faul
     except UsageError as error:
         faults.append(f"{prefix[:-1]}: {error}" if prefix else str(error))
         return None
+
+
+@cache
+def hints_of(kind: type) -> Mapping[str, Any]:
+    """Field -> what its annotation says."""
+    return types.MappingProxyType(get_type_hints(kind))
 
 
 def unknown_key(address: str, key: str, known: list[str]) -> str:

@@ -79,11 +79,14 @@ def hash_own_modules() -> str:
 
 def own_modules() -> Iterator[tuple[str, Path]]:
     """Names and files of modules that their user writes."""
-    installed = {Path(sysconfig.get_path(key)).resolve() for key in ("stdlib", "purelib", "platlib")}
+    real = cache(os.path.realpath)  # of folders: thousands of files lie in few
+    installed = tuple(real(sysconfig.get_path(key)) + os.sep for key in ("stdlib", "purelib", "platlib"))
     for name, module in list(sys.modules.items()):
         place = getattr(module, "__file__", None)
         if not place or name.partition(".")[0] in ("edge_sdk", "aggregator") or not place.endswith(".py"):
             continue
-        file = Path(place).resolve()
-        if file.is_file() and not any(file.is_relative_to(folder) for folder in installed):
-            yield name, file
+        folder, last = os.path.split(place)
+        file = os.path.join(real(folder), last)
+        file = os.path.realpath(file) if os.path.islink(file) else file
+        if not file.startswith(installed) and os.path.isfile(file):
+            yield name, Path(file)

@@ -25,6 +25,8 @@ CA_DAYS, DAYS = 3650, 825
 """Days for which the authority and its certificates are good. The revocation list is good for CA_DAYS too: a broker
 refuses everybody when its list has expired, and the list lies beside it, so an early end would protect nobody."""
 CURVE = ("-pkeyopt", "ec_paramgen_curve:P-256")
+SLOW = ("-scrypt",)
+"""What makes a passphrase slow to guess: scrypt with openssl's cost."""
 VARIABLE = "AUSCULT_OPENSSL_PASS"
 """Names the passphrase in the environment of the openssl process, and nowhere else."""
 
@@ -250,8 +252,8 @@ def to_good(line: str) -> str:
 
 
 def encrypt_key(folder: Path, plain: str, passphrase: str) -> str:
-    """A private key, encrypted with AES-256 under a passphrase that scrypt makes slow to guess (PKCS #8, PEM)."""
-    how = ("pkcs8", "-topk8", "-scrypt", "-v2", "aes-256-cbc", "-passout", f"env:{VARIABLE}")
+    """A private key, encrypted with AES-256 under a passphrase that is slow to guess (PKCS #8, PEM)."""
+    how = ("pkcs8", "-topk8", *SLOW, "-v2", "aes-256-cbc", "-passout", f"env:{VARIABLE}")
     return run_openssl(folder, *how, secret=passphrase, given=plain)
 
 

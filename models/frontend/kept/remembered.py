@@ -58,7 +58,7 @@ def run_alike(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence
     """What a module returns, with nothing dropped and the same random numbers each time."""
     with warnings.catch_warnings(), torch.no_grad(), torch.random.fork_rng(devices=[]), keep_generators(), Still():
         warnings.simplefilter("ignore")
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # a GPU keeps its numbers
         return pick(run_module(net, given, arguments), output)
 
 

@@ -60,5 +60,5 @@ def refuse_grad_modes(net: nn.Module, examples: Sequence[torch.Tensor], argument
 def run_seeded(net: nn.Module, given: Sequence[torch.Tensor], arguments: Sequence[str]) -> Pass:
     """One pass in evaluation, with the same random numbers each time."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # a GPU keeps its numbers
         return run_pass(net, given, arguments, False, None)

@@ -255,7 +255,7 @@ def record(net: nn.Module, examples: Sequence[torch.Tensor], arguments: Sequence
     found = list[Draw]()
     set_training(net)
     with follow_path(net) as stack, torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(UNLIKELY)
+        torch.default_generator.manual_seed(UNLIKELY)  # a GPU keeps its numbers
         expected = torch.get_rng_state()
 
         def note(like: torch.Tensor, probability: float | None) -> torch.Tensor:

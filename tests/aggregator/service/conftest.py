@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -50,12 +51,47 @@ def database_url(request: pytest.FixtureRequest) -> str:
     return server.make_database()
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a database with the tables of a service and nothing in them."""
+    from aggregator.service.database.database import database_in
+
+    folder = tmp_path_factory.mktemp("empty")
+    database_in(folder).close()
+    (file,) = folder.iterdir()  # nothing is left in a log beside it
+    return file
+
+
+@pytest.fixture(scope="session")
+def read_once() -> Callable[[Path], Any]:
+    """Bundles that come with the package, read and checked once."""
+    from edge_sdk.model.bundle import read_bundle
+
+    known: dict[Path, Any] = {}
+
+    def read(path: Path) -> Any:
+        if path != find_shipped_bundle(path.name):
+            return read_bundle(path)
+        if path not in known:
+            known[path] = read_bundle(path)
+        return known[path]
+
+    return read
+
+
 @pytest.fixture
-def make_service(tmp_path: Path, database_url: str) -> Iterator[Callable[..., Any]]:
+def make_service(
+    tmp_path: Path,
+    database_url: str,
+    empty_database: Path,
+    read_once: Callable[[Path], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[..., Any]]:
     """Makes a service in one directory; each one before is closed as a kill would leave it."""
     from aggregator.service.administration.settings_file import FleetFile
     from aggregator.service.application.service import FleetService
 
+    monkeypatch.setattr("aggregator.service.models.registry.read_bundle", read_once)
     made: list[Any] = []
 
     def end() -> None:
@@ -69,6 +105,9 @@ def make_service(tmp_path: Path, database_url: str) -> Iterator[Callable[..., An
         end()
         bundle = find_shipped_bundle("wrist.bundle")
         assert bundle is not None
+        if not database_url and not (tmp_path / "service").exists():
+            (tmp_path / "service").mkdir(mode=0o700)
+            shutil.copyfile(empty_database, tmp_path / "service" / "service.db")
         about = {
             "name": "cloud",
             "broker": "mqtt://127.0.0.1:1",
