@@ -2,11 +2,13 @@
 
 A device can lie in its counts, so a node keeps them apart until its round is over, and then bounds them. A child counts
 with at most HEAVY times the validation samples, per device, that its siblings have in the median: nobody decides for
-the fleet by claiming a million. Where a run has a robust rule, those whose counts are unlike the others' do not count:
-what is compared is the share of its samples that each candidate gets right, less the mean over candidates, as devices
-with harder samples are right less often with all of them.
+the fleet by claiming a million. At a hospital, and where a run has a robust rule, those whose counts are unlike the
+others' do not count: what is compared is the share of its samples that each candidate gets right, less the mean over
+candidates, as devices with harder samples are right less often with all of them.
 
-One or two children have no majority: their counts are added up as they are.
+One or two children have no majority: their counts are added up as they are. Without a rule a hospital leaves out nobody
+of three, either, and never so many that fewer remain: sums of two must not leave it (nodes/policy/score_filter.py).
+Where sums are secret or have noise a hospital sees no single counts, and what is opened is the plain sum.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.versions import with_entry
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.aggregation.gather import LARGEST, Integers, expected, with_name
 
@@ -37,6 +40,8 @@ HEAVY = 3
 """Times the median of its siblings that a child's samples count at most."""
 MAJORITY = 3
 """Children with which there is one."""
+KEEP = 1.5
+"""Times the median distance from the median within which counts are like the others': as in a run with a rule."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,11 @@ def noted(env: NodeEnv, s: Any, sender: str, message: Any) -> Any:
         raise PeerError(
             f"{sender} counts {m.samples} validation samples of {most} devices: at most {MOST_SAMPLES} each"
         )
-    return replace(s, apart={**s.apart, sender: m}, heard=with_name(s.heard, sender))
+    return replace(s, apart=with_entry(s.apart, sender, m), heard=with_name(s.heard, sender))
 
 
 def added_up(s: Any, near: Near | None = None) -> Counts:
-    """What a node adds up to at the end of its round, of a state as of `noted`. `near`: of the run's robust rule."""
+    """What a node adds up to at the end of its round, of a state as of `noted`. `near`: of the run's robust rule, or the usual one."""
     told = {name: m for name, m in sorted(s.apart.items()) if m.samples and m.devices}
     silent = [m for name, m in sorted(s.apart.items()) if name not in told]
     if len(told) >= MAJORITY:
@@ -102,6 +107,13 @@ def added_up(s: Any, near: Near | None = None) -> Counts:
         told = told if near is None else alike(told, near)
     total: Counts = reduce(plus, [*told.values(), *silent], s.counts)
     return total
+
+
+def usual_near(rows: Rows, least: float) -> npt.NDArray[np.bool_]:
+    """The `Near` of a hospital in a run without a rule: those near the median of all rows, and the MAJORITY nearest."""
+    far = np.linalg.norm(rows - np.median(rows, 0), axis=1)
+    limit = KEEP * max(least, float(np.median(far)))
+    return np.asarray(far <= max(limit, float(np.sort(far)[MAJORITY - 1])))
 
 
 def bounded(told: Mapping[str, Counts]) -> dict[str, Counts]:
