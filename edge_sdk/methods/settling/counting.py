@@ -2,13 +2,16 @@
 
 A device can lie in its counts, so a node keeps them apart until its round is over, and then bounds them. A child counts
 with at most HEAVY times the validation samples, per device, that its siblings have in the median: nobody decides for
-the fleet by claiming a million. At a hospital, and where a run has a robust rule, those whose counts are unlike the
-others' do not count: what is compared is the share of its samples that each candidate gets right, less the mean over
-candidates, as devices with harder samples are right less often with all of them.
+the fleet by claiming a million. Where a run has a robust rule, those whose counts are unlike the others' do not count:
+what is compared is the share of its samples that each candidate gets right, less the mean over candidates, as devices
+with harder samples are right less often with all of them.
 
-One or two children have no majority: their counts are added up as they are. Without a rule a hospital leaves out nobody
-of three, either, and never so many that fewer remain: sums of two must not leave it (nodes/policy/score_filter.py).
-Where sums are secret or have noise a hospital sees no single counts, and what is opened is the plain sum.
+Without a rule a hospital leaves out such devices of four or more when they settle (`usual_near`), and never so many
+that fewer than three remain: sums of two must not leave it (nodes/policy/score_filter.py). It does not when they label:
+how sure they are at each threshold differs as much between honest devices as between these and liars. Where sums are
+secret or have noise nobody sees single counts, and they are added up as they are.
+
+One or two children have no majority: their counts are added up as they are.
 """
 
 from __future__ import annotations
@@ -99,7 +102,7 @@ def noted(env: NodeEnv, s: Any, sender: str, message: Any) -> Any:
 
 
 def added_up(s: Any, near: Near | None = None) -> Counts:
-    """What a node adds up to at the end of its round, of a state as of `noted`. `near`: of the run's robust rule, or the usual one."""
+    """What a node adds up to at the end of its round, of a state as of `noted`. `near`: whose counts; None: all."""
     told = {name: m for name, m in sorted(s.apart.items()) if m.samples and m.devices}
     silent = [m for name, m in sorted(s.apart.items()) if name not in told]
     if len(told) >= MAJORITY:

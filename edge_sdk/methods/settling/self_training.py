@@ -29,7 +29,7 @@ from edge_sdk.contract.environment.samples import SelfLabels
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.settling import labelling
-from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted, usual_near
+from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted
 from edge_sdk.methods.settling.labelling import NO_LABELS
 from edge_sdk.methods.settling.method import Choice, Chosen, Settle
 from edge_sdk.methods.settling.settings import Settling
@@ -163,7 +163,8 @@ def self_trained(
     over_hospitals: Near | None = None,
     doubt: Doubt = no_doubt,
 ) -> Method:
-    """Add self-labelled windows to a method that settles. Its arguments are those of `settling.method.settled`."""
+    """Add self-labelled windows to a method that settles. Its arguments are those of `settling.method.settled`;
+    without a rule hospitals add up everybody's counts here."""
     kind = get_type_hints(method.show)["return"]
 
     def show(env: NodeEnv, s: SelfTrainingState) -> LabelledModel:
@@ -275,7 +276,7 @@ def hospital(method: Method, settings: Settling, near: Near | None) -> Role:
 
     def close(env: NodeEnv, s: SelfTrainingState) -> Step:
         if s.examining:
-            return replace(s, examining=False, apart={}), [Send(UP, added_up(s, near or usual_near))]
+            return replace(s, examining=False, apart={}), [Send(UP, added_up(s, near))]
         state, sends = inner.close(env, s.inner)
         return told_before(env, replace(s, inner=state), sends)
 
