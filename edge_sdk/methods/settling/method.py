@@ -30,7 +30,7 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.settling import equations
-from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted
+from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted, usual_near
 from edge_sdk.methods.settling.own_line import behind_own_line
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.aggregation.gather import expected
@@ -145,8 +145,8 @@ def settled(
     """Add the settling phase after a method's last round.
 
     Args:
-        over_devices: whose counts hospitals add up, by the run's robust rule; None: everybody's.
-        over_hospitals: the same of hospitals, at the aggregator.
+        over_devices: whose counts hospitals add up, by the run's robust rule; None: by the usual one.
+        over_hospitals: the same of hospitals, at the aggregator; None: everybody's.
         doubt: of the counts that the aggregator gets.
 
     Raises:
@@ -263,7 +263,7 @@ def hospital(method: Method, settings: Settling, near: Near | None = None) -> Ro
 
     def close(env: NodeEnv, s: SettlingState) -> Step:
         if s.settling:
-            return replace(s, settling=False, apart={}), [Send(UP, added_up(s, near))]
+            return replace(s, settling=False, apart={}), [Send(UP, added_up(s, near or usual_near))]
         state, sends = inner.close(env, s.inner)
         return replace(s, inner=state), sends
 

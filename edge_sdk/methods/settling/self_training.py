@@ -163,7 +163,8 @@ def self_trained(
     over_hospitals: Near | None = None,
     doubt: Doubt = no_doubt,
 ) -> Method:
-    """Add self-labelled windows to a method that settles. Its arguments are those of `settling.method.settled`."""
+    """Add self-labelled windows to a method that settles. Its arguments are those of `settling.method.settled`;
+    without a rule hospitals add up everybody's counts here."""
     kind = get_type_hints(method.show)["return"]
 
     def show(env: NodeEnv, s: SelfTrainingState) -> LabelledModel:
