@@ -24,8 +24,8 @@ its first question. One that has lost its disk says so in place of an answer, an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass, replace
-from functools import cache, reduce
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -35,6 +35,7 @@ from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.contract.versions import with_entry
+from edge_sdk.contract.wrapping import closed, inside, role_around, state_around
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.shared.aggregation.gather import expected
 from edge_sdk.methods.shared.evaluation.beside import BESIDE
@@ -77,12 +78,6 @@ class StandardState:
     sums: FeatureSums | None = None
     told: tuple[str, ...] = ()
     apart: Mapping[str, FeatureSums] = field(default_factory=dict)
-
-
-@cache
-def state_around(inner: Any) -> type[StandardState]:
-    """`StandardState` with the type of what is inside written down, for those who save it; the same class each time."""
-    return make_dataclass("StandardState", [("inner", inner)], bases=(StandardState,), frozen=True)
 
 
 def noted(env: NodeEnv, s: StandardState, sender: str, message: Any, apart: bool) -> StandardState:
@@ -159,27 +154,6 @@ def inner_rounds(method: Method, s: StandardState) -> int:
     return method.rounds_over(s.inner)
 
 
-def around(inner: Role, receive: Any, close: Any) -> Role:
-    kind = state_around(inner.state)
-
-    def start(env: NodeEnv) -> Step:
-        state, sends = inner.start(env)
-        return kind(state), sends
-
-    return Role(start, receive, close, kind)
-
-
-def inside(inner: Role, env: NodeEnv, s: StandardState, sender: str, message: Any) -> Step:
-    """A message for the method itself."""
-    state, sends = inner.receive(env, s.inner, sender, message)
-    return replace(s, inner=state), sends
-
-
-def closed(inner: Role, env: NodeEnv, s: StandardState) -> Step:
-    state, sends = inner.close(env, s.inner)
-    return replace(s, inner=state), sends
-
-
 # Roles ----------------------------------------------------------------------------------------------------------
 def device(method: Method) -> Role:
     inner = method.device
@@ -196,7 +170,7 @@ def device(method: Method) -> Role:
     def close(env: NodeEnv, s: StandardState) -> Step:
         return closed(inner, fitted(env, s.statistics), s)
 
-    return around(inner, receive, close)
+    return role_around(inner, StandardState, receive, close)
 
 
 def hospital(method: Method, robust: bool) -> Role:
@@ -223,7 +197,7 @@ def hospital(method: Method, robust: bool) -> Role:
             return replace(s, sums=None, apart={}), [Send(UP, gathered(s, MAJORITY if robust else USUAL))]
         return told_before(env, *closed(inner, env, s))
 
-    return around(inner, receive, close)
+    return role_around(inner, StandardState, receive, close)
 
 
 def told_before(env: NodeEnv, s: StandardState, sends: Sequence[Send]) -> Step:
@@ -236,7 +210,7 @@ def told_before(env: NodeEnv, s: StandardState, sends: Sequence[Send]) -> Step:
 
 def aggregator(method: Method, robust: bool) -> Role:
     inner = method.aggregator
-    kind = state_around(inner.state)
+    kind = state_around(StandardState, inner.state)
 
     def start(env: NodeEnv) -> Step:
         state, _ = inner.start(env)
