@@ -114,6 +114,29 @@ def test_what_cannot_be_compared_is_named(ditto):
         auscult.compare(ditto, Results("other", others, ditto.directories))
 
 
+def test_what_runs_have_otherwise_is_told_before_they_are_compared(ditto, fedavg):
+    """Devices are paired by their names: two fleets, or two seeds of a data set, have the same ones."""
+    assert auscult.compare(ditto, fedavg).found["circumstances"] == []
+    assert "not alike" not in str(auscult.compare(ditto, fedavg)) + auscult.compare(ditto, fedavg).latex()
+    made = {**ditto.results[0]["made"], "data": "0" * 64}
+    others = [{**ditto.results[0], "made": made, "data": {**ditto.results[0]["data"], "held_out": 0.3}, "rounds": 7}]
+    found = auscult.compare(fedavg, Results("mine", others, ditto.directories[:1]))
+    told = (
+        "not alike: mine: other data than fedavg, so that devices of one name need not be the same, "
+        "held_out = 0.3 where fedavg has its default, seed 0 where fedavg has 0, 1, rounds 7 where fedavg has 3"
+    )
+    assert str(found).startswith(f"{told}\n") and found.latex().startswith(f"% {told}\n")
+    check_html(found._repr_html_())
+    assert told in found._repr_html_()
+
+
+def test_a_run_of_several_seeds_is_not_said_to_have_reached_nothing(ditto, fedavg):
+    one = Results("one", ditto.results[:1], ditto.directories[:1])
+    text = str(auscult.compare(one, fedavg))
+    head = text.split("reached after MB\n")[1].splitlines()[0]
+    assert head.split() == ["one"]
+
+
 def test_what_is_saved_comes_back(ditto, tmp_path):
     folder = ditto.save(tmp_path / "study")
     again = auscult.load(folder)

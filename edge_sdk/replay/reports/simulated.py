@@ -98,12 +98,13 @@ def scores_chart(result: Result, scores: Scores, title: str, unit: str, over: tu
 
 
 def comparison_lines(runs: list[Mapping[str, Any]]) -> list[str]:
-    """Lines of `auscult compare` about simulations: a row for each model and accuracy, a column for each run."""
-    keys = list(dict.fromkeys((f["model"], f["target"]) for run in runs for f in run["reached"] or ()))
+    """Lines of `auscult compare` about simulations: rows of models and accuracies, columns of runs with one seed."""
+    runs = [run for run in runs if run["reached"] is not None]  # of several seeds nobody knows
+    keys = list(dict.fromkeys((f["model"], f["target"]) for run in runs for f in run["reached"]))
     if not keys:
         return []
     wide = max(16, *(len(run["name"]) for run in runs))
-    ticks = any(f["clock"] for run in runs for f in run["reached"] or ())  # nothing takes time where nobody is slow
+    ticks = any(f["clock"] for run in runs for f in run["reached"])  # nothing takes time where nobody is slow
     lines = [
         "",
         f"reached after {'hours of the virtual clock / ' * ticks}MB",
