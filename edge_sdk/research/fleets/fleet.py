@@ -92,6 +92,8 @@ class Fleet:
         Raises:
             UsageError: an array has another shape or type, or a device has too few samples.
         """
+        if not isinstance(devices, Mapping):
+            raise UsageError(f"from_arrays: devices is a {type(devices).__name__}; expected {{name: (x, y), ...}}")
         if not devices:
             raise UsageError("from_arrays: no device; expected {name: (x, y), ...}")
         if twice := [name for name, count in Counter(map(str, devices)).items() if count > 1]:
