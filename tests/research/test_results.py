@@ -133,7 +133,7 @@ def test_what_runs_have_otherwise_is_told_before_they_are_compared(ditto, fedavg
 def test_a_run_of_several_seeds_is_not_said_to_have_reached_nothing(ditto, fedavg):
     one = Results("one", ditto.results[:1], ditto.directories[:1])
     text = str(auscult.compare(one, fedavg))
-    head = text.split("reached after MB\n")[1].splitlines()[0]
+    head = text.split("reached after what was sent\n")[1].splitlines()[0]
     assert head.split() == ["one"]
 
 
