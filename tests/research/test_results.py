@@ -12,7 +12,7 @@ import pytest
 
 import edge_sdk as auscult
 from edge_sdk.research.comparisons import frames
-from edge_sdk.research.comparisons.latex import escaped
+from edge_sdk.research.comparisons.latex import error, escaped
 from edge_sdk.research.comparisons.results import Results
 from edge_sdk.research.runs.progress import TerminalBar, line_of, make_bar, said_last
 
@@ -91,6 +91,11 @@ def test_latex(ditto, fedavg):
     both = auscult.compare(a_b=ditto, fedavg=fedavg).latex()
     assert "against a\\_b, points" in both and "fedavg & personalised & $" in both
     assert escaped("50 % & x_1") == "50 \\% \\& x\\_1"
+
+
+def test_errors_have_one_number_of_decimals_and_a_sign_of_mathematics():
+    errors = {"mae": {"mean": 5.81, "sd": 0.156}, "bias": {"mean": -1.639, "sd": 0.4661}}
+    assert error(errors, "mae") == r"5.81 $\pm$ 0.16" and error(errors, "bias") == r"$-1.64$ $\pm$ 0.47"
 
 
 def test_a_comparison_pairs_devices(ditto, fedavg):
