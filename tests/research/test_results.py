@@ -72,6 +72,9 @@ def test_tables_are_tidy(ditto, monkeypatch):
     curves = ditto.curves()
     assert {row["round"] for row in curves if row["model"] == "global"} == {0, 1, 2, 3}
     assert all(0 <= row["accuracy"] <= 1 for row in curves)
+    assert {row["model"] for row in curves} == {"global", "personalised"}
+    judged = {row["model"]: row["accuracy"] for row in curves if (row["part"], row["seed"]) == ("test", 0)}
+    assert judged == pytest.approx(ditto.results[0]["accuracy"])
 
 
 def test_without_a_library_for_tables_it_says_which(monkeypatch):
