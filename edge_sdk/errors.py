@@ -24,6 +24,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; perhaps {found[0]}" if found else ""
 
 
+def say_failure(error: Exception, function: object) -> str:
+    """What a function of somebody else has raised, and where in its file, for people."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    at, lines = error.__traceback__, list[int]()
+    while at is not None:
+        lines += [at.tb_lineno] if at.tb_frame.f_code.co_filename == file else []
+        at = at.tb_next
+    return f"{type(error).__name__}: {error}{f' ({file}, line {lines[-1]})' if lines else ''}"
+
+
 class AuscultError(Exception):
     """Base of everything that this package raises on purpose.
 

@@ -30,12 +30,12 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import KEPT_BESIDE, UP, Method, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.contract.search import SearchSpace
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import AuscultError, UsageError, say_failure
 from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.own_settings import Settings, settings_type
 from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally, has_diverged
 from edge_sdk.methods.shared.aggregation.traffics import always_floats, summed
 from edge_sdk.methods.shared.evaluation.reports import progress, training_scores
 from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, batches, descend, gradient
@@ -189,8 +189,9 @@ class PlainFunctions:
         if env.samples == 0:
             return s, [Send(UP, Nobody())]
         w, device = lowrank.unpack(env.layout, m.model), OwnDevice(env, m.round)
-        found = self.local(device, w.copy(), s.own) if self.keeps else (self.local(device, w.copy()), None)
-        upload, own = self.checked_pair(found, "local", "upload, own", env)
+        given = (device, w.copy(), s.own) if self.keeps else (device, w.copy())
+        found = self.asked("local", *given)
+        upload, own = self.checked_pair(found if self.keeps else (found, None), "local", "upload, own", env)
         weight = float(env.labelled) if env.settings.weighting == "samples" else 1.0
         told = {"global": w} | ({"personal": w if s.own is None else s.own} if self.keeps else {})
         sent = Sum(weight * upload, weight, 1, training_scores(env, device.loss, told))
@@ -214,8 +215,11 @@ class PlainFunctions:
             return replace(s, round=s.round + 1)
         uploads, w = gather.total(s.tally, env.theta0), lowrank.unpack(env.layout, s.model)
         given = OwnAggregator(env.settings, s.round, uploads.count), w, uploads.total / uploads.weight
-        found = self.server(*given, s.memory) if self.remembers else (self.server(*given), None)
-        new, memory = self.checked_pair(found, "server", "w, memory", env)
+        found = self.asked("server", *given, *([s.memory] if self.remembers else []))
+        new, memory = self.checked_pair(found if self.remembers else (found, None), "server", "w, memory", env)
+        if has_diverged(new):
+            why = "returned a model with numbers that are not finite, or too large"
+            raise UsageError(f"method {self.name}: server {why}, in round {s.round}")
         return AggregatorState(lowrank.dense(env.layout, new), s.round + 1, None, memory)
 
     def models(self, env: Env, s: DeviceState | None, m: FedavgModel) -> dict[str, Vector]:
@@ -226,7 +230,17 @@ class PlainFunctions:
         if self.personal is None:
             return {"global": w, "personal": w if s.own is None else s.own}
         device = OwnDevice(env, m.round, JUDGING)
-        return {"global": w, "personal": self.checked(self.personal(device, w.copy(), s.own), "personal", env)}
+        return {"global": w, "personal": self.checked(self.asked("personal", device, w.copy(), s.own), "personal", env)}
+
+    def asked(self, whose: str, *given: Any) -> Any:
+        """What a function of the user returns. Raises UsageError, which names the line, if it fails."""
+        function = getattr(self, whose)
+        try:
+            return function(*given)
+        except AuscultError:
+            raise
+        except Exception as error:  # whatever it raises
+            raise UsageError(f"method {self.name}: {whose} failed with {say_failure(error, function)}") from error
 
     def checked_pair(self, found: Any, whose: str, wanted: str, env: Env) -> tuple[Vector, Vector | None]:
         """A vector, and a second one or None. Raises UsageError if a function has returned something else."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.step_classes import STEPS
+from edge_sdk.replay.circumstances import circumstance_lines, list_unlike
 from edge_sdk.replay.metrics.scores import ALONE, IN_USE, LOCAL, POOLED, REFERENCES, members
 from edge_sdk.replay.metrics.statistics import compare, title_in
 from edge_sdk.replay.over_seeds import device_means, paired, summarise_seeds
@@ -85,8 +86,8 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
         "differences": for each run but the first, each model that both have and that the method decides, the paired
         difference of accuracies to the first run, over the devices that both have; under "in_use" that of what devices
         predict with, where that has another name in the other run. "unlike": for each run but the first that has other
-        models, "only", the names of its own, and "lacks", those that the first one alone has. Of values: as
-        `values.comparison.compare_values` has it.
+        models, "only", the names of its own, and "lacks", those that the first one alone has. "circumstances":
+        sentences about what else runs have otherwise. Of values: as `values.comparison.compare_values` has it.
     """
     check_alike(runs)
     if "values" in runs[0].results[0]:
@@ -120,6 +121,7 @@ def compare_runs(runs: Sequence[FinishedRun], group: str = "all") -> dict[str, A
             for name, own in models.items()
             if {*own} != {*first}
         },
+        "circumstances": list_unlike({run.name: run.results for run in runs}),
     }
 
 
@@ -196,8 +198,9 @@ def against_of(run: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def verdict_lines(found: Mapping[str, Any]) -> list[str]:
-    """A sentence for each run: does joining pay?"""
-    return [f"{run['name']}: {run['verdict']}" for run in found["runs"] if run["verdict"]]
+    """What runs have otherwise; then a sentence for each run: does joining pay?"""
+    told = [f"{run['name']}: {run['verdict']}" for run in found["runs"] if run["verdict"]]
+    return [*circumstance_lines(found), *told]
 
 
 def difference_lines(found: Mapping[str, Any]) -> list[str]:

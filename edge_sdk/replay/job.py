@@ -28,6 +28,7 @@ from edge_sdk.replay.nodes.emulated import EmulatedFleet
 from edge_sdk.replay.nodes.forking import can_fork
 from edge_sdk.replay.nodes.node_files import NodeFiles, copy_bundles, prepare_files, start_newcomers, start_nodes
 from edge_sdk.replay.nodes.processes import NodeProcesses
+from edge_sdk.replay.nodes.sent_before import keep_sent
 from edge_sdk.replay.nodes.watch import Line, LocalOnlyNotes, Say, follow_run, wait_for_end
 from edge_sdk.replay.planning.bundles import choose_bundles
 from edge_sdk.replay.planning.plan import Replay, asked_options, is_split, plan_run
@@ -71,6 +72,8 @@ def replay(
     if job.resume and (finished := read_finished(job.out)):
         say(f"{job.out}: this replay is over")
         return finished
+    if job.resume:
+        keep_sent(job.out)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         forks = can_fork() and not job.boards  # the memory of a board's process is all its own

@@ -38,6 +38,7 @@ from edge_sdk.replay.neighbours.look import NeighbourSource, look_round, read_pa
 from edge_sdk.replay.neighbours.output_models import Parts, look_for_output_models
 from edge_sdk.replay.neighbours.rows import add_rows
 from edge_sdk.replay.nodes.node_files import NodeFiles
+from edge_sdk.replay.nodes.sent_before import sent_before
 from edge_sdk.replay.nodes.watch import Line, Say
 from edge_sdk.replay.planning.plan import Replay, is_split
 from edge_sdk.replay.planning.resume import read_data_hash
@@ -102,7 +103,7 @@ def collect_result(
         "statistics": summarise(devices, job.seed),
         "neighbours": seen["told"],
         "devices": [{k: v for k, v in d.items() if k not in unshown} for d in devices],
-        "bytes": sum_bytes(devices, hospitals),
+        "bytes": sum_bytes(devices, hospitals, sent_before(job.out)),
         "seconds": round(seconds, 1),
         "memory": {"device_peak_mb": max(d["peak_memory_mb"] for d in devices)},
         "density": mean([d["density"] for d in devices if d["density"] is not None]),
@@ -258,11 +259,15 @@ def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def sum_bytes(devices: Sequence[Mapping[str, Any]], hospitals: Mapping[str, Any]) -> dict[str, int]:
-    """Bytes that crossed each hop, seen from its lower end: what devices' radios and hospitals' lines have carried."""
-    return {
+def sum_bytes(
+    devices: Sequence[Mapping[str, Any]], hospitals: Mapping[str, Any], before: Mapping[str, int]
+) -> dict[str, int]:
+    """Bytes that crossed each hop, seen from its lower end: what devices' radios and hospitals' lines have carried.
+    `before`: before the replay was interrupted."""
+    since = {
         "device_to_hospital": sum(d["bytes"]["sent"] for d in devices),
         "hospital_to_device": sum(d["bytes"]["received"] for d in devices),
         "hospital_to_aggregator": sum(h["up"]["sent"] for h in hospitals.values()),
         "aggregator_to_hospital": sum(h["up"]["received"] for h in hospitals.values()),
     }
+    return {hop: count + before[hop] for hop, count in since.items()}

@@ -112,6 +112,9 @@ def test_functions_of_other_arguments_are_refused(given, words):
         ({"local": lambda device, w: w[:3]}, r"local returned a ndarray float64 \(3,\)"),
         ({"local": lambda device, w, own: w}, "local returned a ndarray; expected upload, own"),
         ({"server": lambda a, w, mean, memory: w}, "server returned a ndarray; expected w, memory"),
+        ({"server": lambda a, w, mean: mean * np.nan}, "server returned a model with numbers that are not finite"),
+        ({"local": lambda device, w: device.sdg(w)}, r"local failed with AttributeError: .*\(.*test_own.py, line \d+"),
+        ({"server": lambda a, w, mean: w[:3] + mean}, r"server failed with ValueError: .*\(.*test_own.py, line \d+"),
     ],
 )
 def test_results_of_another_kind_are_refused(given, words):

@@ -17,6 +17,11 @@ from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.traces.synth import write_traces
 
 
+def test_a_misspelt_option_of_data_is_not_taken_for_one_of_other_data():
+    with pytest.raises(UsageError, match="data have no option device; perhaps devices; "):
+        form_cohort("breast-cancer", 2, 0, {"device": 3})
+
+
 def given(everybody, directory: Path):
     tables = everybody.tables(directory, lambda node: everybody.shapes)
     return {node: Stored(table["samples"]) for node, table in tables.items()}

@@ -12,6 +12,7 @@ import pytest
 from edge_sdk.nodes.daemon.device_result import ALONE, ProgressNote
 from edge_sdk.replay.nodes import watch
 from edge_sdk.replay.nodes.processes import NodeProcesses, ProcessError
+from edge_sdk.replay.nodes.sent_before import keep_sent, sent_before
 
 
 @dataclass
@@ -79,6 +80,21 @@ def test_a_replay_that_goes_on_shows_no_progress_of_before(tmp_path):
     assert notes.read_shares() == [1.0, 0.0]
     notes.forget()
     assert notes.read_shares() == [0.0, 0.0]
+
+
+def test_a_replay_that_goes_on_counts_what_it_had_sent_before(tmp_path):
+    """Its nodes count from 0 again."""
+    ledger = {"up": {"sent": 1000, "received": 200}, "to_all": 7, "down": {"a": {"sent": 10, "received": 20}}}
+    file = tmp_path / "hospital-1" / "ledger.json"
+    file.parent.mkdir()
+    for times in (1, 2):
+        file.write_text(json.dumps(ledger))
+        assert watch.count_bytes(tmp_path) == times * 1237
+        keep_sent(tmp_path)
+        assert watch.count_bytes(tmp_path) == times * 1237
+        keep_sent(tmp_path)  # interrupted before a hospital had counted anything
+        assert watch.count_bytes(tmp_path) == sum(sent_before(tmp_path).values()) == times * 1237
+    assert sent_before(tmp_path)["hospital_to_device"] == 2 * 17
 
 
 def test_bytes_so_far_are_seen_from_the_lower_end_of_each_hop(tmp_path):

@@ -72,6 +72,41 @@ def test_a_range_is_about_what_the_data_have() -> None:
     assert several.units == ("bpm", "%") and several.low == (1.0, 10.0)
 
 
+def test_a_range_that_nobody_states_knows_nothing_of_the_test_part(heart: Path, tmp_path: Path) -> None:
+    """Devices train between its ends: a range of all values would tell the training what it is judged by."""
+    x, y = np.ones((4, 3), np.float32), np.array([50.0, 60, 70, 80])
+    parts = {"x": x, "labels": y, "validation_x": x[:1], "validation_labels": [90.0]}
+    np.savez(tmp_path / "ann.npz", **parts, held_out_x=x, held_out_labels=[10.0, 20, 300, 400])
+    task = form_cohort(str(tmp_path), 1, 0, {}).task
+    assert isinstance(task, Values) and (task.low, task.high) == ((50.0,), (90.0,))
+    steps = form_cohort(str(steps_of_two(tmp_path / "steps")), 1, 0, {"task": "step_values", "steps": 2}).task
+    assert isinstance(steps, Values) and (steps.low, steps.high) == ((50.0,), (80.0,))
+
+
+@pytest.mark.parametrize("more", [{}, {"task": "step_values", "steps": 4}])
+def test_nor_does_that_of_recordings(heart: Path, tmp_path: Path, more: dict[str, Any]) -> None:
+    """The last rows of each trace, which are held out, are made larger."""
+    for file in heart.glob("*.csv"):
+        head, *rows = file.read_text().splitlines()
+        at, later = head.split(",").index("heart_rate"), int(0.95 * len(rows))
+        cells = [row.split(",") for row in rows]
+        for row in cells[later:]:
+            row[at] = "900"
+        (tmp_path / file.name).write_text("\n".join([head, *map(",".join, cells)]) + "\n")
+    asked = {"target": "heart_rate", **more}
+    before, after = (form_cohort(str(folder), 2, 0, asked).task for folder in (heart, tmp_path))
+    assert isinstance(before, Values) and isinstance(after, Values)
+    assert (before.low, before.high) == (after.low, after.high)
+
+
+def steps_of_two(folder: Path) -> Path:
+    """A device whose windows have a value at each of two steps."""
+    folder.mkdir()
+    x, y = np.ones((2, 1, 8), np.float32), np.array([[50.0, 60], [70, 80]])
+    np.savez(folder / "ann.npz", x=x, labels=y, held_out_x=x, held_out_labels=10 * y)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

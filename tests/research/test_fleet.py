@@ -124,6 +124,7 @@ def test_the_same_arrays_are_the_same_folder():
     ("devices", "words"),
     [
         ({}, "no device; expected"),
+        ([(X, Y)], "devices is a list; expected {name: \\(x, y\\), ...}"),
         ({"ann": (X, Y, X)}, r"device ann: expected \(x, y\) or"),
         ({"ann": (X, Y[:3])}, "device ann: 20 samples and 3 labels"),
         ({"ann": (X[:0], Y[:0])}, "device ann: no samples; leave it out"),

@@ -12,7 +12,7 @@ import pytest
 
 import edge_sdk as auscult
 from edge_sdk.research.comparisons import frames
-from edge_sdk.research.comparisons.latex import escaped
+from edge_sdk.research.comparisons.latex import error, escaped
 from edge_sdk.research.comparisons.results import Results
 from edge_sdk.research.runs.progress import TerminalBar, line_of, make_bar, said_last
 
@@ -72,6 +72,9 @@ def test_tables_are_tidy(ditto, monkeypatch):
     curves = ditto.curves()
     assert {row["round"] for row in curves if row["model"] == "global"} == {0, 1, 2, 3}
     assert all(0 <= row["accuracy"] <= 1 for row in curves)
+    assert {row["model"] for row in curves} == {"global", "personalised"}
+    judged = {row["model"]: row["accuracy"] for row in curves if (row["part"], row["seed"]) == ("test", 0)}
+    assert judged == pytest.approx(ditto.results[0]["accuracy"])
 
 
 def test_without_a_library_for_tables_it_says_which(monkeypatch):
@@ -93,6 +96,11 @@ def test_latex(ditto, fedavg):
     assert escaped("50 % & x_1") == "50 \\% \\& x\\_1"
 
 
+def test_errors_have_one_number_of_decimals_and_a_sign_of_mathematics():
+    errors = {"mae": {"mean": 5.81, "sd": 0.156}, "bias": {"mean": -1.639, "sd": 0.4661}}
+    assert error(errors, "mae") == r"5.81 $\pm$ 0.16" and error(errors, "bias") == r"$-1.64$ $\pm$ 0.47"
+
+
 def test_a_comparison_pairs_devices(ditto, fedavg):
     found = auscult.compare(ditto, fedavg).differences["fedavg"]["personalised"]
 
@@ -112,6 +120,29 @@ def test_what_cannot_be_compared_is_named(ditto):
     others = [{**r, "devices": [{**d, "device": "x" + d["device"]} for d in r["devices"]]} for r in ditto.results]
     with pytest.raises(auscult.UsageError, match="no device in common"):
         auscult.compare(ditto, Results("other", others, ditto.directories))
+
+
+def test_what_runs_have_otherwise_is_told_before_they_are_compared(ditto, fedavg):
+    """Devices are paired by their names: two fleets, or two seeds of a data set, have the same ones."""
+    assert auscult.compare(ditto, fedavg).found["circumstances"] == []
+    assert "not alike" not in str(auscult.compare(ditto, fedavg)) + auscult.compare(ditto, fedavg).latex()
+    made = {**ditto.results[0]["made"], "data": "0" * 64}
+    others = [{**ditto.results[0], "made": made, "data": {**ditto.results[0]["data"], "held_out": 0.3}, "rounds": 7}]
+    found = auscult.compare(fedavg, Results("mine", others, ditto.directories[:1]))
+    told = (
+        "not alike: mine: other data than fedavg, so that devices of one name need not be the same, "
+        "held_out = 0.3 where fedavg has its default, seed 0 where fedavg has 0, 1, rounds 7 where fedavg has 3"
+    )
+    assert str(found).startswith(f"{told}\n") and found.latex().startswith(f"% {told}\n")
+    check_html(found._repr_html_())
+    assert told in found._repr_html_()
+
+
+def test_a_run_of_several_seeds_is_not_said_to_have_reached_nothing(ditto, fedavg):
+    one = Results("one", ditto.results[:1], ditto.directories[:1])
+    text = str(auscult.compare(one, fedavg))
+    head = text.split("reached after what was sent\n")[1].splitlines()[0]
+    assert head.split() == ["one"]
 
 
 def test_what_is_saved_comes_back(ditto, tmp_path):

@@ -14,6 +14,7 @@ import pytest
 
 import edge_sdk as auscult
 from edge_sdk.research.fleets.cache import drop_old, keep_folder
+from edge_sdk.research.fleets.modules import bundle_of
 from edge_sdk.research.runs import processes
 from tests.research.conftest import QUICK, person
 
@@ -121,7 +122,12 @@ def test_a_torch_module_is_compiled_as_it_is(people, tmp_path):
         ({"model": "wrists"}, "model = 'wrists': no file and no name of the zoo; perhaps wrist;"),
         ({"model": "no/such.bundle"}, "model = 'no/such.bundle': there is no such file"),
         ({"model": 7}, "model is a int: expected a torch module, a bundle, or a name of the zoo"),
+        ({"model": dict}, r"model is the class dict: expected a module that it makes, dict\(...\)"),
+        ({"eta_l": 0.1}, r"simulate has no eta_l: it is a setting of the method, settings={'eta_l': ...}"),
+        ({"method": "ditto", "nearness": 1}, "no nearness: it is a setting of the method"),
         ({"seeds": 0}, "seeds = 0: how many, at least 1"),
+        ({"seeds": "12"}, "seeds = '12': how many, or which, as whole numbers"),
+        ({"seeds": [0.5]}, r"seeds = \[0.5\]: how many, or which, as whole numbers"),
         ({"seeds": [1, 1]}, "different numbers"),
         ({"hospitals": "many"}, "argument --hospitals: invalid int value: 'many'"),
     ],
@@ -130,6 +136,26 @@ def test_what_cannot_be_used_is_named_before_anything_begins(patients, given, wo
     monkeypatch.setattr("edge_sdk.research.runs.simulate.play_all", lambda *_: pytest.fail("it has begun"))
     with pytest.raises(auscult.UsageError, match=words):
         auscult.simulate(patients, **given)
+
+
+def test_a_module_that_ends_in_a_softmax_is_warned_of(patients):
+    """The loss applies one itself: it trains, and never well."""
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Linear(30, 2), torch.nn.Softmax(1))
+    with pytest.warns(UserWarning, match="model: the module ends in a softmax, and the loss cross_entropy applies one"):
+        bundle_of(net, patients)
+
+
+def test_there_is_a_hospital(patients):
+    with pytest.raises(auscult.UsageError, match="--hospitals 0: at least 1"):
+        auscult.simulate(patients, "fedavg", hospitals=0, rounds=1, plain=True)
+
+
+def test_people_of_one_class_have_no_neighbour_and_are_told_why():
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    one = auscult.Fleet.from_arrays({name: (x, np.zeros(20, int)) for name in ("ann", "bob")})
+    said = str(auscult.simulate(one, "fedavg", rounds=1, plain=True))
+    assert "No neighbour is defined here, because all samples are of one class" in said
 
 
 def test_what_only_a_run_finds_is_told_in_its_words(patients):

@@ -140,12 +140,14 @@ def test_steps_that_are_too_large_for_a_call_are_made_one_by_one(model):
 def test_a_simulation_says_how_it_trained_and_comes_to_the_same_both_ways(tmp_path, method):
     said = []
     found = play(job_of(tmp_path / "epoch", clients=40, cohort=8, method=method), say=said.append)
-    other = play(job_of(tmp_path / "step", clients=40, cohort=8, method=method, more={"calls": "step"}))
+    steps = job_of(tmp_path / "step", clients=40, cohort=8, method=method, more={"calls": "step"})
+    other = play(steps, say=said.append)
     assert without_times(found) == without_times(other)
     assert model_of(tmp_path / "epoch") == model_of(tmp_path / "step")
     told = found["simulation"]["training"]
     assert told["epoch"] > told["step"] > 0 and other["simulation"]["training"]["epoch"] == 0
     assert f"training: {told['epoch']} steps in calls of a whole epoch, {told['step']} one by one" in said
+    assert "training: each step in a call of its own" in said and not any("training: 0 steps" in line for line in said)
 
 
 def test_the_command_takes_a_way_to_train(tmp_path, capsys):

@@ -197,7 +197,8 @@ def test_where_nothing_takes_time_the_bytes_alone_are_told():
     instant, slow = (
         {"name": name, "reached": [reached | {"clock": clock}]} for name, clock in (("a", 0.0), ("b", 90.0))
     )
-    assert comparison_lines([instant])[1] == "reached after MB" and comparison_lines([instant])[-1].endswith(" 2.4 MB")
+    lines = comparison_lines([instant])
+    assert lines[1] == "reached after what was sent" and lines[-1].endswith(" 2.4 MB")
     assert comparison_lines([instant, slow])[-1].split()[2:] == ["0.00", "/", "2.4", "MB", "0.03", "/", "2.4", "MB"]
 
 
@@ -221,7 +222,7 @@ def test_a_sweep_and_its_comparison(tmp_path, capsys):
     text = capsys.readouterr().out
     names = [f"deadline={d},behave.slow={s}" for d in (60, 600) for s in (0, 0.5)]
     results = [json.loads((tmp_path / name / "result.json").read_text()) for name in names]
-    assert "reached after hours of the virtual clock / MB" in text and all(name in text for name in names)
+    assert "reached after hours of the virtual clock / what was sent" in text and all(name in text for name in names)
     clocks = [result["simulation"]["clock"] for result in results]
     assert clocks[0] == clocks[1] == 4 * 60 and clocks[2] < clocks[3] <= 4 * 600
     reached = results[2]["simulation"]["reached"]

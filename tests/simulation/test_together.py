@@ -26,6 +26,7 @@ from edge_sdk.simulation.training.batched_clients import (
     CohortTraining,
     make_lockstep,
 )
+from edge_sdk.simulation.training.dense_clients import TOO_MANY
 from edge_sdk.simulation.training.epochs import TrainingCalls
 from edge_sdk.simulation.training.together import make_training
 from tests.processors import PROCESSORS
@@ -138,6 +139,14 @@ def test_a_simulation_comes_to_the_same_but_for_rounding(tmp_path, method):
     told = found["simulation"]["training"]
     assert told["together"] > 100 and told["epoch"] == 0 and not told["why"]
     assert f"training: {told['together']} steps with other clients, {told['step']} one by one" in said
+
+
+def test_clients_with_too_many_samples_for_one_call_are_told_of(tmp_path):
+    """30 numbers a sample, and 35 samples or so: products of samples would take more than the steps."""
+    found = play(job_of(tmp_path, clients=20, cohort=3, rounds=1, options={"samples": 80}, more={"calls": "cohort"}))
+    told = found["simulation"]["training"]
+    assert told["together"] == 0 and told["step"] > 0
+    assert told["why"] == [f"mlp: {TOO_MANY}"]
 
 
 def test_the_command_takes_it_and_its_result_is_the_same_each_time(tmp_path, capsys):

@@ -8,6 +8,7 @@ from typing import Any
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.anomalies.scores import ANOMALIES, against
 from edge_sdk.replay.anomalies.tables import FIGURES_OF_MODELS, signed, titles, verdict
+from edge_sdk.replay.circumstances import circumstance_lines, list_unlike
 from edge_sdk.replay.errors.tables import with_interval
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -20,7 +21,7 @@ def compare_anomalies(results: Results) -> dict[str, Any]:
     Returns:
         "runs": for each its "name", "method", "seed", "bytes", "models" (means over devices) and "verdict";
         "differences": for each run but the first, model -> the paired difference of errors to the first run, over the
-        devices that both have.
+        devices that both have; "circumstances": sentences about what else they have otherwise.
     """
     first = next(iter(results))
     return {
@@ -40,6 +41,7 @@ def compare_anomalies(results: Results) -> dict[str, Any]:
             for name, result in results.items()
             if name != first
         },
+        "circumstances": list_unlike({name: [result] for name, result in results.items()}),
     }
 
 
@@ -49,7 +51,7 @@ def comparison_table(found: Mapping[str, Any]) -> str:
     wide = max(len(run["name"]) for run in runs)
     title_wide = max(len(run["titles"].get(model, model)) for run in runs for model in run["models"])
     columns = FIGURES_OF_MODELS[:5]
-    lines = [f"{run['name']}: {run['verdict']}" for run in runs if run["verdict"]]
+    lines = [*circumstance_lines(found), *(f"{run['name']}: {run['verdict']}" for run in runs if run["verdict"])]
     lines.append(
         f"{'run':{wide}}  {'method':14} {'model':{title_wide}} "
         + " ".join(f"{one.title:>10}" for one in columns)

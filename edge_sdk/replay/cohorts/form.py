@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import UsageError, nearest
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.datasets import Dealing, cohort_of_dataset
 from edge_sdk.replay.cohorts.ready import ReadyOptions, cohort_of_samples, is_ready
@@ -48,8 +48,11 @@ WHOLE = (
 
 
 def check_options(kind: type, options: Mapping[str, Any], other: str, data: str) -> Mapping[str, Any]:
-    """Returns the options, or raises UsageError naming one that is for the other kind of data."""
+    """Returns the options, or raises UsageError naming one that is for the other kind of data, or that there is not."""
     known = kind.__dataclass_fields__  # type: ignore[attr-defined]
-    if strange := [key for key in options if key not in known]:
-        raise UsageError(f"--{strange[0].replace('_', '-')} is for {other}, and {data} is none")
+    if strange := next((key for key in options if key not in known), ""):
+        every = {name for one in (ReadyOptions, Cutting, Dealing) for name in one.__dataclass_fields__}
+        if strange not in every:
+            raise UsageError(f"data have no option {strange}{nearest(strange, known)}; {', '.join(sorted(known))}")
+        raise UsageError(f"--{strange.replace('_', '-')} is for {other}, and {data} is none")
     return options

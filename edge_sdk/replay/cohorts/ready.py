@@ -74,6 +74,7 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
     public = read_inputs_of_all(folder, how.public)
     tree = {f"hospital-{h + 1}": tuple(names[h::hospitals]) for h in range(min(hospitals, len(names)))}
     labels = [label for samples in found.values() for part in parts_of(samples) for label in part.labels]
+    learned = [label for samples in found.values() for part in parts_of(samples, False) for label in part.labels]
     texts = [*map(str, labels)]
     others = [name for name in ("target", "unit", "range", "labels") if getattr(how, name)]
     own = how.plugged(texts if all(isinstance(label, str) for label in labels) else (), others)
@@ -82,7 +83,7 @@ def cohort_of_samples(folder: Path, hospitals: int, how: ReadyOptions) -> Cohort
         or how.reconstruction(texts, length_of(shapes))
         or steps_of(folder, texts, how)
         or asked_labels(how.labels, texts)
-        or values_of(folder, labels, how)
+        or values_of(folder, labels, learned, how)
     )
     run_names = () if how.words is None else (NORMAL, *how.words)
     classes = tuple(in_order({*texts})) if task is None else task.named(run_names)
@@ -118,14 +119,17 @@ def steps_of(folder: Path, texts: Sequence[str], how: ReadyOptions) -> StepClass
     return asked_steps(how.labels, (name for text in texts for name in text.split(STEP_JOIN)), wanted)
 
 
-def values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> Values | None:
+def values_of(folder: Path, labels: Sequence[Label], learned: Sequence[Label], how: ReadyOptions) -> Values | None:
     """The values that labels are; None: they are names of classes.
+
+    Args:
+        learned: labels that are not held out, whose range it is where none is stated: devices train between its ends.
 
     Raises:
         UsageError: they are of several kinds, or something is said of values and there are none.
     """
     if how.task == STEP_VALUES:
-        return step_values_of(folder, labels, how)
+        return step_values_of(folder, labels, learned, how)
     if all(isinstance(label, str) for label in labels):
         if how.target or how.unit or how.range:
             raise UsageError(
@@ -134,15 +138,15 @@ def values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> Value
         return None
     if len(kinds := {len(label) if isinstance(label, tuple) else type(label) for label in labels}) > 1:
         raise UsageError(f"{folder}: labels are of {len(kinds)} kinds; all are texts, or numbers and equally many")
-    found = np.array(labels, np.float64).reshape(len(labels), -1)
+    found = np.array(learned, np.float64).reshape(len(learned), -1)
     names = how.target or ",".join(
         ["value"] if found.shape[1] == 1 else [f"value {k + 1}" for k in range(found.shape[1])]
     )
     return asked_values(names, how.unit, how.range, found)
 
 
-def step_values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> Values:
-    """The values at each step that labels are: numbers, value by value and along time, or texts.
+def step_values_of(folder: Path, labels: Sequence[Label], learned: Sequence[Label], how: ReadyOptions) -> Values:
+    """The values at each step that labels are: numbers, value by value and along time, or texts. Args: of `values_of`.
 
     Raises:
         UsageError: they are not of one number of steps, that which is stated, or not of the values that are named.
@@ -153,7 +157,7 @@ def step_values_of(folder: Path, labels: Sequence[Label], how: ReadyOptions) -> 
     if strange := [size for size in sizes if size != wanted or size % 1]:
         raise UsageError(f"{folder}: a label of {strange[0]:g} steps of {', '.join(names)}, expected {wanted:g}")
     plain = StepValues(("",) * len(names), names, steps=int(wanted))
-    found = np.moveaxis(plain.numbers(labels, str(folder)), 1, 2).reshape(-1, len(names))
+    found = np.moveaxis(plain.numbers(learned, str(folder)), 1, 2).reshape(-1, len(names))
     known = found[np.isfinite(found).all(1)]
     if not len(known):
         raise UsageError(f"{folder}: no label has a step whose values are known")
@@ -165,9 +169,10 @@ def steps_in(label: Label) -> int:
     return label.count(STEP_JOIN) + 1 if isinstance(label, str) else len(label) if isinstance(label, tuple) else 1
 
 
-def parts_of(samples: SplitSamples) -> tuple[Samples, ...]:
-    """The parts that there are."""
-    return tuple(part for part in (samples.train, samples.held_out, samples.validation) if part is not None)
+def parts_of(samples: SplitSamples, held_out: bool = True) -> tuple[Samples, ...]:
+    """The parts that there are, with the one that is held out or without it."""
+    parts = samples.train, samples.held_out if held_out else None, samples.validation
+    return tuple(part for part in parts if part is not None)
 
 
 def largest_in(every: Iterable[SplitSamples]) -> int | None:

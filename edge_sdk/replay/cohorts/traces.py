@@ -183,11 +183,14 @@ def labels_in(traces: Sequence[Trace]) -> list[str]:
 
 
 def values_of(traces: Sequence[Trace], how: Cutting) -> Values | None:
-    """The values that are to be predicted; None: the labels are."""
+    """The values that are to be predicted; None: the labels are. Where no range is stated, it is that of the windows
+    that are not held out: devices train between its ends."""
     if not how.target:
         return None
-    targets = [trace.values[:, split_channels(trace, words(how.target))[1]] for trace in traces]
-    return asked_values(how.target, how.unit, how.range, np.concatenate(targets), how.steps_of(how.window))
+    split_channels(traces[0], names := words(how.target))
+    found = [] if how.range else [parts_of(trace, how)[0].y for trace in traces]
+    rows = [np.moveaxis(y, 1, -1).reshape(-1, len(names)) for y in found] or [np.zeros((0, len(names)))]
+    return asked_values(how.target, how.unit, how.range, np.concatenate(rows), how.steps_of(how.window))
 
 
 def read_traces(folder: Path, how: Cutting) -> TraceFolder:

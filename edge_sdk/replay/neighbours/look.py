@@ -120,7 +120,9 @@ def find_reason(model: Model, holders: Sequence[Holder], classes: int) -> str:
         return f"a sample has several inputs, {', '.join(first.dtype.names)}"
     if len({h.train[0].shape[1:] for h in holders}) > 1:
         return "devices have samples of different shapes"
-    if not model.classes or classes < 2:
+    if model.classes and classes == 1:
+        return "all samples are of one class"
+    if not model.classes or not classes:
         return "the samples are not in classes"
     if not kind_of_features(first) and not is_classifier(model, first, classes):
         return f"samples of {first.dtype} {first.shape[1:]} have no features, and the network does not take them"

@@ -10,6 +10,7 @@ from typing import Any
 
 from edge_sdk.nodes.daemon.device_result import ALONE
 from edge_sdk.replay.nodes.processes import NodeProcesses, ProcessError
+from edge_sdk.replay.nodes.sent_before import LEDGERS, sent_before
 
 Line = Mapping[str, Any]
 """One line of the aggregator's metrics."""
@@ -90,14 +91,15 @@ def tail_metrics(path: Path, nodes: NodeProcesses, waiting: Callable[[], None] =
 
 
 def count_bytes(out: Path) -> int:
-    """Bytes on all hops so far, seen from their lower ends: what is published once for all counts for each receiver.
+    """Bytes on all hops so far, seen from their lower ends: what is published once for all counts for each receiver,
+    and what was sent before the replay was interrupted counts, too.
 
     The hospitals' ledgers, from which this is read, are at most half a second old.
     """
-    ledgers = [json.loads(path.read_text()) for path in out.glob("hospital-*/ledger.json")]
+    ledgers = [json.loads(path.read_text()) for path in out.glob(LEDGERS)]
     hops = [hop for ledger in ledgers for hop in (ledger["up"], *ledger["down"].values())]
     to_all = sum(ledger["to_all"] * len(ledger["down"]) for ledger in ledgers)
-    return int(sum(hop["sent"] + hop["received"] for hop in hops) + to_all)
+    return int(sum(hop["sent"] + hop["received"] for hop in hops) + to_all) + sum(sent_before(out).values())
 
 
 class LocalOnlyNotes:

@@ -21,13 +21,13 @@ Scores = Callable[[Mapping[str, Any]], Mapping[str, float]]
 def reached_table(result: Result) -> str:
     """When each accuracy was reached, as text: rounds, time of the virtual clock, bytes."""
     rows = [reached_row(found) for found in result["simulation"]["reached"]]
-    head = f"{'reached':>8} {'model':14} {'round':>6} {'clock h':>9} {'MB':>10}"
+    head = f"{'reached':>8} {'model':14} {'round':>6} {'clock h':>9} {'sent':>10}"
     return "\n".join([head, *(f"{a:>8} {b:14} {c:>6} {d:>9} {e:>10}" for a, b, c, d, e in rows)]) if rows else ""
 
 
 def reached_row(found: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    share, hours, mb = format_percent(found["target"]), found["clock"] / HOUR, found["bytes"] / 1e6
-    return share, found["model"], str(found["round"]), f"{hours:.2f}", f"{mb:.1f}"
+    share, hours = format_percent(found["target"]), found["clock"] / HOUR
+    return share, found["model"], str(found["round"]), f"{hours:.2f}", format_size(found["bytes"])
 
 
 def section(result: Result) -> str:
@@ -40,7 +40,7 @@ def section(result: Result) -> str:
     )
     lead += f"{told['ranks']} processes; the virtual clock stood at {told['clock'] / HOUR:.2f} h in the end."
     lead += bootstrap_sentence(told)
-    head = ["reached", "model", "round", "clock, h", "MB"]
+    head = ["reached", "model", "round", "clock, h", "sent"]
     rows = sections.table(head, [reached_row(found) for found in told["reached"]]) if told["reached"] else ""
     return f"<h2>On the virtual clock</h2><p class='lead'>{lead}</p>{curves(result)}{rows}"
 
@@ -98,15 +98,16 @@ def scores_chart(result: Result, scores: Scores, title: str, unit: str, over: tu
 
 
 def comparison_lines(runs: list[Mapping[str, Any]]) -> list[str]:
-    """Lines of `auscult compare` about simulations: a row for each model and accuracy, a column for each run."""
-    keys = list(dict.fromkeys((f["model"], f["target"]) for run in runs for f in run["reached"] or ()))
+    """Lines of `auscult compare` about simulations: rows of models and accuracies, columns of runs with one seed."""
+    runs = [run for run in runs if run["reached"] is not None]  # of several seeds nobody knows
+    keys = list(dict.fromkeys((f["model"], f["target"]) for run in runs for f in run["reached"]))
     if not keys:
         return []
     wide = max(16, *(len(run["name"]) for run in runs))
-    ticks = any(f["clock"] for run in runs for f in run["reached"] or ())  # nothing takes time where nobody is slow
+    ticks = any(f["clock"] for run in runs for f in run["reached"])  # nothing takes time where nobody is slow
     lines = [
         "",
-        f"reached after {'hours of the virtual clock / ' * ticks}MB",
+        f"reached after {'hours of the virtual clock / ' * ticks}what was sent",
         f"{'':24}" + "".join(f" {r['name']:>{wide}}" for r in runs),
     ]
     for model, target in sorted(keys):

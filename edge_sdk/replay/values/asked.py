@@ -25,9 +25,9 @@ def asked_values(
 
     Args:
         target: names, with commas between them. unit: of each, or one for all. ranges: LOW,HIGH of each; none: what
-            the data have.
-        found: (N, K), values in the data, some of each column; NaN where there is none. steps: of a window that have
-            values each; 0: a window has.
+            `found` has.
+        found: (N, K), values that devices learn from or choose by, some of each column; NaN where there is none.
+        steps: of a window that have values each; 0: a window has.
 
     Raises:
         UsageError: these do not go together.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from edge_sdk.algebra.metrics.regression import MEAN
+from edge_sdk.replay.circumstances import circumstance_lines, list_unlike
 from edge_sdk.replay.errors.tables import OURS, with_interval
 from edge_sdk.replay.metrics.scores import IN_USE, POOLED, REFERENCES
 from edge_sdk.replay.values.scores import absolute_errors, devices_in, differences, models_in
@@ -46,7 +47,7 @@ def compare_values(runs: Sequence[ValueRun]) -> dict[str, Any]:
         "values", what `summarise_value_seeds` says. "differences": for each run but the first, each model that both
         have and the method decides, value -> how much larger its mean absolute error is than in the first run, paired
         over devices; under "in_use" that of what devices predict with, where that has another name in the other run.
-        "unlike": as `comparison.compare_runs` has it.
+        "unlike", "circumstances": as `comparison.compare_runs` has them.
     """
     models = {run.name: [m for m in models_in(run.results) if m not in SHARED] for run in runs}
     first = models[runs[0].name]
@@ -68,6 +69,7 @@ def compare_values(runs: Sequence[ValueRun]) -> dict[str, Any]:
             for name, own in models.items()
             if {*own} != {*first}
         },
+        "circumstances": list_unlike({run.name: run.results for run in runs}),
     }
 
 
@@ -91,6 +93,7 @@ def run_differences(run: ValueRun, first: ValueRun, own: Sequence[str], theirs: 
 def comparison_text(found: Found) -> str:
     """The comparison as text: a table of errors for each run, and the differences to the first."""
     parts = [f"{run['name']}: {run['verdict']}" for run in found["runs"] if run["verdict"]]
+    parts = [*circumstance_lines(found), *parts]
     for run in found["runs"]:
         total = sum(run["bytes"].values()) / 1e6
         seeds = f"{len(run['seeds'])} seeds" if len(run["seeds"]) > 1 else "1 seed"

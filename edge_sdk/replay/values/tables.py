@@ -23,14 +23,14 @@ def with_unit(name: str, unit: str) -> str:
 
 
 def number(value: float | Mapping[str, float] | None, unit: str = "", signed: bool = False) -> str:
-    """A number of three digits or so, with its unit; of several seeds their mean, and their deviation behind it."""
+    """A number of three digits or so, with its unit; of several seeds their mean and, with as many decimals,
+    their deviation."""
     if value is None:
         return "-"
-    if isinstance(value, Mapping):
-        shown = number(value["mean"], signed=signed) + (f" ± {number(value['sd'])}" if value["sd"] else "")
-        return f"{shown} {unit}".rstrip()
-    digits = 3 if abs(value) < 1 else 2 if abs(value) < 100 else 0
-    return f"{value:{'+' if signed else ''}.{digits}f} {unit}".rstrip()
+    mean, deviation = (value["mean"], value["sd"]) if isinstance(value, Mapping) else (value, 0.0)
+    digits = 3 if abs(mean) < 1 else 2 if abs(mean) < 100 else 0
+    shown = f"{mean:{'+' if signed else ''}.{digits}f}{f' ± {deviation:.{digits}f}' if deviation else ''}"
+    return f"{shown} {unit}".rstrip()
 
 
 def signed(value: float) -> str:

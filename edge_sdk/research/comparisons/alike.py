@@ -24,7 +24,8 @@ def compare_results(runs: Sequence[FinishedRun]) -> dict[str, Any]:
 def over_seeds(run: FinishedRun) -> dict[str, Any]:
     """A run with several seeds as one result: means over seeds, and the devices of all of them."""
     devices = [d for one in run.results for d in one["devices"]]
-    return {**run.summary, "devices": devices, "seed": run.results[0]["seed"]}
+    first = run.results[0]
+    return {**run.summary, "devices": devices, "seed": first["seed"], "made": first.get("made", {})}
 
 
 def is_of_windows(found: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.anomalies import compared
+from edge_sdk.replay.circumstances import circumstance_lines
 from edge_sdk.replay.comparison import FinishedRun, comparison_table, tell_apart
 from edge_sdk.research.comparisons import latex, picture
 from edge_sdk.research.comparisons.alike import compare_results, is_of_windows
@@ -56,9 +57,11 @@ class ResultsCompared:
         return as_frame([row for run in self.runs for row in device_rows(run.name, run.results)])
 
     def latex(self) -> str:
-        """The table of all models in LaTeX, and behind it that of the differences (package booktabs)."""
+        """The table of all models in LaTeX, and behind it that of the differences (package booktabs). What else than
+        their methods runs have otherwise is in comments before them."""
+        told = "".join(f"% {line}\n" for line in circumstance_lines(self.found))
         models = latex.models_table(picture.without_repeats(self.found)["runs"])
-        return f"{models}\n\n{latex.differences_table(self.differences, self.runs[0].name)}"
+        return f"{told}{models}\n\n{latex.differences_table(self.differences, self.runs[0].name)}"
 
     def __str__(self) -> str:
         if is_of_windows(self.found):

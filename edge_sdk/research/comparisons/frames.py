@@ -11,10 +11,12 @@ from edge_sdk.methods.shared.evaluation.reports import mean_accuracies
 from edge_sdk.replay.anomalies.scores import ANOMALIES, FIGURES
 from edge_sdk.replay.metrics.scores import NAMES
 from edge_sdk.replay.metrics.statistics import ACCURACY, columns_with, score_in
-from edge_sdk.replay.reports.page import starting_round
+from edge_sdk.replay.reports.page import part_of_rounds, starting_round
 from edge_sdk.replay.values.tables import named_units
 
 Row = dict[str, Any]
+TEST = "test_"
+"""Before the name of a model in a line of metrics: its scores on test samples."""
 
 
 def as_frame(rows: Sequence[Row]) -> Any:
@@ -82,19 +84,22 @@ def error_rows(result: Mapping[str, Any], d: Mapping[str, Any]) -> Iterator[Row]
 
 
 def curve_rows(name: str, results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Rows of seeds, rounds and models: mean accuracy over devices of the model with so many rounds behind it; of sets
-    of labels macro-F1, of values the mean absolute error of each, of windows the mean error."""
+    """Rows of seeds, rounds, models and parts of the samples ("validation", "test"): mean accuracy over devices of the
+    model with so many rounds behind it; of sets of labels macro-F1, of values the mean absolute error of each, of
+    windows the mean error."""
     return [
         {"run": name, "method": one["method"], "seed": one["seed"], **row} for one in results for row in rounds_of(one)
     ]
 
 
 def rounds_of(result: Mapping[str, Any]) -> Iterator[Row]:
-    """Rows of one run."""
+    """Rows of one run. Rounds are judged on `part_of_rounds`, and in the end models on the test part, too."""
     for line in result["curve"]:
-        for model, scores in scores_in(result, line) if "sums" in line else ():
+        for told, scores in scores_in(result, line) if "sums" in line else ():
+            model = told.removeprefix(TEST)
             when = {"round": starting_round(line), "model": NAMES.get(model, model)}
-            yield {**when, **scores, "bytes": line["bytes_so_far"]}
+            part = "validation" if told == model and part_of_rounds(result) == "validation" else "test"
+            yield {**when, "part": part, **scores, "bytes": line["bytes_so_far"]}
 
 
 def scores_in(result: Mapping[str, Any], line: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:

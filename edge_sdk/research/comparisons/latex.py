@@ -44,10 +44,7 @@ def errors_table(runs: Sequence[Mapping[str, Any]]) -> str:
             *([run["name"]] if several else []),
             with_unit(value, unit),
             run["titles"].get(model, model),
-            *(
-                number(errors[value][key], signed=key == "bias").replace("±", r"$\pm$")
-                for key in ("mae", "rmse", "bias")
-            ),
+            *(error(errors[value], key) for key in ERRORS),
         ]
         for run in runs
         for value, unit in named_units(run).items()
@@ -97,8 +94,9 @@ ERRORS = {"mae": "MAE", "rmse": "RMSE", "bias": "bias"}
 
 
 def error(errors: Mapping[str, Any], key: str) -> str:
-    """One of a value's errors, with its deviation over seeds."""
-    return number(errors[key], signed=key == "bias").replace("±", r"$\pm$")
+    """One of a value's errors, with its deviation over seeds; a sign is a sign of mathematics, and no hyphen."""
+    mean, between, deviation = number(errors[key], signed=key == "bias").partition(" ± ")
+    return (f"${mean}$" if key == "bias" else mean) + (rf" $\pm$ {deviation}" if between else "")
 
 
 def error_differences(differences: Mapping[str, Mapping[str, Any]], first: str) -> str:

@@ -119,8 +119,9 @@ class Results:
         return as_frame(device_rows(self.name, self.results))
 
     def curves(self) -> Any:
-        """A tidy table of rounds: a row for each seed, round and model, with its mean accuracy (macro-F1; errors of
-        values) over devices.
+        """A tidy table of rounds: a row for each seed, round, model and part of the samples, with its mean accuracy
+        (macro-F1; errors of values) over devices. Rounds are judged on the part "validation", where there is one; the
+        part "test" is judged once, at the end.
 
         Raises:
             UsageError: neither pandas nor polars is installed.

@@ -79,8 +79,8 @@ class Fleet:
             held_out: share of each class by which models are judged in the end: its last samples.
             validation: share of each class on which choices are made, before these; 0: there is none.
             predict: names of the values; "": floats that are not whole numbers are values, called "value".
-            unit: of each value, or one for all. range: (low, high) between which each is expected; none: what the data
-                have.
+            unit: of each value, or one for all. range: (low, high) between which each is expected; none: what the
+                samples have that are not held out.
             labels: names of the columns of booleans, in their order; of lists of names those that a model predicts,
                 None: all that occur. Of steps the names of their numbers.
             task: "reconstruction", "forecast", "steps" or "step_values"; of another package, NAME or
@@ -92,6 +92,8 @@ class Fleet:
         Raises:
             UsageError: an array has another shape or type, or a device has too few samples.
         """
+        if not isinstance(devices, Mapping):
+            raise UsageError(f"from_arrays: devices is a {type(devices).__name__}; expected {{name: (x, y), ...}}")
         if not devices:
             raise UsageError("from_arrays: no device; expected {name: (x, y), ...}")
         if twice := [name for name, count in Counter(map(str, devices)).items() if count > 1]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib
+import warnings
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from edge_sdk.research.fleets.cache import keep_folder
 from edge_sdk.research.fleets.fleet import Fleet
 
 BUNDLE = "model.bundle"
+WARNING = "warning: "
 PLAIN = (bool, int, float, str, tuple)
 LARGEST_BATCH = 1 << 16
 """Of a module that normalises with each batch, which cannot go in parts. It bounds nothing else: no step is larger."""
@@ -42,6 +44,8 @@ def bundle_of(model: Any, data: Fleet) -> str:
         return str(path_of(model))
     if isinstance(model, (str, Path)):
         return find_file(str(model))
+    if isinstance(model, type):
+        raise UsageError(f"model is the class {model.__name__}: expected a module that it makes, {model.__name__}(...)")
     if hasattr(model, "state_dict") and hasattr(model, "forward"):
         return str(compile_torch(model, data))
     raise UsageError(f"model is a {type(model).__name__}: expected a torch module, a bundle, or a name of the zoo")
@@ -96,7 +100,8 @@ def compile_torch(net: Any, data: Fleet) -> Path:
         more |= {"norm": "running", "max_batch": LARGEST_BATCH}
     refused, modes = load("edge_sdk.models.ir.errors").CompileError, {part: part.training for part in net.modules()}
     try:
-        compiled = compiler.compile_module(net.eval(), spec.Spec(name.lower(), shape, dropout=dropout_of(net), **more))
+        asked = spec.Spec(name.lower(), shape, dropout=dropout_of(net), **more)
+        compiled = compiler.compile_module(net.eval(), asked, warn_of)
     except (refused, AuscultError) as error:
         raise UsageError(f"model: {name} cannot be trained on devices as it is: {error}") from error
     finally:
@@ -106,6 +111,12 @@ def compile_torch(net: Any, data: Fleet) -> Path:
     path = keep_folder("modules", digest, lambda target: compiled.save(target / BUNDLE)) / BUNDLE
     COMPILED[net] = state, path
     return path
+
+
+def warn_of(told: str) -> None:
+    """Passes on what the compiler warns of, among all that it tells of its work."""
+    if told.startswith(WARNING):
+        warnings.warn(f"model: {told.removeprefix(WARNING)}", stacklevel=2)
 
 
 def dropout_of(net: Any) -> str:

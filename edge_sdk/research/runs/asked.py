@@ -58,14 +58,16 @@ def settings_arguments(settings: str | Path | Mapping[str, Any] | None) -> list[
     return [f"--settings={settings}"]
 
 
-def option_arguments(given: Mapping[str, Any]) -> list[str]:
-    """Arguments for further options: `settle={"trees": 0}` is `--settle trees=0`.
+def option_arguments(given: Mapping[str, Any], settings: Sequence[str] = ()) -> list[str]:
+    """Arguments for further options: `settle={"trees": 0}` is `--settle trees=0`. `settings`: names of the method's.
 
     Raises:
         UsageError: there is no such option.
     """
     known, found = known_options(), list[str]()
     for name, value in given.items():
+        if name not in known and name in settings:
+            raise UsageError(f"simulate has no {name}: it is a setting of the method, settings={{{name!r}: ...}}")
         if name not in known:
             raise UsageError(f"simulate has no {name}{nearest(name, known)}; see help(edge_sdk.simulate)")
         found += one_option(name, value, known[name])

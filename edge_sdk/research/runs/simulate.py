@@ -8,8 +8,11 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from edge_sdk.contract.method import Method
 from edge_sdk.errors import UsageError
@@ -94,7 +97,7 @@ def simulate(
         *([f"--bundle={bundle}"] if bundle else []),
         *settings_arguments(settings),
         *(["--plain"] if plain else []),
-        *option_arguments(options),
+        *option_arguments(options, settings_names(own, named)),
     ]  # fmt: skip
     written = b"" if own is None and task is None else written_down(own, task)
     jobs = jobs_of(common, seeds_of(seeds), hash_written(written))
@@ -109,6 +112,13 @@ def simulate(
         play_all(missing, min(workers or os.cpu_count() or 1, len(missing)), written, make_bar(progress))
     results = [read_result(out) or {} for _, out in jobs.values()]
     return Results(name or results[0]["method"], results, [out for _, out in jobs.values()])
+
+
+def settings_names(own: Method | None, named: str | None) -> list[str]:
+    """Names of the method's settings. None named: those of the method that the command takes."""
+    from edge_sdk.replay.planning.plan import Replay
+
+    return [field.name for field in fields((own or METHODS[named or Replay.method]).settings)]
 
 
 def checked_method(name: Any) -> str | None:
@@ -131,7 +141,11 @@ def seeds_of(seeds: int | Sequence[int]) -> list[int]:
     Raises:
         UsageError: there is none, or one below 0.
     """
-    found = list(range(seeds)) if isinstance(seeds, int) else [int(seed) for seed in seeds]
+    if not isinstance(seeds, (int, np.integer)) and (
+        isinstance(seeds, str) or not all(isinstance(seed, (int, np.integer)) for seed in seeds)
+    ):
+        raise UsageError(f"seeds = {seeds!r}: how many, or which, as whole numbers")
+    found = list(range(seeds)) if isinstance(seeds, (int, np.integer)) else [int(seed) for seed in seeds]
     if not found or min(found) < 0 or len({*found}) < len(found):
         raise UsageError(f"seeds = {seeds!r}: how many, at least 1, or different numbers, 0 or more")
     return found

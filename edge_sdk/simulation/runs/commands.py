@@ -152,7 +152,8 @@ def read_job(options: argparse.Namespace, rank: int = 0) -> Simulation:
     from edge_sdk.simulation.runs.plan import TARGETS, Simulation, default_hospitals
 
     completed = complete_settings(options, options.method)
-    options.hospitals = options.hospitals or default_hospitals(options.clients)
+    if options.hospitals is None:
+        options.hospitals = default_hospitals(options.clients)
     began_before = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0  # and this is a restart
     replay = Replay(
         **read_run_options(options, completed),

@@ -32,6 +32,9 @@ WORTH = 20
 with each other cost less than weights that are written in each step."""
 
 
+TOO_MANY = "clients with more samples than a sample has numbers, or with very many, make their steps one by one"
+
+
 class LayerSizes(Protocol):
     """Sizes of one layer: `edge_sdk.models.derive.dense.DenseLayer` has them."""
 
@@ -96,6 +99,8 @@ class DenseTraining(CohortTraining):
         """The losses of each client's steps, which are made: together, but for clients with very many samples."""
         found = [[] if self.is_worth_it(each) else self.make_singly(each) for each in some]
         at = [i for i, each in enumerate(some) if self.is_worth_it(each)]
+        if len(at) < len(some):
+            self.trained.note(f"{self.model.name}: {TOO_MANY}")
         for i, losses in zip(at, super().__call__([some[i] for i in at]) if at else [], strict=True):
             found[i] = losses
         return found

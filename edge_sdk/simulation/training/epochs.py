@@ -74,7 +74,10 @@ def all_trained(ranks: Ranks, own: TrainingCalls) -> TrainingCalls:
 
 
 def describe_training(found: Mapping[str, Any]) -> str:
-    """A sentence for people, from a `TrainingCalls` as a mapping."""
+    """A sentence for people, from a `TrainingCalls` as a mapping. Where nothing was counted, as with `--calls step` and
+    in methods with momentum, no step was made with another."""
+    if not (found["epoch"] or found["step"] or found["together"] or found["why"]):
+        return "training: each step in a call of its own"
     epochs, others = (
         f"{found['epoch']} steps in calls of a whole epoch",
         f"{found['together']} steps with other clients",
