@@ -86,7 +86,7 @@ def list_stages(settings: Settings, devices: int) -> tuple[int, ...]:
     target = count_target(settings, devices)
     stages = [target if settings.only_judge else min(settings.canary, target)]
     while stages[-1] < target:
-        stages.append(min(target, max(stages[-1] + 1, ceil(settings.growth * stages[-1] - 1e-9))))
+        stages.append(max(stages[-1] + 1, ceil(min(target, settings.growth * stages[-1] - 1e-9))))
     return tuple(stages)
 
 
