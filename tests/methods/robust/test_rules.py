@@ -66,6 +66,12 @@ def test_clip_shortens_what_is_far_and_keeps_its_direction() -> None:
     assert found[4] is not None and sum(row is None for row in found) >= 5
 
 
+def test_who_stands_at_the_centre_of_others_that_are_far_is_not_clipped() -> None:
+    """Once by an infinite share, and with a warning."""
+    *near, far = rules.clip(np.array([[0.0], [-10.0], [10.0], [-12.0], [90.0]]), 1.5)
+    assert near == [None] * 4 and far is not None and far.tolist() == [15.0]
+
+
 @pytest.mark.parametrize("rule", [rules.median, rules.geometric_median, lambda r: rules.trimmed_mean(r, 0.3)])
 def test_a_minority_cannot_carry_a_rule_away(rule) -> None:
     """However far three of ten go, the result stays among the others; a mean would go with them."""
