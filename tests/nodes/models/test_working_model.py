@@ -13,6 +13,7 @@ import pytest
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.step_classes import StepClasses
 from edge_sdk.nodes.models.kept_models import KeptModels
+from edge_sdk.nodes.models.predictions import Predictions
 from edge_sdk.nodes.models.working_model import KEEP, WorkingModel, mean_of_last, remove_old_runs
 
 
@@ -38,3 +39,10 @@ def test_the_files_of_the_latest_runs_stay(tmp_path: Path) -> None:
     (tmp_path / "run-0.npz").touch()
     assert remove_old_runs(tmp_path, "run-5") == ["run-0", "run-1", "run-2"]
     assert {path.name for path in tmp_path.iterdir()} == {f"{run}.db" for run in runs[-KEEP:]}
+
+
+def test_values_of_steps_have_no_probabilities() -> None:
+    values = np.arange(6.0).reshape(1, 2, 3)
+    one = Predictions(np.zeros((1, 0)), ("a", "b"), "global", "r", values=values, units=("", "bpm"))[0]
+    assert one.curve is not None and one.curve.tolist() == values[0].tolist()
+    assert one.probabilities.shape == (0,) and not one.values and one.low is None
