@@ -103,6 +103,8 @@ def test_what_overlaps_is_told_or_a_set(tmp_path: Path) -> None:
         (["start,end", "1,2"], "no column with labels among start, end"),
         (["start,end,x,y", "1,2,rem,rem"], "no column with labels among start, end, x, y"),
         (["start,end,stage"], "a header and no"),
+        (["start,duration (min),stage", "1,2,rem", "9,3,rem"], r"'duration \(min\)' has a unit .* one of s, ms, us"),
+        (["start,end_sec,stage", "1,2,rem", "99,100,rem"], "'end_sec' has a unit"),
     ],
 )  # fmt: skip
 def test_what_is_no_file_of_intervals_is_refused(tmp_path: Path, lines: list[str], words: str) -> None:
