@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.method import OUT, UP
 from edge_sdk.contract.round import Policy
@@ -185,7 +186,20 @@ def test_who_had_the_version_has_it_and_of_nobody_nothing_is_known() -> None:
     assert count_failures({}) == 0 and find_fault(Settings(theta="a"), {}) == ""
     over = StageOver(1, 4, 5, 40, counts, "too hot")
     assert over.to_sentence() == "stage 1 of 4: 3 devices have the version; halted: too hot"
+    assert RolloutVerdict(False, {}).to_sentence() == "0 devices are back at the version before"
+    few = {"asked": 1.0, "installed": 1.0, "samples": 100.0, "before": 3.0}  # and none is right after
+    assert "fell from 3.0 to 0.0 %" in find_fault(Settings(theta="a"), few)
     assert replace(over, fault="").to_sentence() == "stage 1 of 4: 3 devices have the version"
+
+
+@pytest.mark.parametrize(("stage", "upto", "fits"), [(1, 0, True), (0, 1, False), (1, -1, False)])
+def test_orders_are_of_stages_from_one_on(stage: int, upto: int, fits: bool) -> None:
+    try:
+        VersionOrder(stage, upto, BUNDLE, THETA).check(Layout(()))
+    except ValueError as error:
+        assert not fits and str(error).startswith(f"stage {stage}, {upto} devices")
+    else:
+        assert fits
 
 
 def test_an_evaluation_asks_all_at_once_and_nobody_takes_anything() -> None:
