@@ -38,3 +38,12 @@ def test_a_file_without_a_header_is_refused_with_its_first_line(tmp_path: Path) 
     (tmp_path / "a.csv").write_text("1,2\n2,3\n3,4\n")
     with pytest.raises(UsageError, match=r"a\.csv line 1: numbers"):
         read_trace(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("sign", [",", ";"])
+def test_what_stands_in_quotes_is_no_empty_cell(tmp_path: Path, sign: str) -> None:
+    """Where other cells were empty, a label "a,,b" once became "a,nan,b"."""
+    rows = [sign.join((f"{n / 10}", f"{n}" if n % 3 else "", f'"a{sign * 2}b"')) for n in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join([sign.join(("time", "x", "activity")), *rows]) + "\n")
+    trace = read_trace(tmp_path / "a.csv")
+    assert trace.classes == (f"a{sign * 2}b",) and len(trace.time) == 20
