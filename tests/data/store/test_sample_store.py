@@ -72,6 +72,14 @@ def test_rare_classes_survive_and_bytes_are_bounded(store: SampleStore, tmp_path
     assert sum(p.stat().st_size for p in (tmp_path / "samples").iterdir()) <= SMALL.megabytes * 1e6
 
 
+def test_no_more_windows_go_than_have_to(store: SampleStore) -> None:
+    store.most = 5
+    store.label("walk", BEGAN, BEGAN + 3)
+    store.label("sit", BEGAN + 3, BEGAN + 6)
+    store.add(make_windows(range(6)))
+    assert sorted(store.count().values()) == [2, 3]
+
+
 def test_a_store_has_room_for_one_window_at_least(tmp_path: Path) -> None:
     assert SampleStore(tmp_path, (10, 1_000_000), SMALL).most == 1
 

@@ -12,9 +12,10 @@ import pytest
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.step_classes import StepClasses
+from edge_sdk.model.tasks.values import Values
 from edge_sdk.nodes.models.kept_models import KeptModels
 from edge_sdk.nodes.models.predictions import Predictions
-from edge_sdk.nodes.models.working_model import KEEP, WorkingModel, mean_of_last, remove_old_runs
+from edge_sdk.nodes.models.working_model import KEEP, WorkingModel, mean_of_last, remove_old_runs, show_values
 
 
 def test_a_row_is_smoothed_with_those_before_it() -> None:
@@ -39,6 +40,16 @@ def test_the_files_of_the_latest_runs_stay(tmp_path: Path) -> None:
     (tmp_path / "run-0.npz").touch()
     assert remove_old_runs(tmp_path, "run-5") == ["run-0", "run-1", "run-2"]
     assert {path.name for path in tmp_path.iterdir()} == {f"{run}.db" for run in runs[-KEEP:]}
+
+
+def test_intervals_of_values_are_of_the_mean_squared_errors() -> None:
+    task = Values(("bpm", ""), low=(0.0, 0.0), high=(10.0, 2.0))
+    scores = {"samples": 4.0, "global_squared:0": 36.0, "global_squared:1": 0.0}
+    model = cast(Any, SimpleNamespace(task=task))
+    rows = np.array([[1.0, 2.0], [3.0, 4.0]])
+    found = show_values(WorkingModel("d1", model, ("a", "b"), KeptModels(scores=scores), "r"), "global", rows)
+    assert found.probabilities.shape == (2, 0) and found.spread == pytest.approx((1.645 * 3 * 5, 0.0))
+    assert show_values(WorkingModel("d1", model, ("a", "b"), KeptModels(), "r"), "global", rows).spread == ()
 
 
 def test_values_of_steps_have_no_probabilities() -> None:
