@@ -270,3 +270,9 @@ def test_remainders_that_no_number_leaves_are_refused():
     for low in (2**62, -(2**62), -(2**63)):
         with pytest.raises(ValueError, match="means of 1 devices"):
             FeatureSums(zero, zero + low, 1).check(LAYOUT)
+
+
+def test_of_nobody_means_are_0_and_scales_1():
+    nobody = equations.nothing(LAYOUT)
+    found = equations.statistics_of(LAYOUT, nobody.high, nobody.low, 0)
+    assert found.dtype == np.float32 and found.tolist() == [0.0] * (2 * FEATURES)
