@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -277,7 +277,7 @@ def rate(working: WorkingModel, samples: Samples, task: ModelTask) -> npt.NDArra
     if isinstance(task, OneClass):
         return mark_right(working, samples).astype(np.float64)
     worst = 1.0 if task.histograms else 2.0  # of labels the share that is wrong, of values errors in halves of a range
-    return 1 - np.minimum(lose(working, samples, task) / worst, 1)
+    return 1 - np.minimum(lose(working, samples, cast(OutputTask, task)) / worst, 1)
 
 
 def mark_right(working: WorkingModel, samples: Samples) -> npt.NDArray[np.bool_]:
