@@ -167,7 +167,15 @@ def test_few_samples_are_not_judged() -> None:
 
 @pytest.mark.parametrize(
     "counts",
-    [{"installed": 2.0}, {"theta": 1.0}, {"samples": -1.0}, {"samples": 3.0, "after": 4.0}, {"asked": float("nan")}],
+    [
+        {"installed": 2.0},
+        {"installed": 1.0, "already": 1.0},
+        {"unfit": 1.0, "installed": 1.0},
+        {"theta": 1.0},
+        {"samples": -1.0},
+        {"samples": 3.0, "after": 4.0},
+        {"asked": float("nan")},
+    ],
 )
 def test_counts_that_no_device_can_have_are_refused(counts: Mapping[str, float]) -> None:
     with pytest.raises(ValueError, match=r"count|samples"):
