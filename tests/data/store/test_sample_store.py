@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -260,6 +261,23 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
         read_key(tmp_path / "key")
     with pytest.raises(UsageError, match="5 bytes, expected 32"):
         read_key(b"short")
+
+
+def test_a_key_that_was_being_made_when_the_process_died_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once an empty file was left, which was refused for ever."""
+    pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
+
+    def die(*of: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr("os.urandom", die)
+        with pytest.raises(KeyboardInterrupt):
+            read_key(tmp_path / "key")
+    sealed = read_key(tmp_path / "key").seal(b"x", b"")
+    assert read_key(tmp_path / "key").open(sealed, b"") == b"x" and os.listdir(tmp_path) == ["key"]
 
 
 def test_every_changed_byte_is_found() -> None:
