@@ -103,7 +103,7 @@ def read_key(key: bytes | str | Path | None) -> Cipher:
 
 
 def make_key(path: Path) -> None:
-    """Make a file of a key in one piece: none is half written, and of two processes that make one the first one's is it.
+    """Make a file of a key in one piece: none is half written, and of two processes that make one the first one counts.
 
     Raises:
         OSError: it cannot be made here.
