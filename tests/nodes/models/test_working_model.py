@@ -20,7 +20,7 @@ from edge_sdk.nodes.models.working_model import KEEP, WorkingModel, mean_of_last
 
 def test_a_row_is_smoothed_with_those_before_it() -> None:
     rows = np.array([[1.0], [3.0], [8.0], [0.0]])
-    assert mean_of_last(rows, 1).tolist() == rows.tolist()
+    assert mean_of_last(rows, 1).tolist() == rows.tolist() and mean_of_last(rows[:0], 2).shape == (0, 1)
     assert mean_of_last(rows, 2)[:, 0].tolist() == [1.0, 2.0, 5.5, 4.0]
     assert mean_of_last(rows, 3)[:, 0].tolist() == pytest.approx([1.0, 2.0, 4.0, 11 / 3])
 
