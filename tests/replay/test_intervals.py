@@ -144,3 +144,9 @@ def test_a_file_of_intervals_is_of_the_recording_whose_whole_name_it_begins_with
 @pytest.mark.parametrize("lines", [["start,end,kind", "1,2,rem"], ["start,end,kind,stage", "1,2,a,rem"]])
 def test_the_column_of_labels_is_the_likely_one_or_the_only_one_left(tmp_path: Path, lines: list[str]) -> None:
     assert read_intervals(write(tmp_path / "a.csv", *lines), Stated()).spans == ((1.0, 2.0, "rem"),)
+
+
+@pytest.mark.parametrize(("began", "dated"), [(5.0, False), (1e8, False), (float(EPOCH), True)])
+def test_one_interval_with_its_duration_is_enough(tmp_path: Path, began: float, dated: bool) -> None:
+    found = read_intervals(write(tmp_path / "a.csv", "start,duration_ms,label", f"{began:.0f},2500,rem"), Stated())
+    assert found.spans == ((began, began + 2.5, "rem"),) and found.dated == dated
