@@ -124,6 +124,12 @@ def test_where_everybody_is_alike_the_mean_of_those_who_are_near_is_the_mean() -
     assert np.allclose(found, np.average(ROWS.astype(np.float64), axis=0, weights=weights), rtol=1e-12)
 
 
+def test_who_is_as_far_as_may_be_counts_in_the_mean() -> None:
+    one = np.ones(3)
+    assert rules.mean_of_near(np.array([[0.0], [1.0], [4.0]]), one, np.array([1.0]), 1.0).tolist() == [0.5]
+    assert rules.mean_of_near(np.full((3, 2), 5.0), one, np.full(2, 5.0), 1.5).tolist() == [5.0, 5.0]
+
+
 def test_a_heavy_row_that_is_far_moves_nothing_and_one_that_is_near_no_more_than_three() -> None:
     honest = RANDOM.normal(size=(7, 30))
     rows = np.concatenate([honest, 1e6 * np.ones((3, 30))])
