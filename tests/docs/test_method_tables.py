@@ -28,10 +28,10 @@ def test_every_method_is_in_the_table_of_robust_rules() -> None:
 
 
 def test_secret_sums_are_had_by_methods_whose_uploads_add_up() -> None:
-    text = text_of("docs/uploads.md")
-    rows = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("|")]
-    can = next(named(row[0]) for row in rows if row[-1].strip() == "yes" and "`fedavg`" in row[0])
-    cannot = set().union(*(named(row[0]) for row in rows if row[-1].strip().startswith("no: ")))
+    rows = rows_under("docs/uploads.md", "## Which methods")
+    can, cannot = (
+        set().union(*(named(row[0]) for row in rows if row[-1].startswith(word))) for word in ("yes", "no: ")
+    )
     assert can == {name for name, m in METHODS.items() if not isinstance(m.traffic(settings_of(m)), str)}
     assert cannot == {*METHODS} - can
 

@@ -276,3 +276,24 @@ def test_of_nobody_means_are_0_and_scales_1():
     nobody = equations.nothing(LAYOUT)
     found = equations.statistics_of(LAYOUT, nobody.high, nobody.low, 0)
     assert found.dtype == np.float32 and found.tolist() == [0.0] * (2 * FEATURES)
+
+
+WIDE = {"h0": tuple(DEVICES[:5]), "h1": tuple(DEVICES[5:])}
+
+
+def statistics_where_one_lies(times, method):
+    """The fleet's, of five devices in one hospital and the rest in another; one of the five multiplies its features."""
+    settings = FEDAVG.settings(eta_l=0.3, batch=8)
+    found, liar = envs(FEDAVG, settings), DEVICES[1]
+    x = times * PARTS[liar][0].x * SPREAD
+    found[liar] = replace(found[liar], feature_means=lambda: means(x))
+    found |= {h: replace(found[h], sizes=dict.fromkeys(devices, 1)) for h, devices in WIDE.items()}
+    found["aggregator"] = replace(found["aggregator"], sizes={h: len(devices) for h, devices in WIDE.items()})
+    net, _ = play(evaluated(method), settings, ROUNDS, envs=found, tree=WIDE)
+    return net.nodes["aggregator"].record.state.inner.statistics
+
+
+def test_a_device_whose_features_are_a_hundred_times_as_large_stretches_nobodys_scale():
+    """Without a rule in the run. Its share of the fleet's scale is that of a device at the edge of the others."""
+    honest, found = (statistics_where_one_lies(times, standardised(FEDAVG)) for times in (1.0, 100.0))
+    assert (abs(found[FEATURES:] - honest[FEATURES:]) < np.log(3)).all()

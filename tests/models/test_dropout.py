@@ -92,6 +92,23 @@ def kept():
 SLOW = ("lstm", "gru", "transformer")  # seconds each to compile
 
 
+class ChosenLast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own = nn.Linear(6, 3)
+
+    def forward(self, x):
+        h = self.own(x)
+        return torch.where(torch.rand_like(h) < 0.5, h / 0.5, torch.zeros_like(h)) if self.training else h
+
+
+@pytest.mark.parametrize(
+    "net", [nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5)), ChosenLast()], ids=["a layer", "by hand"]
+)
+def test_what_a_network_ends_in_may_drop(net):
+    assert compile_module(net.eval(), Spec("m", (6,), dropout="keep")).errors["float64"] <= 1e-8
+
+
 @pytest.mark.parametrize(
     "kind", [pytest.param(k, marks=[pytest.mark.long] if k in SLOW else []) for k in KINDS if k != "module"]
 )

@@ -21,8 +21,7 @@ When few answer, or nobody: as if nobody had answered: scales of 1, means of 0, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any, get_type_hints
 
@@ -32,6 +31,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import DOWN, UP, Method, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import role_around, state_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.tiers.states import IntegersState, Ring
 from edge_sdk.methods.integers.vectors import ledger as ledgers
@@ -92,12 +92,6 @@ class NoisyPhasesState:
     ledgers: Mapping[str, NoiseLedger] = field(default_factory=dict)
 
 
-@cache
-def state_around(inner: Any) -> type[NoisyPhasesState]:
-    """`NoisyPhasesState` with the type of what is inside written down, for those who save it."""
-    return make_dataclass("NoisyPhasesState", [("inner", inner)], bases=(NoisyPhasesState,), frozen=True)
-
-
 def plus(pending: Summed | None, sender: str, m: NoisySums) -> Summed:
     """A sum with one more. Raises PeerError where it no longer fits."""
     if pending is None:
@@ -156,12 +150,6 @@ def rhos_of(env: NodeEnv, plan: PhasesPlan, s: NoisyPhasesState) -> tuple[ledger
 
 # Device ---------------------------------------------------------------------------------------------------------
 def device(inner: Role, plan: PhasesPlan) -> Role:
-    kind = state_around(inner.state)
-
-    def start(env: NodeEnv) -> Step:
-        state, sends = inner.start(env)
-        return kind(state), sends
-
     def receive(env: NodeEnv, s: NoisyPhasesState, sender: str, m: Any) -> Step:
         phase, scales = phase_of(m), np.zeros(0)
         if isinstance(m, InScales):
@@ -175,7 +163,7 @@ def device(inner: Role, plan: PhasesPlan) -> Role:
         state, sends = inner.close(env, s.inner)
         return replace(s, inner=state), sends
 
-    return Role(start, receive, close, kind, inner.refuse)
+    return role_around(inner, NoisyPhasesState, receive, close, inner.refuse)
 
 
 def in_scales(plan: PhasesPlan, env: NodeEnv, m: InScales) -> npt.NDArray[np.float64]:
@@ -202,12 +190,6 @@ def noisy(
 
 # Hospital -------------------------------------------------------------------------------------------------------
 def hospital(inner: Role, plan: PhasesPlan) -> Role:
-    kind = state_around(inner.state)
-
-    def start(env: NodeEnv) -> Step:
-        state, sends = inner.start(env)
-        return kind(state), sends
-
     def receive(env: NodeEnv, s: NoisyPhasesState, sender: str, m: Any) -> Step:
         if sender == UP:
             return ask(env, s, m)
@@ -234,7 +216,7 @@ def hospital(inner: Role, plan: PhasesPlan) -> Role:
         sends = [summed(env, plan, s, send) for send in sends]
         return replace(s, inner=state, phase="", pending=None), sends
 
-    return Role(start, receive, close, kind, inner.refuse)
+    return role_around(inner, NoisyPhasesState, receive, close, inner.refuse)
 
 
 def summed(env: NodeEnv, plan: PhasesPlan, s: NoisyPhasesState, send: Send) -> Send:
@@ -250,7 +232,7 @@ def summed(env: NodeEnv, plan: PhasesPlan, s: NoisyPhasesState, send: Send) -> S
 
 # Aggregator -----------------------------------------------------------------------------------------------------
 def aggregator(inner: Role, plan: PhasesPlan) -> Role:
-    kind = state_around(inner.state)
+    kind = state_around(NoisyPhasesState, inner.state)
 
     def start(env: NodeEnv) -> Step:
         for phase in plan.phases():

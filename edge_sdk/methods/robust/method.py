@@ -15,14 +15,14 @@ on repetitions: uploads are sorted by name, and one that comes again is the same
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from typing import Any, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.contract.method import ME, UP, Method, NodeEnv, Role, Step
+from edge_sdk.contract.wrapping import role_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.robust import rules
 from edge_sdk.methods.robust.mirrored import asks, choosing
@@ -44,12 +44,6 @@ class RobustState:
     inner: Any
     uploads: Mapping[str, Any] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
-
-
-@cache
-def state_around(inner: Any) -> type[RobustState]:
-    """`RobustState` with the type of what is inside written down, for those who save it; the same class each time."""
-    return make_dataclass("RobustState", [("inner", inner)], bases=(RobustState,), frozen=True)
 
 
 def robust(method: Method, settings: Robust) -> Method:
@@ -85,12 +79,6 @@ def surround(method: Method, tier: str, inner: Role, settings: Robust) -> Role:
 
 
 def around(inner: Role, rule: str, settings: Robust) -> Role:
-    kind = state_around(inner.state)
-
-    def start(env: NodeEnv) -> Step:
-        state, sends = inner.start(env)
-        return kind(state), sends
-
     def receive(env: NodeEnv, s: RobustState, sender: str, message: Any) -> Step:
         state, sends = inner.receive(env, s.inner, sender, message)
         if sender not in (UP, ME) and is_added(sender, message):  # shown, for the checks inside, but not yet counted
@@ -103,9 +91,9 @@ def around(inner: Role, rule: str, settings: Robust) -> Role:
         for name, upload in replaced(s.uploads, rule, settings).items():
             state = inner.receive(then, state, name, upload)[0]
         state, sends = inner.close(env, state)
-        return kind(state), sends
+        return replace(s, inner=state, uploads={}), sends
 
-    return Role(start, receive, close, kind)
+    return role_around(inner, RobustState, receive, close)
 
 
 def is_added(sender: str, message: Any) -> bool:

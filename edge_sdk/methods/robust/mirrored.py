@@ -25,8 +25,7 @@ bytes for each parameter and child, or 8, beside the uploads of the round that i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.contract.method import ME, OUT, UP, Movement, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.methods.shared.aggregation.guard import is_measurable
 from edge_sdk.methods.shared.membership.changing import as_they_came, remaining, with_size
 
@@ -76,15 +76,9 @@ class ChoosingState:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-@cache
-def state_around(inner: Any) -> type[ChoosingState]:
-    """`ChoosingState` with the type of what is inside written down, for those who save it; the same class each time."""
-    return make_dataclass("ChoosingState", [("inner", inner)], bases=(ChoosingState,), frozen=True)
-
-
 def choosing(inner: Role, movement: Movement, distances: Distances, keep: float) -> Role:
     """The role of a node that counts those of its children whom a rule finds near: within `keep` times a median."""
-    kind = state_around(inner.state)
+    kind = state_around(ChoosingState, inner.state)
 
     def start(env: NodeEnv) -> Step:
         state, sends = inner.start(env)

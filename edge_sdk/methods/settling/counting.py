@@ -6,6 +6,11 @@ the fleet by claiming a million. Where a run has a robust rule, those whose coun
 what is compared is the share of its samples that each candidate gets right, less the mean over candidates, as devices
 with harder samples are right less often with all of them.
 
+Without a rule a hospital leaves out such devices of four or more when they settle (`usual_near`), and never so many
+that fewer than three remain: sums of two must not leave it (nodes/policy/score_filter.py). It does not when they label:
+how sure they are at each threshold differs as much between honest devices as between these and liars. Where sums are
+secret or have noise nobody sees single counts, and they are added up as they are.
+
 One or two children have no majority: their counts are added up as they are.
 """
 
@@ -22,6 +27,7 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.versions import with_entry
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.aggregation.gather import LARGEST, Integers, expected, with_name
 
@@ -37,6 +43,8 @@ HEAVY = 3
 """Times the median of its siblings that a child's samples count at most."""
 MAJORITY = 3
 """Children with which there is one."""
+KEEP = 1.5
+"""Times the median distance from the median within which counts are like the others': as in a run with a rule."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +98,11 @@ def noted(env: NodeEnv, s: Any, sender: str, message: Any) -> Any:
         raise PeerError(
             f"{sender} counts {m.samples} validation samples of {most} devices: at most {MOST_SAMPLES} each"
         )
-    return replace(s, apart={**s.apart, sender: m}, heard=with_name(s.heard, sender))
+    return replace(s, apart=with_entry(s.apart, sender, m), heard=with_name(s.heard, sender))
 
 
 def added_up(s: Any, near: Near | None = None) -> Counts:
-    """What a node adds up to at the end of its round, of a state as of `noted`. `near`: of the run's robust rule."""
+    """What a node adds up to at the end of its round, of a state as of `noted`. `near`: whose counts; None: all."""
     told = {name: m for name, m in sorted(s.apart.items()) if m.samples and m.devices}
     silent = [m for name, m in sorted(s.apart.items()) if name not in told]
     if len(told) >= MAJORITY:
@@ -102,6 +110,13 @@ def added_up(s: Any, near: Near | None = None) -> Counts:
         told = told if near is None else alike(told, near)
     total: Counts = reduce(plus, [*told.values(), *silent], s.counts)
     return total
+
+
+def usual_near(rows: Rows, least: float) -> npt.NDArray[np.bool_]:
+    """The `Near` of a hospital in a run without a rule: those near the median of all rows, and the MAJORITY nearest."""
+    far = np.linalg.norm(rows - np.median(rows, 0), axis=1)
+    limit = KEEP * max(least, float(np.median(far)))
+    return np.asarray(far <= max(limit, float(np.sort(far)[MAJORITY - 1])))
 
 
 def bounded(told: Mapping[str, Counts]) -> dict[str, Counts]:

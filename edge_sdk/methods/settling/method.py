@@ -19,8 +19,7 @@ first that `choose` looks at, and `Choice.samples` is 0, which the aggregator's 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, make_dataclass, replace
-from functools import cache
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_type_hints
 
 from edge_sdk.algebra.arrays import OrNone
@@ -28,9 +27,10 @@ from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.forest import pack
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import inside, role_around
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.settling import equations
-from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted
+from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted, usual_near
 from edge_sdk.methods.settling.own_line import behind_own_line
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.aggregation.gather import expected
@@ -123,12 +123,6 @@ class SettlingState:
     network: int = -1
 
 
-@cache
-def state_around(inner: Any) -> type[SettlingState]:
-    """`SettlingState` with the type of what is inside written down, for those who save it; the same class each time."""
-    return make_dataclass("SettlingState", [("inner", inner)], bases=(SettlingState,), frozen=True)
-
-
 def nothing(s: Settling) -> Counts:
     """The sum over no devices."""
     return no_counts(len(s.candidates))
@@ -145,8 +139,8 @@ def settled(
     """Add the settling phase after a method's last round.
 
     Args:
-        over_devices: whose counts hospitals add up, by the run's robust rule; None: everybody's.
-        over_hospitals: the same of hospitals, at the aggregator.
+        over_devices: whose counts hospitals add up, by the run's robust rule; None: by the usual one.
+        over_hospitals: the same of hospitals, at the aggregator; None: everybody's.
         doubt: of the counts that the aggregator gets.
 
     Raises:
@@ -215,22 +209,6 @@ def start_of(s: Settling, found: Mapping[str, Vector]) -> Vector:
 
 
 # Roles ----------------------------------------------------------------------------------------------------------
-def around(inner: Role, receive: Any, close: Any) -> Role:
-    kind = state_around(inner.state)
-
-    def start(env: NodeEnv) -> Step:
-        state, sends = inner.start(env)
-        return kind(state), sends
-
-    return Role(start, receive, close, kind)
-
-
-def inside(inner: Role, env: NodeEnv, s: SettlingState, sender: str, message: Any) -> Step:
-    """A message for the method itself."""
-    state, sends = inner.receive(env, s.inner, sender, message)
-    return replace(s, inner=state), sends
-
-
 def device(method: Method, settings: Settling) -> Role:
     kind = get_type_hints(method.show)["return"]
 
@@ -247,7 +225,7 @@ def device(method: Method, settings: Settling) -> Role:
         state, sends = method.device.close(env, s.inner)
         return replace(s, inner=state), sends
 
-    return around(method.device, receive, close)
+    return role_around(method.device, SettlingState, receive, close)
 
 
 def hospital(method: Method, settings: Settling, near: Near | None = None) -> Role:
@@ -263,11 +241,11 @@ def hospital(method: Method, settings: Settling, near: Near | None = None) -> Ro
 
     def close(env: NodeEnv, s: SettlingState) -> Step:
         if s.settling:
-            return replace(s, settling=False, apart={}), [Send(UP, added_up(s, near))]
+            return replace(s, settling=False, apart={}), [Send(UP, added_up(s, near or usual_near))]
         state, sends = inner.close(env, s.inner)
         return replace(s, inner=state), sends
 
-    return around(inner, receive, close)
+    return role_around(inner, SettlingState, receive, close)
 
 
 def aggregator(method: Method, settings: Settling, near: Near | None = None, doubt: Doubt = no_doubt) -> Role:
@@ -286,7 +264,7 @@ def aggregator(method: Method, settings: Settling, near: Near | None = None, dou
         asked = replace(s, settling=True, counts=nothing(settings), apart={}, heard=())
         return asked, [*sends, Send(DOWN, Settle(method.show(env, state)), all=True)]
 
-    return around(inner, receive, close)
+    return role_around(inner, SettlingState, receive, close)
 
 
 def decided(settings: Settling, s: SettlingState, doubt: Doubt = no_doubt) -> Step:

@@ -18,8 +18,7 @@ the labels that it has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, make_dataclass, replace
-from functools import cache
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_type_hints
 
 from edge_sdk.algebra.arrays import OrNone
@@ -27,6 +26,7 @@ from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.samples import SelfLabels
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import inside, role_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.settling import labelling
 from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted
@@ -139,12 +139,6 @@ class SelfTrainingState:
     labels: SelfLabels = NO_LABELS
 
 
-@cache
-def state_around(inner: Any) -> type[SelfTrainingState]:
-    """`SelfTrainingState` with the type of what is inside written down, for those who save it."""
-    return make_dataclass("SelfTrainingState", [("inner", inner)], bases=(SelfTrainingState,), frozen=True)
-
-
 def nothing(s: Settling) -> Counts:
     return no_counts(labelling.count_size(s))
 
@@ -163,7 +157,8 @@ def self_trained(
     over_hospitals: Near | None = None,
     doubt: Doubt = no_doubt,
 ) -> Method:
-    """Add self-labelled windows to a method that settles. Its arguments are those of `settling.method.settled`."""
+    """Add self-labelled windows to a method that settles. Its arguments are those of `settling.method.settled`;
+    without a rule hospitals add up everybody's counts here."""
     kind = get_type_hints(method.show)["return"]
 
     def show(env: NodeEnv, s: SelfTrainingState) -> LabelledModel:
@@ -209,22 +204,6 @@ def check_choice(s: Settling, choice: int) -> int:
 
 
 # Roles ----------------------------------------------------------------------------------------------------------
-def around(inner: Role, receive: Any, close: Any) -> Role:
-    kind = state_around(inner.state)
-
-    def start(env: NodeEnv) -> Step:
-        state, sends = inner.start(env)
-        return kind(state), sends
-
-    return Role(start, receive, close, kind)
-
-
-def inside(inner: Role, env: NodeEnv, s: SelfTrainingState, sender: str, message: Any) -> Step:
-    """A message for the method itself."""
-    state, sends = inner.receive(env, s.inner, sender, message)
-    return replace(s, inner=state), sends
-
-
 def device(method: Method, settings: Settling) -> Role:
     inner, kind = method.device, get_type_hints(method.show)["return"]
 
@@ -256,7 +235,7 @@ def device(method: Method, settings: Settling) -> Role:
         state, sends = inner.close(labelling.taught(env, s.labels), s.inner)
         return replace(s, inner=state), sends
 
-    return around(inner, receive, close)
+    return role_around(inner, SelfTrainingState, receive, close)
 
 
 def hospital(method: Method, settings: Settling, near: Near | None) -> Role:
@@ -279,7 +258,7 @@ def hospital(method: Method, settings: Settling, near: Near | None) -> Role:
         state, sends = inner.close(env, s.inner)
         return told_before(env, replace(s, inner=state), sends)
 
-    return around(inner, receive, close)
+    return role_around(inner, SelfTrainingState, receive, close)
 
 
 def told_before(env: NodeEnv, s: SelfTrainingState, sends: Sequence[Send]) -> Step:
@@ -311,7 +290,7 @@ def aggregator(method: Method, settings: Settling, rounds_over: Any, near: Near 
         asked = replace(s, examining=True, counts=nothing(settings), apart={}, heard=(), examined=round)
         return asked, [*told, Send(DOWN, Examine(method.show(env, state)), all=True)]
 
-    return around(inner, receive, close)
+    return role_around(inner, SelfTrainingState, receive, close)
 
 
 def questions(sends: Sequence[Send]) -> list[Send]:

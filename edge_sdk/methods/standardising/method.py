@@ -15,7 +15,8 @@ Each device counts once, however many windows it has: a week of one wearer does 
 
 Leaves the device: means and means of squares of each feature over all its training windows, labelled or not, once in a
 run; its hospital adds them up. Where a hospital has a single device, the sum is that device's own.
-With a robust rule in the run (`run.robust`), sums of children are winsorised before they are added up.
+A hospital winsorises its devices' sums before it adds them up; so does the aggregator with a rule over hospitals
+(`run.robust`). Where sums are secret or have noise nobody sees single ones, and they are added up as they are.
 When few answer: the statistics are theirs; nobody: mean 0 and scale 1. A device that comes later is told them before
 its first question. One that has lost its disk says so in place of an answer, and takes part again in the next round.
 """
@@ -23,8 +24,8 @@ its first question. One that has lost its disk says so in place of an answer, an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass, replace
-from functools import cache, reduce
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -33,6 +34,8 @@ from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, UP, Method, NodeEnv, Role, Send, Step
+from edge_sdk.contract.versions import with_entry
+from edge_sdk.contract.wrapping import closed, inside, role_around, state_around
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.shared.aggregation.gather import expected
 from edge_sdk.methods.shared.evaluation.beside import BESIDE
@@ -54,7 +57,7 @@ from edge_sdk.methods.standardising.messages import (
     Standardised,
     WithStatistics,
 )
-from edge_sdk.methods.standardising.winsorised import winsorised
+from edge_sdk.methods.standardising.winsorised import MAJORITY, USUAL, winsorised
 
 
 # State ----------------------------------------------------------------------------------------------------------
@@ -67,7 +70,7 @@ class StandardState:
         statistics: as in `WithStatistics`; empty: they are not known yet.
         sums: what has been gathered of them; None: nothing is asked for.
         told: hospital: children that know them.
-        apart: the sums of each child, where a robust rule looks at them before they are added up.
+        apart: the sums of each child, which is looked at before they are added up.
     """
 
     inner: Any
@@ -75,12 +78,6 @@ class StandardState:
     sums: FeatureSums | None = None
     told: tuple[str, ...] = ()
     apart: Mapping[str, FeatureSums] = field(default_factory=dict)
-
-
-@cache
-def state_around(inner: Any) -> type[StandardState]:
-    """`StandardState` with the type of what is inside written down, for those who save it; the same class each time."""
-    return make_dataclass("StandardState", [("inner", inner)], bases=(StandardState,), frozen=True)
 
 
 def noted(env: NodeEnv, s: StandardState, sender: str, message: Any, apart: bool) -> StandardState:
@@ -99,7 +96,7 @@ def noted(env: NodeEnv, s: StandardState, sender: str, message: Any, apart: bool
     if not are_moments(m.high, m.low, m.devices):
         raise PeerError(f"{sender}: means of squares below the squares of means; no samples have such features")
     if apart:
-        return replace(s, apart={**s.apart, sender: m})
+        return replace(s, apart=with_entry(s.apart, sender, m))
     return replace(s, sums=plus(old, m))
 
 
@@ -107,10 +104,10 @@ def plus(a: FeatureSums, b: FeatureSums) -> FeatureSums:
     return FeatureSums(a.high + b.high, a.low + b.low, a.devices + b.devices)
 
 
-def gathered(s: StandardState) -> FeatureSums:
-    """What a node adds up to, at the end of its round."""
+def gathered(s: StandardState, least: int = MAJORITY) -> FeatureSums:
+    """What a node adds up to, at the end of its round. `least`: children from which on they are winsorised."""
     assert s.sums is not None  # the caller has looked
-    return reduce(plus, winsorised(s.apart).values(), s.sums)
+    return reduce(plus, winsorised(s.apart, least).values(), s.sums)
 
 
 # Around a method ------------------------------------------------------------------------------------------------
@@ -118,7 +115,7 @@ def standardised(method: Method, over_devices: bool = False, over_hospitals: boo
     """Add the fleet's statistics before a method's first round.
 
     Args:
-        over_devices: hospitals add up their devices' sums by a robust rule (winsorised.py).
+        over_devices: hospitals winsorise sums of three devices, too (winsorised.py); of four or more they always do.
         over_hospitals: the aggregator does so with its hospitals'.
 
     Raises:
@@ -157,27 +154,6 @@ def inner_rounds(method: Method, s: StandardState) -> int:
     return method.rounds_over(s.inner)
 
 
-def around(inner: Role, receive: Any, close: Any) -> Role:
-    kind = state_around(inner.state)
-
-    def start(env: NodeEnv) -> Step:
-        state, sends = inner.start(env)
-        return kind(state), sends
-
-    return Role(start, receive, close, kind)
-
-
-def inside(inner: Role, env: NodeEnv, s: StandardState, sender: str, message: Any) -> Step:
-    """A message for the method itself."""
-    state, sends = inner.receive(env, s.inner, sender, message)
-    return replace(s, inner=state), sends
-
-
-def closed(inner: Role, env: NodeEnv, s: StandardState) -> Step:
-    state, sends = inner.close(env, s.inner)
-    return replace(s, inner=state), sends
-
-
 # Roles ----------------------------------------------------------------------------------------------------------
 def device(method: Method) -> Role:
     inner = method.device
@@ -194,7 +170,7 @@ def device(method: Method) -> Role:
     def close(env: NodeEnv, s: StandardState) -> Step:
         return closed(inner, fitted(env, s.statistics), s)
 
-    return around(inner, receive, close)
+    return role_around(inner, StandardState, receive, close)
 
 
 def hospital(method: Method, robust: bool) -> Role:
@@ -213,15 +189,15 @@ def hospital(method: Method, robust: bool) -> Role:
         if isinstance(m, NeedStatistics):
             return replace(s, told=tuple(name for name in s.told if name != sender)), []
         if sender not in (UP, ME) and s.sums is not None:
-            return noted(env, s, sender, m, robust), []
+            return noted(env, s, sender, m, apart=True), []
         return told_before(env, *inside(inner, env, s, sender, m))
 
     def close(env: NodeEnv, s: StandardState) -> Step:
         if s.sums is not None:
-            return replace(s, sums=None, apart={}), [Send(UP, gathered(s))]
+            return replace(s, sums=None, apart={}), [Send(UP, gathered(s, MAJORITY if robust else USUAL))]
         return told_before(env, *closed(inner, env, s))
 
-    return around(inner, receive, close)
+    return role_around(inner, StandardState, receive, close)
 
 
 def told_before(env: NodeEnv, s: StandardState, sends: Sequence[Send]) -> Step:
@@ -234,7 +210,7 @@ def told_before(env: NodeEnv, s: StandardState, sends: Sequence[Send]) -> Step:
 
 def aggregator(method: Method, robust: bool) -> Role:
     inner = method.aggregator
-    kind = state_around(inner.state)
+    kind = state_around(StandardState, inner.state)
 
     def start(env: NodeEnv) -> Step:
         state, _ = inner.start(env)

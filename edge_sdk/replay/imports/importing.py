@@ -142,8 +142,8 @@ def import_traces(
     if source.is_dir() and (source / MARK).is_file():
         (found.folder / MARK).write_text((source / MARK).read_text())
     left = [f"left out {error}" for error in found.faults]
-    files = {one.file for own in found.intervals.values() for one in own}
-    write_notes(found.folder, source, said, rate_hz, command, found.made, left, sorted(files))
+    labelled_by = sorted({one.file for own in found.intervals.values() for one in own})
+    write_notes(found.folder, source, said, rate_hz, command, found.made, left, labelled_by)
     return tuple(found.made), tuple(left)
 
 

@@ -160,6 +160,7 @@ def export_forward(
         set_by_choice(program)
         gather_places(program)
         mark_detached(program, len(parameters))
+        name_outputs(program)
         with leave_out_lost_guards():
             model, written = write_onnx(spell_out(program), input_names, output)
     return Forward(model, tuple(inputs), tuple(examples), output, written, program, sites)
@@ -200,6 +201,14 @@ def trace_module(
     finally:
         kept.restore()  # what `forward` keeps would have no numbers
         net.eval()
+
+
+def name_outputs(program: torch.export.ExportedProgram) -> None:
+    """Give a program's signature the names of what it returns, where the last call of all has been replaced."""
+    returned: Any = next(node for node in program.graph.nodes if node.op == "output").args[0]
+    for spec, node in zip(program.graph_signature.output_specs, returned, strict=True):
+        if isinstance(node, torch.fx.Node):
+            spec.arg.name = node.name
 
 
 def write_onnx(

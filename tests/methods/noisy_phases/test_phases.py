@@ -15,7 +15,7 @@ from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.noisy_phases import contents
 from edge_sdk.methods.noisy_phases.contents import LABELS, MEANS, PHASES, SCALES, SETTLING
 from edge_sdk.methods.noisy_phases.messages import InScales, NoisySums
-from edge_sdk.methods.noisy_phases.method import noisy, state_around
+from edge_sdk.methods.noisy_phases.method import NoisyPhasesState, noisy
 from edge_sdk.methods.settling.counting import Counts
 from edge_sdk.methods.settling.method import Choice, Settle
 from edge_sdk.methods.settling.self_training import LabelChoice
@@ -108,7 +108,7 @@ def test_sums_that_the_aggregator_gets_have_the_noise_that_was_promised(phase):
 
 def answer(run, env, phase, message):
     """What leaves a device in place of the message of its role inside."""
-    return noisy(env, phases_of(run), state_around(int)(0), phase, np.full(5, 1e-6), Send(UP, message)).message
+    return noisy(env, phases_of(run), NoisyPhasesState(0), phase, np.full(5, 1e-6), Send(UP, message)).message
 
 
 def test_what_a_hospital_passes_on_has_the_noise_of_a_cohort():

@@ -248,7 +248,7 @@ def test_a_hospital_does_not_send_its_sum_to_a_pool_that_does_not_hide_it(questi
 
 
 def test_sums_that_were_not_asked_for_are_refused():
-    state = pool_aggregator.pool_state_around(type(STATE.inner))(STATE.inner)
+    state = pool_aggregator.PoolState(STATE.inner)
     env = replace(ENV, me="aggregator", sizes=SIZES, asked=STATE.inner.ticket)
     m, _ = answer(QUESTION)
     with pytest.raises(PeerError, match="was not asked for"):

@@ -11,14 +11,13 @@ import numpy as np
 from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.tiers.asking import addressed, factors_in, is_shown, model_in
 from edge_sdk.methods.integers.tiers.states import (
     IntegersState,
     NoisyState,
     first_state,
-    noisy_state_around,
-    state_around,
 )
 from edge_sdk.methods.integers.vectors import ledger as ledgers
 from edge_sdk.methods.integers.vectors.messages import Behind, Integers
@@ -37,7 +36,7 @@ SLOWLY = 0.8
 
 
 def around(inner: Role, plan: IntegersPlan) -> Role:
-    kind = state_around(inner.state) if plan.privacy is None else noisy_state_around(inner.state)
+    kind = state_around(IntegersState, inner.state) if plan.privacy is None else state_around(NoisyState, inner.state)
 
     def start(env: NodeEnv) -> Step:
         if plan.privacy is not None:

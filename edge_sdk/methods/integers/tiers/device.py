@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.tiers.asking import read_question
 from edge_sdk.methods.integers.tiers.states import (
     BuildingState,
     IntegersState,
-    building_state_around,
     first_state,
-    state_around,
 )
 from edge_sdk.methods.integers.vectors.messages import Behind, Changes
 from edge_sdk.methods.integers.vectors.noise import write_noisy
@@ -25,7 +24,11 @@ from edge_sdk.methods.shared.evaluation.healing import heal
 
 
 def around(inner: Role, plan: IntegersPlan) -> Role:
-    kind = state_around(inner.state) if plan.traffic.was_counted is None else building_state_around(inner.state)
+    kind = (
+        state_around(IntegersState, inner.state)
+        if plan.traffic.was_counted is None
+        else state_around(BuildingState, inner.state)
+    )
 
     def start(env: NodeEnv) -> Step:
         state, sends = inner.start(env)

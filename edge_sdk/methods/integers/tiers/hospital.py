@@ -10,10 +10,11 @@ import numpy as np
 
 from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import ME, UP, NodeEnv, Role, Send, Step, ask_nobody
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.tiers.asking import addressed, model_in, read_question
 from edge_sdk.methods.integers.tiers.device import answered
-from edge_sdk.methods.integers.tiers.states import IntegersState, Pending, first_state, state_around
+from edge_sdk.methods.integers.tiers.states import IntegersState, Pending, first_state
 from edge_sdk.methods.integers.vectors.labels import take_label
 from edge_sdk.methods.integers.vectors.messages import Behind, Changes, Integers
 from edge_sdk.methods.integers.vectors.noise import check_noisy
@@ -32,7 +33,7 @@ from edge_sdk.methods.shared.aggregation.gather import Nobody
 def around(inner: Role, plan: IntegersPlan) -> Role:
     """The hospital's role around that of the method, which reads and sends floats."""
     hospital = IntegersHospital(inner, plan)
-    return Role(hospital.start, hospital.receive, hospital.close, state_around(inner.state))
+    return Role(hospital.start, hospital.receive, hospital.close, state_around(IntegersState, inner.state))
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class IntegersHospital:
 
     def start(self, env: NodeEnv) -> Step:
         state, sends = self.inner.start(env)
-        return first_state(state_around(self.inner.state), env, self.plan.traffic, state), sends
+        return first_state(state_around(IntegersState, self.inner.state), env, self.plan.traffic, state), sends
 
     def receive(self, env: NodeEnv, s: IntegersState, sender: str, m: Any) -> Step:
         if sender == UP:

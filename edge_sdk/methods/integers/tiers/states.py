@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, make_dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -78,24 +77,6 @@ class BuildingState(IntegersState):
     """A device's state where uploads build on each other. `before`: what was left before its last upload."""
 
     before: Values = field(default_factory=lambda: np.zeros(0, np.float32))
-
-
-@cache
-def building_state_around(inner: Any) -> type[BuildingState]:
-    """`BuildingState`, as `state_around` has it."""
-    return make_dataclass("BuildingState", [("inner", inner)], bases=(BuildingState,), frozen=True)
-
-
-@cache
-def noisy_state_around(inner: Any) -> type[NoisyState]:
-    """`NoisyState`, as `state_around` has it."""
-    return make_dataclass("NoisyState", [("inner", inner)], bases=(NoisyState,), frozen=True)
-
-
-@cache
-def state_around(inner: Any) -> type[IntegersState]:
-    """`IntegersState` with the type of what is inside written down, for those who save it; the same class each time."""
-    return make_dataclass("IntegersState", [("inner", inner)], bases=(IntegersState,), frozen=True)
 
 
 def first_state(kind: type[IntegersState], env: NodeEnv, traffic: VectorTraffic, inner: Any) -> IntegersState:

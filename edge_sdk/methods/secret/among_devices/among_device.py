@@ -33,8 +33,9 @@ from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.algebra.secure_aggregation.neighbours import is_in_one_piece, neighbours, threshold
 from edge_sdk.contract.environment.sharing import COMMITTED, PUBLIC, SEALED, TAG, SecretKeeper
 from edge_sdk.contract.method import OUT, UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.secret.among_devices.among_states import AmongDeviceState, device_state_around
+from edge_sdk.methods.secret.among_devices.among_states import AmongDeviceState
 from edge_sdk.methods.secret.messages.among_messages import (
     Agreement,
     Confirmed,
@@ -65,7 +66,7 @@ Graph = Mapping[str, Sequence[str]]
 
 def around(inner: Role, plan: SecretPlan) -> Role:
     """The device's role around the method's."""
-    around_it = device_state_around(inner.state)
+    around_it = state_around(AmongDeviceState, inner.state)
 
     def start(env: NodeEnv) -> Step:
         if env.secrets is None:

@@ -20,6 +20,7 @@ import numpy as np
 from edge_sdk.algebra.secure_aggregation.neighbours import is_in_one_piece, neighbours, threshold
 from edge_sdk.contract.environment.sharing import COMMITTED, SEALED, TAG
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.secret.among_devices.among_answers import disputes_in, offered, told
 from edge_sdk.methods.secret.among_devices.among_blame import LieError, check_disputes, liars_in
@@ -32,7 +33,6 @@ from edge_sdk.methods.secret.among_devices.among_states import (
     OFFERING,
     REVEALING,
     AmongState,
-    among_state_around,
 )
 from edge_sdk.methods.secret.messages.among_messages import (
     FEW,
@@ -76,7 +76,7 @@ class AmongHospital:
 
     @property
     def state(self) -> type[AmongState]:
-        return among_state_around(self.inner.state)
+        return state_around(AmongState, self.inner.state)
 
     def start(self, env: NodeEnv) -> Step:
         if env.reader is None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, make_dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,12 +41,6 @@ class AmongDeviceState:
     def was_answered(self) -> bool:
         """Says if an answer was given to this question, or to a later one of its kind, in another exchange."""
         return not self.given and self.answered.get(self.kind, -1) >= self.turn
-
-
-@cache
-def device_state_around(inner: Any) -> type[AmongDeviceState]:
-    """`AmongDeviceState` with the type of what is inside, as `among_state_around`."""
-    return make_dataclass("AmongDeviceState", [("inner", inner)], bases=(AmongDeviceState,), frozen=True)
 
 
 @dataclass(frozen=True)
@@ -101,9 +94,3 @@ class AmongState:
         publics = to_octets([self.offers[name].tobytes() for name in self.names])
         assert publics.size == PUBLIC * len(self.names)
         return Participants(self.ticket, self.form, self.names, publics)
-
-
-@cache
-def among_state_around(inner: Any) -> type[AmongState]:
-    """`AmongState` with the type of what is inside written down, for those who save it; the same class each time."""
-    return make_dataclass("AmongState", [("inner", inner)], bases=(AmongState,), frozen=True)

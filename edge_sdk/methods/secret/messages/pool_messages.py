@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, make_dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from edge_sdk.algebra.arrays import Drawn
@@ -140,9 +139,3 @@ class PoolState:
     def guard(self) -> Any:
         """What the node has seen of its children, for gauges."""
         return self.inner.guard
-
-
-@cache
-def pool_state_around(inner: Any) -> type[PoolState]:
-    """`PoolState` with the type of what is inside written down, for those who save it; the same class each time."""
-    return make_dataclass("PoolState", [("inner", inner)], bases=(PoolState,), frozen=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, make_dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Any
 
 from edge_sdk.methods.integers.tiers.states import Ring
@@ -52,9 +51,3 @@ class SecretState:
     def guard(self) -> Any:
         """What the node has seen of its children, for gauges."""
         return self.inner.guard
-
-
-@cache
-def state_around(inner: Any) -> type[SecretState]:
-    """`SecretState` with the type of what is inside written down, for those who save it; the same class each time."""
-    return make_dataclass("SecretState", [("inner", inner)], bases=(SecretState,), frozen=True)

@@ -20,6 +20,7 @@ import numpy as np
 
 from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import ME, OUT, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.secret.messages.messages import MaskedSum
@@ -30,7 +31,6 @@ from edge_sdk.methods.secret.messages.pool_messages import (
     PoolQuestion,
     PoolReady,
     PoolState,
-    pool_state_around,
 )
 from edge_sdk.methods.secret.over_hospitals.pool_sums import added, nothing_of, shares, together
 from edge_sdk.methods.secret.to_aggregator import aggregator
@@ -46,7 +46,7 @@ def around(inner: Role, plan: SecretPlan) -> Role:
     """The aggregator's role around that of the method, with secret sums inside."""
     secret = aggregator.around(inner, plan)
     pools = PoolAggregator(inner, secret, plan)
-    return Role(pools.start, pools.receive, pools.close, pool_state_around(secret.state), pools.refuse)
+    return Role(pools.start, pools.receive, pools.close, state_around(PoolState, secret.state), pools.refuse)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class PoolAggregator:
             found = f"there are {len(env.sizes)}"
             raise UsageError(f"sums are made of {self.plan.hospitals} hospitals (run.uploads.hospitals): {found}")
         state, sends = self.secret.start(env)
-        return pool_state_around(self.secret.state)(state), sends
+        return state_around(PoolState, self.secret.state)(state), sends
 
     def receive(self, env: NodeEnv, s: PoolState, sender: str, m: Any) -> Step:
         try:

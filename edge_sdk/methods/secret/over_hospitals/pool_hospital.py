@@ -26,17 +26,18 @@ import numpy as np
 
 from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step, ask_nobody
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.messages.masking import cut, ring_type
 from edge_sdk.methods.secret.messages.messages import MaskedSum
 from edge_sdk.methods.secret.messages.plan import SecretPlan
-from edge_sdk.methods.secret.messages.pool_messages import PoolQuestion, PoolReady, PoolState, pool_state_around
+from edge_sdk.methods.secret.messages.pool_messages import PoolQuestion, PoolReady, PoolState
 from edge_sdk.methods.shared.aggregation.gather import Nobody
 
 
 def around(inner: Role, plan: SecretPlan) -> Role:
     """The hospital's role around that of secret sums."""
-    kind = pool_state_around(inner.state)
+    kind = state_around(PoolState, inner.state)
 
     def start(env: NodeEnv) -> Step:
         if env.masks is None:

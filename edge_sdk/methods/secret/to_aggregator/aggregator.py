@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.secret.messages.masking import take_off
 from edge_sdk.methods.secret.messages.messages import MOST_TERMS, MaskedSum, NumberedQuestion, TooFew
 from edge_sdk.methods.secret.messages.plan import SecretPlan, asks_children, says_nothing
-from edge_sdk.methods.secret.messages.states import SecretState, state_around
+from edge_sdk.methods.secret.messages.states import SecretState
 
 Opening = tuple[SecretState, Any]
 """The state after a sum was opened, and the sum as the role inside takes it."""
@@ -46,7 +47,7 @@ class NotSummed:
 
 
 def around(inner: Role, plan: SecretPlan) -> Role:
-    kind_of_state = state_around(inner.state)
+    kind_of_state = state_around(SecretState, inner.state)
 
     def start(env: NodeEnv) -> Step:
         if env.masks is None:

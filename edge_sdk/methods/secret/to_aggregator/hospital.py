@@ -14,18 +14,19 @@ import numpy as np
 
 from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.messages.forms import SumKind
 from edge_sdk.methods.secret.messages.masking import cut
 from edge_sdk.methods.secret.messages.messages import Masked, MaskedSum, NumberedQuestion, TooFew
 from edge_sdk.methods.secret.messages.plan import SecretPlan, asks_children, says_nothing
-from edge_sdk.methods.secret.messages.states import MaskedPending, SecretState, state_around
+from edge_sdk.methods.secret.messages.states import MaskedPending, SecretState
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.aggregation.suspension import is_suspended
 
 
 def around(inner: Role, plan: SecretPlan) -> Role:
-    kind_of_state = state_around(inner.state)
+    kind_of_state = state_around(SecretState, inner.state)
 
     def start(env: NodeEnv) -> Step:
         state, sends = inner.start(env)

@@ -16,8 +16,7 @@ is on (first-B). A mixing that is lost with its message is missed like a round.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, Self
 
@@ -29,6 +28,7 @@ from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.gather import Sum
@@ -144,15 +144,9 @@ class Phased:
     step: float = 0.0
 
 
-@cache
-def declare_inner(inner: Any) -> type[Phased]:
-    """`Phased` with the type of what is inside written down, for those who save it; the same class each time."""
-    return make_dataclass("Phased", [("inner", inner)], bases=(Phased,), frozen=True)
-
-
 def around(inner: Role, pieces: Pieces) -> Role:
     """The hospital's role. Of `inner`, what its start and its close send is left out: a phase is opened by `ask`."""
-    kind = declare_inner(inner.state)
+    kind = state_around(Phased, inner.state)
 
     def start(env: Any) -> Step:
         return kind(inner.start(env)[0]), []

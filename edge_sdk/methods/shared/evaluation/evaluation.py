@@ -14,13 +14,13 @@ that are here by then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, make_dataclass, replace
-from functools import cache
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, get_type_hints
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv, Role, Send, Step
 from edge_sdk.contract.records import changed
+from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.aggregation.gather import Exact, bounded, expected, number, plus, split_number, with_name
 from edge_sdk.methods.shared.aggregation.guard import Guard, Refused, begin_round, is_vote, judge_answer
@@ -117,12 +117,6 @@ class Watched:
     guard: Guard = field(default_factory=Guard)
 
 
-@cache
-def watched(inner: Any) -> type[Watched]:
-    """`Watched` with the type of what is inside written down, for those who save it; the same class each time."""
-    return make_dataclass("Watched", [("inner", inner)], bases=(Watched,), frozen=True)
-
-
 def noted(env: NodeEnv, s: Watched, sender: str, message: Any) -> Watched:
     """The state after a child's scores.
 
@@ -161,7 +155,7 @@ def evaluated(method: Method, every: int = 0) -> Method:
 
 
 def wrapped(inner: Role, receive: Any, close: Any, refuse: Any = None) -> Role:
-    kind = watched(inner.state)
+    kind = state_around(Watched, inner.state)
 
     def start(env: NodeEnv) -> Step:
         state, sends = inner.start(env)
