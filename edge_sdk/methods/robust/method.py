@@ -84,14 +84,15 @@ def around(inner: Role, rule: str, settings: Robust) -> Role:
         if sender not in (UP, ME) and is_added(sender, message):  # shown, for the checks inside, but not yet counted
             uploads, sizes = {**s.uploads, sender: message}, with_size(env, s.sizes, sender)
             return replace(s, uploads=uploads, sizes=sizes), []
-        return kind(state) if sender == UP and asks(sends) else replace(s, inner=state), sends
+        kept = replace(s, uploads={}, sizes={}) if sender == UP and asks(sends) else s
+        return replace(kept, inner=state), sends
 
     def close(env: NodeEnv, s: RobustState) -> Step:
         state, then = s.inner, as_they_came(env, s.sizes)
         for name, upload in replaced(s.uploads, rule, settings).items():
             state = inner.receive(then, state, name, upload)[0]
         state, sends = inner.close(env, state)
-        return replace(s, inner=state, uploads={}), sends
+        return replace(s, inner=state, uploads={}, sizes={}), sends
 
     return role_around(inner, RobustState, receive, close)
 
