@@ -107,3 +107,14 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     one = write_csv(tmp_path / "a.csv", HEADER, "0,1,walk", "1,2,eat")
     with pytest.raises(UsageError, match="names the device"):
         load_folder([one, one])
+
+
+def test_channels_that_differ_in_case_alone_are_both_kept(tmp_path: Path) -> None:
+    """Once the first one was lost without a word; in one spelling for all, upper and lower case may differ."""
+    for name in "ab":
+        rows = "".join(f"{n / 10},{n},{-n},walk\n" for n in range(30))
+        (tmp_path / f"{name}.csv").write_text(f"time,g,G,activity\n{rows}")
+    assert {trace.channels for trace in load_folder(tmp_path)} == {("g", "G")}
+    (tmp_path / "b.csv").write_text(f"time,G,H,activity\n{rows}")
+    (tmp_path / "a.csv").write_text(f"time,g,h,activity\n{rows}")
+    assert {trace.channels for trace in load_folder(tmp_path)} == {("g", "h")}

@@ -254,6 +254,30 @@ def test_a_bad_device_does_not_move_the_statistics_where_the_run_has_a_robust_ru
     assert abs(statistics(True, True) - honest)[FEATURES:].max() < 1.5
 
 
+def test_the_largest_means_that_are_told_fit_the_message():
+    env = envs(FEDAVG, FEDAVG.settings())["d0"]
+    huge = replace(env, feature_means=lambda: (np.full(FEATURES, -1e30), np.full(FEATURES, 1e60)))
+    m = equations.own_sums(huge)
+    m.check(LAYOUT)
+    mean, square = equations.moments(m.high, m.low, 1)
+    assert (mean == -(2.0**24)).all() and (square == 2.0**48).all()
+
+
+def test_remainders_that_no_number_leaves_are_refused():
+    """Two devices once made such a sum of their hospital's overflow, and the aggregator refused all of it."""
+    zero = np.zeros(2 * FEATURES, np.int64)
+    FeatureSums(zero, zero + 2**49, 1).check(LAYOUT)
+    for low in (2**62, -(2**62), -(2**63)):
+        with pytest.raises(ValueError, match="means of 1 devices"):
+            FeatureSums(zero, zero + low, 1).check(LAYOUT)
+
+
+def test_of_nobody_means_are_0_and_scales_1():
+    nobody = equations.nothing(LAYOUT)
+    found = equations.statistics_of(LAYOUT, nobody.high, nobody.low, 0)
+    assert found.dtype == np.float32 and found.tolist() == [0.0] * (2 * FEATURES)
+
+
 WIDE = {"h0": tuple(DEVICES[:5]), "h1": tuple(DEVICES[5:])}
 
 

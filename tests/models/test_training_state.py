@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from edge_sdk.models.bundle.compile import compile_module
+from edge_sdk.models.frontend.kept.training_state import list_counts, refuse_training_state
 from edge_sdk.models.ir.errors import UnsupportedPattern
 from edge_sdk.models.ir.specification.spec import Spec
 
@@ -205,3 +206,14 @@ def test_a_list_that_forward_adds_to_stays_what_it_was():
     net = Noting().eval()
     compile_module(net, Spec("net", (3, 16), dropout="keep"), search=0)
     assert all(type(n) is int for n in net.seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int64])
+def test_a_count_in_a_small_integer_is_tried_as_far_as_it_goes(dtype):
+    """Beyond it torch raises, which once ended the compilation."""
+    assert [int(v) for v in list_counts(torch.zeros((), dtype=dtype), (1, 100, 10_000_000))] == [
+        n for n in (1, 100, 10_000_000) if n <= torch.iinfo(dtype).max
+    ]
+    net = Counting()
+    net.steps = net.steps.to(dtype)
+    refuse_training_state(net, [torch.zeros(2, 3, 16)], ["x"], "", "off")

@@ -13,6 +13,7 @@ from edge_sdk.data.traces import read_trace
 from edge_sdk.data.traces.form import Stated
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.importing import import_traces
+from edge_sdk.replay.labels.intervals import begins_with, match_intervals, read_intervals
 
 EPOCH = 1_700_000_000
 N = 400
@@ -102,6 +103,8 @@ def test_what_overlaps_is_told_or_a_set(tmp_path: Path) -> None:
         (["start,end", "1,2"], "no column with labels among start, end"),
         (["start,end,x,y", "1,2,rem,rem"], "no column with labels among start, end, x, y"),
         (["start,end,stage"], "a header and no"),
+        (["start,duration (min),stage", "1,2,rem", "9,3,rem"], r"'duration \(min\)' has a unit .* one of s, ms, us"),
+        (["start,end_sec,stage", "1,2,rem", "99,100,rem"], "'end_sec' has a unit"),
     ],
 )  # fmt: skip
 def test_what_is_no_file_of_intervals_is_refused(tmp_path: Path, lines: list[str], words: str) -> None:
@@ -128,3 +131,22 @@ def test_a_pattern_that_no_file_has_and_a_file_of_nobody_are_refused(tmp_path: P
     write(tmp_path / "in" / "bob" / "x_stages.csv", *FILES["start and end"])
     with pytest.raises(UsageError, match="no recording beside it"):
         import_traces(tmp_path / "in", tmp_path / "out", Stated(intervals="*_stages.csv"))
+
+
+def test_a_file_of_intervals_is_of_the_recording_whose_whole_name_it_begins_with(tmp_path: Path) -> None:
+    one, ten, other = (tmp_path / f"{name}.csv" for name in ("night1", "night10", "x"))
+    files = [tmp_path / name for name in ("night1_stages.csv", "night10.stages.csv", "all.csv")]
+    found = match_intervals([one, ten, other], files)
+    assert found == {one: [files[0], files[2]], ten: [files[1], files[2]], other: [files[2]]}
+    assert begins_with("night1", "night1") and not begins_with("night10.csv", "night1")
+
+
+@pytest.mark.parametrize("lines", [["start,end,kind", "1,2,rem"], ["start,end,kind,stage", "1,2,a,rem"]])
+def test_the_column_of_labels_is_the_likely_one_or_the_only_one_left(tmp_path: Path, lines: list[str]) -> None:
+    assert read_intervals(write(tmp_path / "a.csv", *lines), Stated()).spans == ((1.0, 2.0, "rem"),)
+
+
+@pytest.mark.parametrize(("began", "dated"), [(5.0, False), (1e8, False), (float(EPOCH), True)])
+def test_one_interval_with_its_duration_is_enough(tmp_path: Path, began: float, dated: bool) -> None:
+    found = read_intervals(write(tmp_path / "a.csv", "start,duration_ms,label", f"{began:.0f},2500,rem"), Stated())
+    assert found.spans == ((began, began + 2.5, "rem"),) and found.dated == dated

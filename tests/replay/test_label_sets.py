@@ -168,6 +168,8 @@ def test_models_that_chose_no_thresholds_have_no_such_column() -> None:
 def test_lines_of_metrics_get_macro_f1() -> None:
     line = {"kind": "round", "round": 1, "sums": {"devices": 2.0, "global_f1": 1.5, "global_accuracy": 1.0}}
     assert with_macro_f1(line, FINDINGS)["macro_f1"] == {"global": 0.75} and with_macro_f1(line, None) is line
+    nothing = {"sums": {}, "labels": {"global": {"af": {"f1": None}}}}
+    assert with_macro_f1(nothing, FINDINGS)["macro_f1"] == {"global": 1.0}, "nothing was there, and nothing predicted"
     masked = {"sums": {"devices": 2.0}, **FINDINGS.fleet_scores({f"global_{n}": v for n, v in sums_of(1).items()})}
     assert 0.5 < with_macro_f1(masked, FINDINGS)["macro_f1"]["global"] < 1
 

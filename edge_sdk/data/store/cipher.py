@@ -10,9 +10,12 @@ import os
 import stat
 import struct
 import zlib
+from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Protocol
 
+from edge_sdk.atomic import ASIDE
 from edge_sdk.errors import UsageError
 
 KEY_BYTES, NONCE_BYTES = 32, 12
@@ -93,10 +96,25 @@ def read_key(key: bytes | str | Path | None) -> Cipher:
         return SealedWindows(key)
     path = Path(key)
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(os.urandom(KEY_BYTES))
-            os.fsync(file.fileno())
+        make_key(path)
     if mode := stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise UsageError(f"{path}: others may use it (mode ...{mode:02o}); a key is its owner's alone: chmod 600")
     return SealedWindows(path.read_bytes())
+
+
+def make_key(path: Path) -> None:
+    """Make a file of a key in one piece: none is half written, and of two processes that make one the first one counts.
+
+    Raises:
+        OSError: it cannot be made here.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{path.name}.{token_hex(4)}{ASIDE}")  # swept like what `replace_file` leaves
+    try:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(os.urandom(KEY_BYTES))
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):  # another process has made one meanwhile
+            os.link(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)

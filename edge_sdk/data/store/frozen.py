@@ -12,15 +12,17 @@ Windows without a label are in files of their own, which only runs have that wan
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.atomic import replace_file
+from edge_sdk.data.npz import UNREADABLE
 from edge_sdk.data.ordered import find_median
 from edge_sdk.data.samples import Samples
 from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
@@ -34,6 +36,9 @@ Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.intp]
 Normalise = Callable[[Floats], Floats]
 Choose = Callable[[SampleStore], StoredWindows]
+T = TypeVar("T")
+
+log = logging.getLogger("auscult.samples")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +117,8 @@ def freeze(
     path = directory / f"{run}.npy"
     if store.cipher.name != "plain":
         return copy_windows_out(store, None, normalise, chosen)
-    if path.with_suffix(".npz").exists():
-        return load_frozen(path)
+    if (found := load_whole(path.with_suffix(".npz"), lambda: load_frozen(path))) is not None:
+        return found
     drop_frozen(directory, "")
     made = copy_windows_out(store, path, normalise, chosen)
     save_note(path, made)
@@ -194,8 +199,20 @@ def save_note(path: Path, made: FrozenSamples) -> None:
         np.savez(file, shape=np.array(made.x.shape), trained=np.array(made.trained), **arrays)
 
 
+def load_whole(note: Path, load: Callable[[], T]) -> T | None:
+    """What a note is the last file of; None: there is none, or it is damaged, as after a power cut, which is told."""
+    if not note.exists():
+        return None
+    try:
+        return load()
+    except UNREADABLE as error:
+        log.error("the copy of samples %s is damaged (%s), and made again of what the store has now", note.stem, error)
+        return None
+
+
 def load_frozen(path: Path) -> FrozenSamples:
-    with np.load(path.with_suffix(".npz"), allow_pickle=False) as found:
+    """Raises one of UNREADABLE if a file is not as it was written."""
+    with path.with_suffix(".npz").open("rb") as file, np.load(file, allow_pickle=False) as found:
         shape, labels = tuple(map(int, found["shape"])), tuple(map(str, found["labels"]))
         began, ended, trained = found["began"], found["ended"], int(found["trained"])
         chosen = int(found["chosen"]) if "chosen" in found else 0  # a copy that an earlier version has made
@@ -203,6 +220,8 @@ def load_frozen(path: Path) -> FrozenSamples:
     x: Floats = np.zeros(shape, np.float32)
     if shape[0]:
         x = np.lib.format.open_memmap(path, "r+")
+    if x.shape != shape:
+        raise ValueError(f"samples of shape {x.shape}, the note says {shape}")
     return FrozenSamples(x, labels, began, ended, trained, chosen, recording)
 
 

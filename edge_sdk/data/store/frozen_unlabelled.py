@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.atomic import replace_file
-from edge_sdk.data.store.frozen import FrozenSamples, Normalise, load_frozen, make_array, save_note
+from edge_sdk.data.store.frozen import FrozenSamples, Normalise, load_frozen, load_whole, make_array, save_note
 from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
 
 MOST, OF_LATEST = 4096, 16384
@@ -33,9 +33,10 @@ def freeze_unlabelled(store: SampleStore, directory: Path, run: str, normalise: 
     """
     path, plain = directory / f"{run}.unlabelled.npy", store.cipher.name == "plain"
     note = path.with_suffix(".npz")
-    if plain and note.exists():
-        return load_frozen(path)
-    stored = load_stored(note) if note.exists() else store.unlabelled(MOST, OF_LATEST)
+    if plain and (found := load_whole(note, lambda: load_frozen(path))) is not None:
+        return found
+    known = None if plain else load_whole(note, lambda: load_stored(note))
+    stored = store.unlabelled(MOST, OF_LATEST) if known is None else known
     x = make_array(path if plain else None, (len(stored.ids), *store.shape))
     for place, id in enumerate(stored.ids.tolist()):
         window = store.read(id)
@@ -44,7 +45,7 @@ def freeze_unlabelled(store: SampleStore, directory: Path, run: str, normalise: 
     made = FrozenSamples(x, labels, stored.began, stored.ended, len(x), recording=stored.recording)
     if plain:
         save_note(path, made)
-    elif not note.exists():
+    elif known is None:
         save_stored(note, stored)
     return made
 
@@ -55,7 +56,7 @@ def save_stored(note: Path, stored: StoredWindows) -> None:
 
 
 def load_stored(note: Path) -> StoredWindows:
-    with np.load(note, allow_pickle=False) as found:
+    with note.open("rb") as file, np.load(file, allow_pickle=False) as found:
         ids: npt.NDArray[np.int64] = found["ids"]
         times = found["began"], found["ended"], found["recording"]
     return StoredWindows(ids, *times, ("",) * len(ids), np.zeros(len(ids), np.bool_))

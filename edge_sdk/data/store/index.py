@@ -153,9 +153,9 @@ class SampleIndex:
 
     def count_on(self, name: str, more: int) -> int:
         """Adds to a number that is saved under a name, and begins at 0; returns it."""
-        total = int(self.fact(name, b"0")) + more
-        if more:
-            self.run("UPDATE facts SET value = ? WHERE name = ?", (str(total).encode(), name))
+        total = int(self.find_fact(name) or b"0") + more
+        if more:  # a disk that takes nothing can still be read
+            self.set_fact(name, str(total).encode())
         return total
 
     def load_spans(self) -> list[tuple[float, float, str]]:
@@ -193,6 +193,17 @@ class SampleIndex:
     def ended_before(self, time: float) -> list[tuple[int, str | None]]:
         """Windows that ended before a time: id, label."""
         return self.run("SELECT id, label FROM windows WHERE ended < ?", (time,)).fetchall()
+
+    def find_signal(self, id: int) -> tuple[float, bytes] | None:
+        """When a window began, and the window as it is written; None: there is none."""
+        text = "SELECT began, x FROM windows NATURAL JOIN signals WHERE id = ?"
+        found: tuple[float, bytes] | None = self.run(text, (id,)).fetchone()
+        return found
+
+    def having(self, id: int, sealed: bytes) -> list[tuple[int, str | None]]:
+        """The window of this number if it is written so: id, label."""
+        text = "SELECT id, label FROM windows NATURAL JOIN signals WHERE id = ? AND x = ?"
+        return self.run(text, (id, sealed)).fetchall()
 
     def longest(self) -> float:
         """Seconds of the longest window."""

@@ -317,20 +317,19 @@ class SampleStore:
 
     def read(self, id: int) -> npt.NDArray[np.float32] | None:
         """One window, (channels, window); None: it is gone by now, or was damaged and is deleted with a warning."""
-        with self.lock:
-            text = "SELECT began, label, x FROM windows NATURAL JOIN signals WHERE id = ?"
-            found = self.index.run(text, (id,)).fetchone()
-            if found is None:
-                return None
-            began, label, sealed = found
-            try:
-                data = self.cipher.open(sealed, ABOUT.pack(id, began))
-                return np.frombuffer(data, "<f4").reshape(self.shape).astype(np.float32)
-            except (DamagedWindow, ValueError) as error:
-                log.warning("%s: window %d is deleted: %s", self.path, id, error)
-                with self.index:
-                    self.delete([(id, label)])
-                return None
+        with self.lock, saying_unusable(self.path, "cannot be read"):
+            found = self.index.find_signal(id)
+        if found is None:
+            return None
+        began, sealed = found
+        try:
+            data = self.cipher.open(sealed, ABOUT.pack(id, began))
+            return np.frombuffer(data, "<f4").reshape(self.shape).astype(np.float32)
+        except (DamagedWindow, ValueError) as error:
+            log.warning("%s: window %d is deleted: %s", self.path, id, error)
+        with self.changing():  # another process may have labelled it, or deleted it and taken its number
+            self.delete(self.index.having(id, sealed))
+        return None
 
     def close(self) -> None:
         with self.lock:

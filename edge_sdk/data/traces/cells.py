@@ -100,9 +100,14 @@ def convert_block(block: list[str], at: int, form: Form, convert: Convert | None
 
 
 def fill_cells(lines: list[str], sign: str) -> list[str]:
-    """Lines in which a cell without anything says `nan`."""
+    """Lines in which a cell without anything says `nan`; those with signs in quotes stay as they are."""
     pair, filled = sign * 2, f"{sign}nan{sign}"
-    return [line.replace(pair, filled).replace(pair, filled) if pair in line else line for line in lines]
+    return [
+        line.replace(pair, filled).replace(pair, filled)
+        if pair in line and not ('"' in line and any(pair in quoted for quoted in line.split('"')[1::2]))
+        else line
+        for line in lines
+    ]
 
 
 def load_rows(lines: list[str], form: Form, convert: Convert | None) -> npt.NDArray[Any] | None:

@@ -140,10 +140,16 @@ def is_trace(file: Path) -> bool:
 
 
 def match_channels(traces: list[Trace], strict: bool, notes: list[str]) -> list[Trace]:
-    """Gives all traces the channels that most of them have, in one order."""
+    """Gives all traces the channels that most of them have, in one order. Upper and lower case may differ, but where a
+    trace tells channels apart by it."""
+
+    def fold(name: str) -> str:
+        return name.strip().casefold()
+
+    are_one = all(len({*map(fold, trace.channels)}) == len(trace.channels) for trace in traces)
 
     def key(name: str) -> str:
-        return name.strip().casefold()
+        return fold(name) if are_one else name
 
     own = [{key(name): n for n, name in enumerate(trace.channels)} for trace in traces]
     wanted = [name for name in dict.fromkeys(n for names in own for n in names) if _most(name in n for n in own)]

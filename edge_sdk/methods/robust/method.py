@@ -28,6 +28,7 @@ from edge_sdk.methods.robust import rules
 from edge_sdk.methods.robust.mirrored import asks, choosing
 from edge_sdk.methods.robust.settings import CLIP, GEOMETRIC_MEDIAN, NONE, TRIMMED_MEAN, Robust
 from edge_sdk.methods.shared.aggregation.gather import Addend
+from edge_sdk.methods.shared.membership.changing import as_they_came, with_size
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,12 @@ class RobustState:
     Attributes:
         inner: the method's.
         uploads: child -> its upload in the round that is on.
+        sizes: child -> number of devices behind it when its upload came, where these are several.
     """
 
     inner: Any
     uploads: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def robust(method: Method, settings: Robust) -> Method:
@@ -79,15 +82,17 @@ def around(inner: Role, rule: str, settings: Robust) -> Role:
     def receive(env: NodeEnv, s: RobustState, sender: str, message: Any) -> Step:
         state, sends = inner.receive(env, s.inner, sender, message)
         if sender not in (UP, ME) and is_added(sender, message):  # shown, for the checks inside, but not yet counted
-            return replace(s, uploads={**s.uploads, sender: message}), []
-        return replace(s, inner=state, uploads={} if sender == UP and asks(sends) else s.uploads), sends
+            uploads, sizes = {**s.uploads, sender: message}, with_size(env, s.sizes, sender)
+            return replace(s, uploads=uploads, sizes=sizes), []
+        kept = replace(s, uploads={}, sizes={}) if sender == UP and asks(sends) else s
+        return replace(kept, inner=state), sends
 
     def close(env: NodeEnv, s: RobustState) -> Step:
-        state = s.inner
+        state, then = s.inner, as_they_came(env, s.sizes)
         for name, upload in replaced(s.uploads, rule, settings).items():
-            state = inner.receive(env, state, name, upload)[0]
+            state = inner.receive(then, state, name, upload)[0]
         state, sends = inner.close(env, state)
-        return replace(s, inner=state, uploads={}), sends
+        return replace(s, inner=state, uploads={}, sizes={}), sends
 
     return role_around(inner, RobustState, receive, close)
 

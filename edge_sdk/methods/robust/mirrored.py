@@ -35,7 +35,7 @@ from edge_sdk.algebra.arrays import Values
 from edge_sdk.contract.method import ME, OUT, UP, Movement, NodeEnv, Role, Send, Step
 from edge_sdk.contract.wrapping import state_around
 from edge_sdk.methods.shared.aggregation.guard import is_measurable
-from edge_sdk.methods.shared.membership.changing import remaining
+from edge_sdk.methods.shared.membership.changing import as_they_came, remaining, with_size
 
 Distances = Callable[[npt.NDArray[np.floating]], npt.NDArray[np.float64]]
 """Rows (children, n) -> their distances (children,) from what a rule makes of them."""
@@ -64,6 +64,7 @@ class ChoosingState:
         own: child -> its own vector, as of the last upload that was counted, or of the last two.
         uploads: child -> its upload in the round that is on.
         widest: largest median distance of movements in a round so far.
+        sizes: child -> number of devices behind it when its upload came, where these are several.
     """
 
     inner: Any
@@ -72,6 +73,7 @@ class ChoosingState:
     own: Mapping[str, tuple[OwnAt, ...]] = field(default_factory=dict)
     uploads: Mapping[str, Any] = field(default_factory=dict)
     widest: float = 0.0
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def choosing(inner: Role, movement: Movement, distances: Distances, keep: float) -> Role:
@@ -85,18 +87,20 @@ def choosing(inner: Role, movement: Movement, distances: Distances, keep: float)
     def receive(env: NodeEnv, s: ChoosingState, sender: str, message: Any) -> Step:
         state, sends = inner.receive(env, s.inner, sender, message)
         if is_upload(sender, message):  # shown, for the checks inside, but not yet counted
-            return replace(s, uploads={**s.uploads, sender: message}), []
+            uploads, sizes = {**s.uploads, sender: message}, with_size(env, s.sizes, sender)
+            return replace(s, uploads=uploads, sizes=sizes), []
         s = replace(s, inner=state)
         return (after_questions(s, sends) if sender == UP else s), sends
 
     def close(env: NodeEnv, s: ChoosingState) -> Step:
-        state, own = s.inner, remaining(env, s.own)
-        found, widest = choose_children(env, s, movement, distances, keep)
+        state, own, then = s.inner, remaining(env, s.own), as_they_came(env, s.sizes)
+        found, widest = choose_children(then, s, movement, distances, keep)
         for name, vector in found.items():
-            state = inner.receive(env, state, name, s.uploads[name])[0]
+            state = inner.receive(then, state, name, s.uploads[name])[0]
             own[name] = (*own_at(s, name), OwnAt(s.asked.round, vector))
         state, sends = inner.close(env, state)
-        return after_questions(replace(s, inner=state, own=own, uploads={}, widest=widest), sends), sends
+        s = replace(s, inner=state, own=own, uploads={}, sizes={}, widest=widest)
+        return after_questions(s, sends), sends
 
     return Role(start, receive, close, kind)
 
@@ -122,7 +126,7 @@ def after_questions(s: ChoosingState, sends: Sequence[Send]) -> ChoosingState:
         return s
     counted = {child: at for m in questions for child, at in getattr(m, "counted", {}).items()}
     own = {child: tuple(o for o in kept if counted.get(child, o.round) == o.round) for child, kept in s.own.items()}
-    return replace(s, asked=questions[0], counted=counted, own=own, uploads={})
+    return replace(s, asked=questions[0], counted=counted, own=own, uploads={}, sizes={})
 
 
 def choose_children(

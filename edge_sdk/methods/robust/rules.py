@@ -110,7 +110,7 @@ def clip(rows: Rows, factor: float) -> list[Row | None]:
     centre = median(rows)
     far = distances(rows, centre)
     limit = factor * float(np.median(far))
-    shares = np.minimum(1.0, limit / np.maximum(far, np.finfo(np.float64).tiny))
+    shares = limit / np.maximum(np.maximum(far, limit), np.finfo(np.float64).tiny)
     return [
         None if share == 1 else centre + share * (row.astype(np.float64) - centre)
         for row, share in zip(rows, shares, strict=True)

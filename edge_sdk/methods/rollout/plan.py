@@ -20,6 +20,8 @@ Then held-out samples, of each device EACH at most, and how many of them are rig
 one."""
 MOST = 2.0**32
 JUDGED = ("samples", "before", "after")
+ENDS = ("installed", "already", "golden_failed", "unfit")
+"""What becomes of a device that was asked: one of these, or it would stand in for others that failed."""
 ODD = 0.01
 """Share of the asked devices whose golden vectors may fail: a kind of device is more of them. One alone, which may be
 broken or lie, is one that fails. They never take the version, however many they are."""
@@ -86,7 +88,7 @@ def list_stages(settings: Settings, devices: int) -> tuple[int, ...]:
     target = count_target(settings, devices)
     stages = [target if settings.only_judge else min(settings.canary, target)]
     while stages[-1] < target:
-        stages.append(min(target, max(stages[-1] + 1, ceil(settings.growth * stages[-1] - 1e-9))))
+        stages.append(max(stages[-1] + 1, ceil(min(target, settings.growth * stages[-1] - 1e-9))))
     return tuple(stages)
 
 
@@ -123,7 +125,8 @@ def check_counts(counts: Counts, devices: float = MOST) -> None:
     for name, value in counts.items():
         if name not in COUNTED or not (isfinite(value) and 0 <= value <= MOST):
             raise ValueError(f"count {name[:40]!r} = {value}: expected one of {', '.join(COUNTED)}, 0 or more")
-    if any(value > devices for name, value in counts.items() if name not in JUDGED):
+    ends = sum(counts.get(name, 0.0) for name in ENDS)
+    if ends > devices or any(value > devices for name, value in counts.items() if name not in JUDGED):
         raise ValueError(f"counts of more than {devices:.0f} devices")
     if max(counts.get("before", 0), counts.get("after", 0)) > counts.get("samples", 0):
         raise ValueError("more held-out samples are right than there are")

@@ -9,7 +9,7 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.methods.shared.aggregation.gather import HIGH, LARGEST, Integers
+from edge_sdk.methods.shared.aggregation.gather import HIGH, LARGEST, LOW, Integers
 from edge_sdk.methods.shared.membership.riders import Rider
 
 
@@ -32,8 +32,9 @@ class FeatureSums:
     devices: int = 0
 
     def check(self, layout: Layout) -> None:
-        most = (self.devices + 1) * LARGEST * 2.0**HIGH
-        if self.devices < 0 or self.high.shape != self.low.shape or not (np.abs(self.high.astype(float)) <= most).all():
+        most, left = (self.devices + 1) * LARGEST * 2.0**HIGH, (self.devices + 1) * 2.0 ** (LOW - HIGH)
+        fits = all((np.abs(part.astype(float)) <= limit).all() for part, limit in ((self.high, most), (self.low, left)))
+        if self.devices < 0 or self.high.shape != self.low.shape or not fits:
             raise ValueError(f"means of {self.devices} devices: of each at most {LARGEST:.0f}, in pairs of numbers")
 
 

@@ -7,7 +7,6 @@ run can tell whether what comes beside it is what was meant.
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,15 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.run import Run
+from edge_sdk.data.npz import read_npz
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, BundleError, parse
 from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.kernels.family import AggregatorParts, Family, Fields, give_nothing
 from edge_sdk.nodes.kernels.split import is_split
+
+NUMBERS = "fiu"
+"""Kinds of numpy's types that parameters may have in a file."""
 
 
 def check(run: Run, settings: Any, bundle: Bundle) -> None:
@@ -55,12 +58,12 @@ def read_model(path: Path, layout: Layout) -> Vector:
         UsageError: it cannot be read, or is not of this layout.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"model {path}: cannot be read: {error}") from None
+        found = read_npz(path)
+    except UsageError as error:
+        raise UsageError(f"model {error}") from error
     wanted = {slot.name: slot.shape for slot in layout.slots}
-    if {name: array.shape for name, array in found.items()} != wanted:
+    are_numbers = all(array.dtype.kind in NUMBERS for array in found.values())
+    if {name: array.shape for name, array in found.items()} != wanted or not are_numbers:
         raise UsageError(f"model {path}: has not the parameters of its bundle")
     theta = np.zeros(layout.size, np.float32)
     for slot in layout.slots:

@@ -35,6 +35,8 @@ from edge_sdk.nodes.models.working_model import BEFORE, WorkingModel, initial_mo
 SURE = 2.0
 MOST = 1024
 """Samples that models are compared on, spread over all there are: the network waits while they are predicted."""
+LARGEST = 1e100
+"""Of losses, whose squares are added up."""
 
 
 def are_worse(losses: npt.NDArray[Any], before: npt.NDArray[Any]) -> bool:
@@ -42,8 +44,13 @@ def are_worse(losses: npt.NDArray[Any], before: npt.NDArray[Any]) -> bool:
 
     The loss of a class is 1 where it is wrong, else 0; then this is McNemar's test.
     """
-    lost = losses.astype(np.float64) - before.astype(np.float64)
+    lost = bounded(losses) - bounded(before)
     return bool(lost.sum() > SURE * sqrt(np.square(lost).sum()))
+
+
+def bounded(losses: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Losses (n,) that can be squared and added up: at most LARGEST, which one that is no number is, too."""
+    return np.fmin(losses.astype(np.float64), LARGEST)
 
 
 def spread(samples: Samples) -> Samples:
@@ -108,11 +115,11 @@ class LastLine:
         old, other = mark_losses(before, samples), mark_losses(new, samples)
         if not are_worse(other, old):
             return new
-        right, right_before = (len(samples) - round(float(losses.sum())) for losses in (other, old))
+        right = right_before = 0
         if not isinstance(new.model.task, OneClass):
-            right = right_before = 0
             told = f"the mean loss on {len(samples)} own samples is {other.mean():.3g}, {old.mean():.3g}"
         else:
+            right, right_before = (len(samples) - round(float(losses.sum())) for losses in (other, old))
             told = f"{right} of {len(samples)} own samples are right, {right_before}"
         declined = ModelsDeclined(
             new.run, before.run, right, right_before, len(samples), float(other.mean()), float(old.mean())

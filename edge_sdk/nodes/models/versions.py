@@ -277,13 +277,7 @@ def rate(working: WorkingModel, samples: Samples, task: ModelTask) -> npt.NDArra
     if isinstance(task, OneClass):
         return mark_right(working, samples).astype(np.float64)
     worst = 1.0 if task.histograms else 2.0  # of labels the share that is wrong, of values errors in halves of a range
-    found = np.zeros(len(samples))
-    for start in range(0, len(samples), BATCH):
-        part = slice(start, start + BATCH)
-        rows = working.predict(samples.x[part], None).rows
-        losses = cast(OutputTask, task).sample_losses(samples.labels[part], rows, working.whose)
-        found[part] = 1 - np.minimum(losses / worst, 1)
-    return found
+    return 1 - np.minimum(lose(working, samples, cast(OutputTask, task)) / worst, 1)
 
 
 def mark_right(working: WorkingModel, samples: Samples) -> npt.NDArray[np.bool_]:
@@ -301,11 +295,19 @@ def mark_losses(working: WorkingModel, samples: Samples) -> npt.NDArray[np.float
     task = working.model.task
     if isinstance(task, OneClass):
         return (~mark_right(working, samples)).astype(np.float64)
+    return lose(working, samples, task)
+
+
+def lose(working: WorkingModel, samples: Samples, task: OutputTask) -> npt.NDArray[np.float64]:
+    """What a model that predicts no class loses on each sample, (N,), as the task has it. Where it has diverged, so
+    that a number of what it says is none, it is as wrong as can be: of labels 1, else inf."""
     found = np.zeros(len(samples))
     for start in range(0, len(samples), BATCH):
         part = slice(start, start + BATCH)
         rows = working.predict(samples.x[part], None).rows
-        found[part] = task.sample_losses(samples.labels[part], rows, working.whose)
+        sound = np.isfinite(rows).all(tuple(range(1, rows.ndim)))
+        losses = task.sample_losses(samples.labels[part], rows, working.whose)
+        found[part] = np.where(sound, losses, 1.0 if task.histograms else np.inf)
     return found
 
 

@@ -242,7 +242,9 @@ def mean_of_last(rows: npt.NDArray[np.floating], last: int) -> npt.NDArray[np.fl
     """Means of each row (N, K) with those before it, up to `last` in all."""
     if last < 1:
         raise UsageError(f"smoothing over {last} windows: at least 1")
-    return rows if last == 1 else np.stack([rows[max(0, n - last + 1) : n + 1].mean(0) for n in range(len(rows))])
+    if last == 1 or not len(rows):
+        return rows
+    return np.stack([rows[max(0, n - last + 1) : n + 1].mean(0) for n in range(len(rows))])
 
 
 # On the disk ----------------------------------------------------------------------------------------------------

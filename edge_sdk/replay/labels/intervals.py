@@ -32,6 +32,22 @@ ENDS = ("end", "ended", "ends", "stop", "offset", "to", "until", "end_time")
 LASTS = ("duration", "length", "lasts")
 NAMES = (*LABEL_NAMES, "stage", "description", "note", "name")
 """Names of columns, the likely ones first; a unit may follow."""
+OTHER_UNITS = (
+    "sec",
+    "secs",
+    "second",
+    "seconds",
+    "msec",
+    "min",
+    "mins",
+    "minute",
+    "minutes",
+    "h",
+    "hr",
+    "hour",
+    "hours",
+)
+"""Units that people write and that are not read: without a word, such a column would be none of when labels end."""
 SIGNS = ("\t", ";", "|", ",")
 LIMIT = 64 * 2**20
 """Characters of a file."""
@@ -138,6 +154,8 @@ def read_intervals(file: Path, said: Stated) -> Intervals:
     begins, unit = named_column(header, BEGINS if said.time is None else (said.time.casefold(),))
     ends, end_unit = named_column(header, ENDS)
     lasts, lasts_unit = named_column(header, LASTS) if ends is None else (None, None)
+    if ends is None and lasts is None:
+        refuse_units(file, header)
     if begins is None:
         raise UsageError(f"{file}: no column of when each begins among {', '.join(header)}; expected start, end, label")
     labels = find_label_column(file, header, {begins, ends, lasts}, said)
@@ -191,6 +209,14 @@ def named_column(header: Sequence[str], names: Sequence[str]) -> tuple[int | Non
     found = [split_unit(name) for name in header]
     at = next((n for name in names for n, (other, _) in enumerate(found) if other == name), None)
     return at, None if at is None else found[at][1]
+
+
+def refuse_units(file: Path, header: Sequence[str]) -> None:
+    """Raises UsageError for a column of when labels end, or how long they last, in one of OTHER_UNITS."""
+    for name in header:
+        start, _, unit = split_unit(name)[0].rpartition("_")
+        if start in (*ENDS, *LASTS) and unit in OTHER_UNITS:
+            raise UsageError(f"{file}: column {name!r} has a unit that is not read; expected one of {', '.join(UNITS)}")
 
 
 def find_label_column(file: Path, header: Sequence[str], taken: set[int | None], said: Stated) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import inf
 from typing import Any
 
 import torch
@@ -134,8 +135,10 @@ def prepare(net: nn.Module, training: bool, key: Key | None = None, value: Any =
 
 
 def list_counts(value: Any, counts: Sequence[int]) -> Iterator[Any]:
-    """Values of a count that are far ahead, in search of one from which something follows."""
-    for count in counts:
+    """Values of a count that are far ahead, as far as its type goes, in search of one from which something follows."""
+    whole = isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+    most = torch.iinfo(value.dtype).max if whole and value.dtype != torch.bool else inf
+    for count in [count for count in counts if count <= most]:
         if isinstance(value, torch.Tensor) and value.numel() == 1 and value.dtype != torch.bool:
             yield torch.full_like(value, count)
         elif isinstance(value, (int, float)) and not isinstance(value, bool):

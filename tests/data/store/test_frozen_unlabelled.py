@@ -85,3 +85,22 @@ def test_with_a_key_they_are_in_memory_and_the_same_windows_after_a_restart(tmp_
     store.forget(BEGAN + 7, BEGAN + 7.5)
     again = freeze_unlabelled(store, tmp_path / "s", "r", as_it_is)
     assert numbers(again) == [*range(7), 6, *range(8, 20)]  # a run knows windows by their numbers
+
+
+@pytest.mark.parametrize("name", ["run.npz", "run.npy", "run.unlabelled.npz", "run.unlabelled.npy"])
+@pytest.mark.parametrize("left", [0, 100, None])
+def test_a_copy_that_is_damaged_or_lost_is_made_again(
+    store: SampleStore, tmp_path: Path, name: str, left: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a power cut; once the device could not take part any more until the run was over."""
+
+    def frozen() -> list[bytes]:
+        both = freeze(store, tmp_path, "run", as_it_is), freeze_unlabelled(store, tmp_path, "run", as_it_is)
+        return [np.asarray(one.x).tobytes() + repr(one.labels).encode() for one in both]
+
+    before = frozen()
+    assert all(before) and frozen() == before
+    file = tmp_path / name
+    file.unlink() if left is None else file.write_bytes(file.read_bytes()[:left])
+    assert frozen() == before and frozen() == before
+    assert (f"{name.removesuffix('.npz').removesuffix('.npy')}" in caplog.text) or (left is None and "npz" in name)

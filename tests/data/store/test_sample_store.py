@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.data.store.cipher import KEY_BYTES, DamagedWindow, PlainWindows, SealedWindows, read_key
 from edge_sdk.data.store.frozen import freeze
+from edge_sdk.data.store.index import StoreUnusable
 from edge_sdk.data.store.recording import StoreLimits
 from edge_sdk.data.store.sample_store import SampleStore
 from edge_sdk.errors import UsageError
@@ -69,6 +71,18 @@ def test_rare_classes_survive_and_bytes_are_bounded(store: SampleStore, tmp_path
     assert sum(counts[name] for name in names) <= most and counts[""] <= most
     assert counts["fall"] == 60 and counts["walk"] == 12 * 30
     assert sum(p.stat().st_size for p in (tmp_path / "samples").iterdir()) <= SMALL.megabytes * 1e6
+
+
+def test_no_more_windows_go_than_have_to(store: SampleStore) -> None:
+    store.most = 5
+    store.label("walk", BEGAN, BEGAN + 3)
+    store.label("sit", BEGAN + 3, BEGAN + 6)
+    store.add(make_windows(range(6)))
+    assert sorted(store.count().values()) == [2, 3]
+
+
+def test_a_store_has_room_for_one_window_at_least(tmp_path: Path) -> None:
+    assert SampleStore(tmp_path, (10, 1_000_000), SMALL).most == 1
 
 
 def test_what_stays_of_a_class_is_a_uniform_sample_of_it(tmp_path: Path) -> None:
@@ -191,7 +205,30 @@ def test_a_damaged_window_is_left_out_and_told(store: SampleStore, tmp_path: Pat
     store.add(make_windows(range(10)))
     store.label("walk", BEGAN, BEGAN + 10)
     store.index.run("UPDATE signals SET x = zeroblob(68) WHERE id = 3")
-    assert len(freeze(store, tmp_path, "r", as_it_is).x) == 9 and store.count() == {"walk": 9}
+    frozen = freeze(store, tmp_path, "r", as_it_is)
+    assert len(frozen.x) == 9 and store.count() == {"walk": 9} and not len(frozen.recording)
+
+
+def test_a_damaged_window_that_another_process_has_labelled_is_deleted(store: SampleStore, tmp_path: Path) -> None:
+    """Once the count of a label that this process knew nothing of was looked for, and not found."""
+    store.add(make_windows(range(10)))
+    other = SampleStore(tmp_path / "samples", SHAPE, SMALL)
+    other.label("walk", BEGAN, BEGAN + 5)
+    other.index.run("UPDATE signals SET x = zeroblob(68) WHERE id = 3")
+    assert store.read(3) is None and store.read(4) is not None and store.count() == {"walk": 4, "": 5}
+    other.close()
+
+
+@pytest.mark.parametrize("what", ["add", "label", "read"])
+def test_a_disk_that_takes_nothing_any_more_is_named(store: SampleStore, what: str) -> None:
+    """As one that became read-only; what is on it is known as before."""
+    store.add(make_windows(range(10)))
+    store.index.run("UPDATE signals SET x = zeroblob(68) WHERE id = 3")
+    store.index.run("PRAGMA query_only=ON")
+    asked = {"add": (make_windows(range(10, 12)),), "label": ("walk", BEGAN, BEGAN + 5), "read": (3,)}
+    with pytest.raises(StoreUnusable, match=r"samples\.db: "):
+        getattr(store, what)(*asked[what])
+    assert store.count() == {"": 10} and store.read(4) is not None
 
 
 # Encryption -----------------------------------------------------------------------------------------------------
@@ -224,6 +261,23 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
         read_key(tmp_path / "key")
     with pytest.raises(UsageError, match="5 bytes, expected 32"):
         read_key(b"short")
+
+
+def test_a_key_that_was_being_made_when_the_process_died_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once an empty file was left, which was refused for ever."""
+    pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
+
+    def die(*of: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr("os.urandom", die)
+        with pytest.raises(KeyboardInterrupt):
+            read_key(tmp_path / "key")
+    sealed = read_key(tmp_path / "key").seal(b"x", b"")
+    assert read_key(tmp_path / "key").open(sealed, b"") == b"x" and os.listdir(tmp_path) == ["key"]
 
 
 def test_every_changed_byte_is_found() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from edge_sdk.data.store.timeline import Timeline, check_word
+from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_word
 from edge_sdk.errors import UsageError
 
 
@@ -31,3 +31,11 @@ def test_words_that_say_nothing_are_refused() -> None:
     for wrong in (("", 0, 1), ("x" * 201, 0, 1), ("a\n", 0, 1), ("a", 1, 1), ("a", 0, float("inf")), (None, 2, 1)):
         with pytest.raises(UsageError, match="label"):
             check_word(*wrong)
+
+
+def test_what_ends_at_a_time_is_not_before_it() -> None:
+    line = Timeline([LabelledSpan(0, 5, "walk"), LabelledSpan(6, 7, "sit")])
+    line.forget_before(5.0)
+    assert [span.ended for span in line.spans] == [5, 7]
+    line.forget_before(5.5)
+    assert [span.ended for span in line.spans] == [7]

@@ -17,7 +17,9 @@ from edge_sdk.methods.augfl.method import AUGFL
 from edge_sdk.methods.augfl.settings import Settings as AugflSettings
 from edge_sdk.methods.feddyn import FEDDYN, CountedModel
 from edge_sdk.methods.fedslr.method import FEDSLR
+from edge_sdk.methods.robust import rules
 from edge_sdk.methods.robust.method import robust
+from edge_sdk.methods.robust.mirrored import ChoosingState, OwnAt, choose_children
 from edge_sdk.methods.robust.settings import Robust, check_method
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from edge_sdk.methods.shared.membership.mirror import own_vector, recalled
@@ -199,6 +201,25 @@ def test_one_of_two_who_answer_does_not_widen_what_is_usual() -> None:
 
 
 # What is refused --------------------------------------------------------------------------------------------------
+def chosen(sizes: dict[str, int], own: dict[str, float], moves: dict[str, float], keep: float) -> set[str]:
+    """Children that are counted of those with such vectors of one number, summed over so many devices each."""
+    env = replace(envs_of(FEDDYN, FEDDYN.settings(), 1)["aggregator"], sizes=sizes)
+    was = {child: (OwnAt(0, np.array([own[child]])),) for child in sizes}
+    s = ChoosingState(None, counted=dict.fromkeys(sizes, 0), own=was, uploads=moves)
+
+    def movement(env: Any, asked: Any, upload: float) -> Any:
+        return np.array([upload]), np.array([upload])
+
+    return {*choose_children(env, s, movement, lambda rows: rules.distances(rows, rules.median(rows)), keep)[0]}
+
+
+def test_hospitals_are_compared_by_device_and_those_at_the_edge_count() -> None:
+    sizes = {"h0": 1, "h1": 10, "h2": 100}
+    alike = {h: 3.0 * n for h, n in sizes.items()}
+    assert chosen(sizes, alike, alike, 1.0) == {*sizes}, "nobody moves otherwise than another"
+    assert chosen(sizes, {**alike, "h2": 30.0}, alike, 1.5) == {"h0", "h1"}
+
+
 def test_what_cannot_be_is_refused_with_the_reason() -> None:
     with pytest.raises(UsageError, match="keep = 0: devices move vectors by their uploads"):
         check_method(FEDSLR, FEDSLR.settings(), Robust(rule="median", keep=0))

@@ -15,7 +15,7 @@ from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.presence.directory import decode_run, encode_run
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.robust import rules
-from edge_sdk.methods.robust.method import robust
+from edge_sdk.methods.robust.method import near_of, robust
 from edge_sdk.methods.robust.settings import RULES, Robust
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.consensus.consensus import Ready
@@ -215,3 +215,10 @@ def test_what_an_abandoned_question_was_answered_with_is_dropped() -> None:
     assert list(s.uploads) == ["d0"]
     s, _ = role.receive(env, s, UP, question)
     assert not s.uploads
+
+
+def test_who_is_as_far_as_may_be_is_near() -> None:
+    near = near_of(Robust(rule="median", neighbours=False, keep=1.0), "hospital")
+    assert near is not None and near_of(Robust(rule="median"), "aggregator") is None
+    assert near(np.array([[0.0], [1.0], [2.0], [4.0], [9.0]]), 0.0).tolist() == [True, True, True, True, False]
+    assert near(np.zeros((3, 1)), 0.0).all() and near(np.array([[0.0], [0.0], [5.0]]), 5.0).all()

@@ -66,6 +66,12 @@ def test_clip_shortens_what_is_far_and_keeps_its_direction() -> None:
     assert found[4] is not None and sum(row is None for row in found) >= 5
 
 
+def test_who_stands_at_the_centre_of_others_that_are_far_is_not_clipped() -> None:
+    """Once by an infinite share, and with a warning."""
+    *near, far = rules.clip(np.array([[0.0], [-10.0], [10.0], [-12.0], [90.0]]), 1.5)
+    assert near == [None] * 4 and far is not None and far.tolist() == [15.0]
+
+
 @pytest.mark.parametrize("rule", [rules.median, rules.geometric_median, lambda r: rules.trimmed_mean(r, 0.3)])
 def test_a_minority_cannot_carry_a_rule_away(rule) -> None:
     """However far three of ten go, the result stays among the others; a mean would go with them."""
@@ -116,6 +122,12 @@ def test_where_everybody_is_alike_the_mean_of_those_who_are_near_is_the_mean() -
     weights = np.arange(1.0, 10.0)
     found = rules.mean_of_near(ROWS, weights, rules.median(ROWS), 3.0)
     assert np.allclose(found, np.average(ROWS.astype(np.float64), axis=0, weights=weights), rtol=1e-12)
+
+
+def test_who_is_as_far_as_may_be_counts_in_the_mean() -> None:
+    one = np.ones(3)
+    assert rules.mean_of_near(np.array([[0.0], [1.0], [4.0]]), one, np.array([1.0]), 1.0).tolist() == [0.5]
+    assert rules.mean_of_near(np.full((3, 2), 5.0), one, np.full(2, 5.0), 1.5).tolist() == [5.0, 5.0]
 
 
 def test_a_heavy_row_that_is_far_moves_nothing_and_one_that_is_near_no_more_than_three() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.method import OUT, UP
 from edge_sdk.contract.round import Policy
@@ -30,7 +31,15 @@ from edge_sdk.methods.rollout.method import (
     aggregator_close,
     hospital_receive,
 )
-from edge_sdk.methods.rollout.plan import Settings, check_counts, find_fault, list_stages, share_out
+from edge_sdk.methods.rollout.plan import (
+    Settings,
+    check_counts,
+    count_failures,
+    count_having,
+    find_fault,
+    list_stages,
+    share_out,
+)
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 
 TREE = {"h0": ("d0", "d1", "d2", "d3"), "h1": ("d4", "d5", "d6"), "h2": ("d7",)}
@@ -139,6 +148,8 @@ def test_stages_and_shares() -> None:
     assert list_stages(Settings(theta="a", share=1.0), 10) == (1, 2, 4, 8, 10)
     assert list_stages(Settings(theta="a", share=0.05, canary=3), 100) == (3, 5)
     assert list_stages(Settings(theta="a", growth=1.1), 4) == (1, 2, 3, 4)
+    for growth in (1e308, float("inf")):  # once an overflow
+        assert list_stages(Settings(theta="a", canary=10, growth=growth), 100) == (10, 100)
     before = dict.fromkeys(SIZES, 0)
     for count in range(1, 9):
         now = share_out(SIZES, count, 5)
@@ -156,11 +167,55 @@ def test_few_samples_are_not_judged() -> None:
 
 @pytest.mark.parametrize(
     "counts",
-    [{"installed": 2.0}, {"theta": 1.0}, {"samples": -1.0}, {"samples": 3.0, "after": 4.0}, {"asked": float("nan")}],
+    [
+        {"installed": 2.0},
+        {"installed": 1.0, "already": 1.0},
+        {"unfit": 1.0, "installed": 1.0},
+        {"theta": 1.0},
+        {"samples": -1.0},
+        {"samples": 3.0, "after": 4.0},
+        {"asked": float("nan")},
+    ],
 )
 def test_counts_that_no_device_can_have_are_refused(counts: Mapping[str, float]) -> None:
     with pytest.raises(ValueError, match=r"count|samples"):
         check_counts(counts, 1)
+
+
+def test_as_many_samples_as_can_be_counted_are_taken() -> None:
+    check_counts({"samples": 2.0**32}, 1)
+    with pytest.raises(ValueError, match="count 'samples'"):
+        check_counts({"samples": 2.0**32 + 1}, 1)
+
+
+def test_who_had_the_version_has_it_and_of_nobody_nothing_is_known() -> None:
+    counts = {"asked": 5.0, "installed": 1.0, "already": 2.0}
+    assert count_having(counts) == 3 and count_failures(counts) == 2
+    assert count_failures({}) == 0 and find_fault(Settings(theta="a"), {}) == ""
+    over = StageOver(1, 4, 5, 40, counts, "too hot")
+    assert over.to_sentence() == "stage 1 of 4: 3 devices have the version; halted: too hot"
+    assert RolloutVerdict(False, {}).to_sentence() == "0 devices are back at the version before"
+    few = {"asked": 1.0, "installed": 1.0, "samples": 100.0, "before": 3.0}  # and none is right after
+    assert "fell from 3.0 to 0.0 %" in find_fault(Settings(theta="a"), few)
+    assert replace(over, fault="").to_sentence() == "stage 1 of 4: 3 devices have the version"
+
+
+@pytest.mark.parametrize(("stage", "upto", "fits"), [(1, 0, True), (0, 1, False), (1, -1, False)])
+def test_orders_are_of_stages_from_one_on(stage: int, upto: int, fits: bool) -> None:
+    try:
+        VersionOrder(stage, upto, BUNDLE, THETA).check(Layout(()))
+    except ValueError as error:
+        assert not fits and str(error).startswith(f"stage {stage}, {upto} devices")
+    else:
+        assert fits
+
+
+def test_an_evaluation_asks_all_at_once_and_nobody_takes_anything() -> None:
+    transcript = roll({}, only_judge=True)
+    [(_, over)] = told(transcript, StageOver)
+    assert (over.stage, over.stages, over.upto, over.target) == (1, 1, 8, 8)
+    [(_, verdict)] = told(transcript, RolloutVerdict)
+    assert not verdict.kept and verdict.counts["after"] == 8 * 7 and not told(transcript, VersionTaken)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from edge_sdk.methods.integers.vectors.labels import label_type
 from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.integers.vectors.settings import why_opened
 from edge_sdk.methods.secret.messages.messages import MaskedSum
-from edge_sdk.methods.secret.messages.pool_messages import NotPooled, PoolQuestion, PoolReady
+from edge_sdk.methods.secret.messages.pool_messages import NotOpened, NotPooled, PoolQuestion, PoolReady
 from edge_sdk.methods.secret.over_hospitals import pool_aggregator, pool_sums
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
 from edge_sdk.methods.shared.evaluation.evaluation import Progress, Report
@@ -138,6 +138,20 @@ def test_a_hospital_that_drops_out_costs_the_question_and_no_more():
     assert [p.devices for p in told(transcript, Progress)] == [6, 0, 6, 6]
     sent = [(a, m.ticket) for a, b, m in transcript.crossed if isinstance(m, MaskedSum)]
     assert ("h0", 3) in sent and len(sent) == len({*sent}), "no sum is in two pools"
+
+
+def test_the_sum_of_a_hospital_that_leaves_after_it_has_sent_it_is_opened():
+    """Once the aggregator held it for one of more devices than there are, and the question counted for nothing."""
+    run = pool_run(rounds=2)
+    method = method_of(run)
+
+    def close(env, s):
+        left = s.inner.ticket == 3 and len(s.sums) == 3
+        sizes = {h: n for h, n in env.sizes.items() if not left or h != "h1"}
+        return method.aggregator.close(replace(env, sizes=sizes), s)
+
+    _, transcript = played(run, replace(method, aggregator=replace(method.aggregator, close=close)))
+    assert [p.devices for p in told(transcript, Progress)] == [6, 6] and not told(transcript, NotOpened)
 
 
 def test_those_who_are_there_are_enough_if_they_are_as_many_as_the_run_wants():

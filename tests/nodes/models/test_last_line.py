@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,11 +13,25 @@ from edge_sdk import Device, Samples
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
+from edge_sdk.model.tasks.several_labels import SeveralLabels
+from edge_sdk.model.tasks.step_classes import StepClasses
+from edge_sdk.model.tasks.step_values import StepValues
+from edge_sdk.model.tasks.task import OutputTask
+from edge_sdk.model.tasks.values import Values
 from edge_sdk.nodes.models.last_line import MOST, ModelsDeclined, are_worse, spread
+from edge_sdk.nodes.models.versions import mark_losses, rate
+from edge_sdk.nodes.models.working_model import WorkingModel
 from tests.nodes.models.test_versions import NAMES, WRIST, X
 
 MANY = Samples(X, tuple(NAMES[0] if i < 30 else NAMES[1] for i in range(40)))
 EVEN = Samples(X, tuple(NAMES[0] if i < 23 else NAMES[1] for i in range(40)))
+TASKS = [
+    (Values(("",)), "0.25", (1,)),
+    (StepValues(("",), steps=2), "0.25|0.25", (1, 2)),
+    (SeveralLabels(("a", "b")), "none", (2,)),
+    (StepClasses(("a", "b"), 2), "a|a", (2, 2)),
+]
+"""A task, a label, and the shape of a row that is 0.25 everywhere, and right."""
 
 
 class Told(Device):
@@ -111,3 +127,29 @@ def test_of_many_samples_some_are_compared_over_all_the_time_that_there_is() -> 
     assert len(some) == MOST and some.labels[0] == "0" and some.labels[-1] == "4999"
     assert all(label == f"{x:g}" for label, x in zip(some.labels, some.x[:, 0], strict=True))
     assert spread(some) is some
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
+def test_models_whose_outputs_are_no_numbers_or_beyond_all_measure_are_worse(bad: float) -> None:
+    """They once were not: no sum with such a loss is above a multiple of its own root."""
+    some, usual = np.where(np.arange(9) < 5, bad, 0.5), np.full(9, 0.5)
+    assert are_worse(np.full(9, bad), usual) and are_worse(some, usual)
+    assert not are_worse(usual, some) and not are_worse(some, some)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("task", "label", "shape"), TASKS)
+def test_what_is_no_number_is_as_wrong_as_can_be(
+    task: OutputTask, label: str, shape: tuple[int, ...], bad: float
+) -> None:
+    """Once it counted as the first class of a step, as no label, or as a step that nobody knows."""
+    rows = np.full((2, *shape), 0.25)
+    rows[1].flat[-1] = bad
+    samples = Samples(np.zeros((2, 1), np.float32), (label, label))
+    said = SimpleNamespace(rows=rows)
+    working = cast(
+        WorkingModel, SimpleNamespace(model=SimpleNamespace(task=task), whose="d1", predict=lambda x, which: said)
+    )
+    usual, lost = mark_losses(working, samples)
+    assert usual == 0 and lost == (1.0 if task.histograms else np.inf)
+    assert rate(working, samples, task).tolist() == [1.0, 0.0]

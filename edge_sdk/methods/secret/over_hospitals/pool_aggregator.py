@@ -37,6 +37,7 @@ from edge_sdk.methods.secret.to_aggregator import aggregator
 from edge_sdk.methods.secret.to_aggregator.aggregator import NotSummed
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.aggregation.suspension import Suspended
+from edge_sdk.methods.shared.membership.changing import as_they_came
 
 TOGETHER = "all hospitals together"
 
@@ -94,8 +95,10 @@ class PoolAggregator:
         return inside(s, self.secret.refuse(env, s.inner, sender, why))
 
     def deliver(self, env: NodeEnv, s: PoolState) -> Step:
-        """The state after the method was given what came of the sums, of which nothing is kept here."""
+        """The state after the method was given what came of the sums, of which nothing is kept here; also of those of
+        hospitals that have left since."""
         told, parts = list[Send](), dict[str, Any]()
+        env = as_they_came(env, {h: ready.devices for h, ready in s.ready.items() if h not in env.sizes})
         env_then, cleared = replace(env, asked=s.inner.ticket), replace(s, ready={}, sums={}, number=0)
         nothing = {h: nothing_of(self.plan, ready.form) for h, ready in sorted(s.ready.items())}
         try:

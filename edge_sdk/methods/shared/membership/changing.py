@@ -7,6 +7,7 @@ start says so in `Method.fixed` or `Method.fixed_hospitals`, and the change wait
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from edge_sdk.algebra.vectors import Vector
@@ -46,6 +47,20 @@ def remaining(env: NodeEnv, table: Mapping[str, V]) -> dict[str, V]:
     """What is left of a table by children, when some have left; all of it, where this node does not know them."""
     gone = departed(env, table)
     return {child: value for child, value in table.items() if child not in gone}
+
+
+def with_size(env: NodeEnv, sizes: Mapping[str, int], child: str) -> Mapping[str, int]:
+    """A table of how many devices there were behind children when they answered, with this one's; one alone needs no
+    entry."""
+    size = env.sizes.get(child, 1)
+    return {**sizes, child: size} if size > 1 else sizes
+
+
+def as_they_came(env: NodeEnv, sizes: Mapping[str, int]) -> NodeEnv:
+    """The env for answers that were kept: in it children are as large as in a table of `with_size`, also those that
+    have left since, whose answers count."""
+    alike = all(env.sizes.get(child) == size for child, size in sizes.items())
+    return env if alike else replace(env, sizes={**env.sizes, **sizes})
 
 
 def mean_over(mean: Vector, before: int, now: int) -> Vector:
