@@ -20,7 +20,7 @@ class Beginning:
 
     Attributes:
         restarted: the role was started before.
-        patient: see `Assembly.patient`.
+        patient, joins_later: see `Assembly`.
         opened: when the session was opened, by time.monotonic().
     """
 
@@ -28,6 +28,7 @@ class Beginning:
     members: Members
     restarted: bool
     patient: bool
+    joins_later: bool = False
     opened: float = field(default_factory=time.monotonic)
 
     @property
@@ -48,11 +49,21 @@ class Beginning:
 
     def is_over(self, now: float) -> bool:
         """Says whether enough children are here, or have been waited for long enough."""
-        return now >= self.ends_at or len(self.members.here) >= self.habits.wait_for
+        return now >= self.ends_at or len(self.members.here) >= self.needed
+
+    @property
+    def needed(self) -> int:
+        """How many children must be here; one at least, where all are waited for who can take part."""
+        wait_for = self.habits.wait_for
+        if not (wait_for and self.joins_later and self.habits.waits_for_able):
+            return wait_for
+        return max(1, wait_for - len(self.members.refusing))
 
     def describe_missing(self, children: Collection[str]) -> str:
-        """Names of the children without whom it has ended, the first few of many; "": enough are here."""
+        """Who the children are without whom it has ended, and why, the first few of many; "": enough are here."""
         missing = sorted({*children} - {*self.members.here})
         if len(self.members.here) >= self.habits.wait_for:
             return ""
-        return list_some(missing)
+        if len(self.members.here) >= self.needed:
+            return f"{list_some(missing)}: cannot take part now"
+        return f"{list_some(missing)}: not here, and no longer waited for"

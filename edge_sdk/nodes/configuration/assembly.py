@@ -241,7 +241,8 @@ def make_assembly(
     messages = Codec(method.messages, layout=env.layout)
     records, late_counts = record_codec(role, method.messages, env.layout), method.late_counts(env.settings)
     patient = method.patient or tier != "hospital"
-    return Assembly(role, env, policy, messages, records, late_counts, patient)
+    joins_later = tier == "hospital" and not fixes_members(run)
+    return Assembly(role, env, policy, messages, records, late_counts, patient, joins_later)
 
 
 def record_codec(role: Role, messages: Iterable[type], layout: Layout) -> Codec:
