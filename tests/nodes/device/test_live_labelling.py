@@ -97,7 +97,7 @@ def test_classes_that_a_personal_model_rules_out_are_said(device: Device, caplog
     device.label("walk", BEGAN, BEGAN + 40)
     device.part.assemble(run)
     device.part.receive_event(1, Models(1, {"global": theta, "personal": theta}, Ensemble(classes=(0, 1))))
-    assert "d1: the personal model of run r never says run, fall: no window here had that label" in caplog.text
+    assert "d1: the personal model of run r never says run, fall: nothing to train on has that label" in caplog.text
 
 
 def test_another_spelling_of_a_class_is_that_class(device: Device, caplog: pytest.LogCaptureFixture) -> None:
