@@ -105,6 +105,8 @@ class LiveSamples:
         if time is not None and channel is None and len(when) and self.is_too_slow(when, np.ndim(time) == 0):
             return
         with self.wake:
+            if self.stopping:
+                raise UsageError(f"device {self.name} is closed, and takes no more samples")
             self.queue.append((place, when, block))
             self.waiting += len(block)
             while self.waiting > self.most and len(self.queue) > 1:
@@ -117,7 +119,10 @@ class LiveSamples:
 
     def check_block(self, samples: Any, channel: str | None) -> tuple[int, npt.NDArray[np.float32]]:
         """Place of the channel (-1: all channels), and the samples (n, c) or (n,), copied."""
-        block = np.array(samples, np.float32)
+        try:
+            block = np.array(samples, np.float32)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"observe: samples are no numbers: {error}") from None
         if channel is None:
             count = len(self.signal.channels)
             if block.ndim > 2 or block.ndim < 1 or block.shape[-1] != count:
