@@ -53,7 +53,7 @@ class Beginning:
 
     @property
     def needed(self) -> int:
-        """How many children must be here; one at least, where all are waited for who can take part."""
+        """Number of children that must be here; one at least, where all are waited for who can take part."""
         wait_for = self.habits.wait_for
         if not (wait_for and self.joins_later and self.habits.waits_for_able):
             return wait_for
