@@ -91,8 +91,8 @@ class Session:
         self.node = go_on_from_backup(loaded, self.store, self.assembly.records, self.log)
         self.members = Members(self.store, self.children, self.assembly.env.sizes)
         self.restarted = self.node.record.started
-        patient, joins_later = self.assembly.patient, self.assembly.joins_later
-        self.beginning = Beginning(self.habits, self.members, self.restarted, patient, joins_later)
+        waits = self.assembly.patient, self.assembly.joins_later, self.assembly.policy.deadline
+        self.beginning = Beginning(self.habits, self.members, self.restarted, *waits)
         self.outgoing.recover_commits(self.node.record.below.owed)
         self.saved, self.sent = self.node.record, self.outbox.seq
         self.open_since = inf

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
+from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
@@ -132,6 +134,27 @@ def test_a_run_does_not_wait_for_a_device_that_cannot_take_part(
         able.set()
         late.reconsider()
         eventually(lambda: net.told and net.told[-1][1].devices == 2)
+
+
+@pytest.mark.parametrize("least", [None, 2])
+def test_a_run_waits_for_a_device_that_never_comes_as_long_as_for_an_answer(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture, least: int | None
+) -> None:
+    """A watch in a drawer kept a whole hospital from beginning, for ever, although its run had a deadline."""
+    caplog.set_level(logging.INFO)
+    hospital = Net(tmp_path, quick.url).hospital("h", "a", "b", wait_for=least, policy=Policy(deadline=0.5))
+    parts, net = hospital.membership.assemble, Net(tmp_path, quick.url)
+    hospital.membership.assemble = lambda run: replace(parts(run), joins_later=True)
+    with playing(net.aggregator("h", size=2), hospital):
+        session = eventually(lambda: hospital.session)
+        assert session.beginning.ends_at == inf, "nobody is here"
+        with playing(net.device("a", "h")):
+            eventually(lambda: session.members.here)
+            if least is None:
+                eventually(lambda: net.rounds >= 2)
+                assert "h: goes on without b: not here, and no longer waited for" in caplog.text
+            else:
+                assert session.beginning.ends_at == inf and not session.settled
 
 
 @pytest.mark.parametrize("method, later", [("fedavg", True), ("fedal", False), ("fedavg:4:secret", False)])

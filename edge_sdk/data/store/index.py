@@ -35,7 +35,14 @@ class StoreFault(Exception):
 
 
 class StoreUnusable(AuscultError):
-    """The disk does not take what is to be saved or erased, or does not give it back: it is full, or read-only."""
+    """The disk does not take what is to be saved or erased, or does not give it back: it is full, or read-only.
+
+    >>> try:
+    ...     raise StoreUnusable("watch-7/samples: 52 samples could not be saved: database or disk is full")
+    ... except StoreUnusable as error:
+    ...     print(str(error).split(":")[-1])
+     database or disk is full
+    """
 
 
 @contextmanager

@@ -21,6 +21,7 @@ class Beginning:
     Attributes:
         restarted: the role was started before.
         patient, joins_later: see `Assembly`.
+        deadline: seconds that a question waits for an answer as long as nothing is measured; inf: for ever.
         opened: when the session was opened, by time.monotonic().
     """
 
@@ -29,6 +30,7 @@ class Beginning:
     restarted: bool
     patient: bool
     joins_later: bool = False
+    deadline: float = inf
     opened: float = field(default_factory=time.monotonic)
 
     @property
@@ -38,13 +40,14 @@ class Beginning:
         In a run in which nobody waits for ever, a node begins when no further child has come for a while. Each child
         puts that off once. Where nobody at all has come, the parent could do nothing with a node that has begun, so
         that one waits for longer; but not for ever, or one hospital whose devices are all away would hold up all the
-        others.
+        others. In any other run those who can join later are waited for as an answer would be: for the first deadline.
         """
         wait, came_at = self.habits.wait_seconds, self.members.came_at
         if self.restarted:
             return self.opened + wait
         if self.patient:
-            return inf
+            is_bounded = self.joins_later and self.habits.waits_for_able and self.members.here
+            return self.opened + self.deadline if is_bounded else inf
         return came_at + wait if came_at > -inf else self.opened + FOR_ANYBODY * wait
 
     def is_over(self, now: float) -> bool:

@@ -66,9 +66,9 @@ def probabilities_of_all(working: WorkingModel, x: Floats) -> npt.NDArray[np.flo
     A personal model that has settled rules out what this device has never had a label of, and is sure of the rest: it
     would never ask about what the device lacks most. Then the fleet's model is asked.
     """
-    found = np.exp(working.log_probabilities(x, None)).astype(np.float64)
+    found = np.asarray(np.exp(working.log_probabilities(x, None)), np.float64)
     if "global" in working.kept.models and not found.any(axis=0).all():
-        return np.exp(working.log_probabilities(x, "global")).astype(np.float64)
+        return np.asarray(np.exp(working.log_probabilities(x, "global")), np.float64)
     return found
 
 
