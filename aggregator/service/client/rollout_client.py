@@ -88,7 +88,8 @@ def show_rollout(options: argparse.Namespace, client: Any) -> None:
         shares = f"{percent(stage['before'])} -> {percent(stage['after'])} of {stage['samples']:.0f} samples"
         print(f"  stage {stage['stage']}: {stage['having']:.0f} of {stage['asked']:.0f} devices, {shares}")
     if rollout["missed"]:
-        print(f"  {rollout['missed']} devices were not there: away, or without `evaluations` beside a training")
+        many = f"{rollout['missed']} of {rollout['target']} devices"
+        print(f"  {many} were not there: away, or without `evaluations` beside a training")
     if rollout["why"]:
         print(f"  why: {rollout['why']}")
 

@@ -124,7 +124,7 @@ def test_who_was_not_there_is_counted(service: Any, browse: Any, capsys: pytest.
     found = browse("viewer").get(f"/api/v1/rollouts/{id}").json()
     assert found["missed"] == 4
     show_rollout(Namespace(id=id, json=False), type("Client", (), {"ask": lambda self, path: found})())
-    assert "4 devices were not there" in capsys.readouterr().out
+    assert "4 of 5 devices were not there" in capsys.readouterr().out
 
 
 def test_a_form_rolls_out_and_says_what_is_wrong(service: Any, browse: Any) -> None:
