@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,8 @@ class SampleIndex:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        with suppress(OSError):  # SQLite says what is wrong; its other files take over this one's mode
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
             self.db = self.open(alone=False)
         except sqlite3.OperationalError:  # as where a full disk has no room for the index of the log, shared in a file
