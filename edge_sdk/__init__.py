@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edge_sdk.data.patients import Patients as Patients
     from edge_sdk.data.samples import Samples as Samples
     from edge_sdk.data.samples import Unlabelled as Unlabelled
+    from edge_sdk.data.store.index import StoreUnusable as StoreUnusable
     from edge_sdk.data.store.recording import Recording as Recording
     from edge_sdk.data.store.recording import StoreLimits as StoreLimits
     from edge_sdk.errors import AuscultError as AuscultError
@@ -74,6 +75,7 @@ HOMES = {
     "SGD": "algebra.optim",
     "Samples": "data.samples",
     "StoreLimits": "data.store.recording",
+    "StoreUnusable": "data.store.index",
     "SplitModel": "model.split_model",
     "TrainingBudget": "nodes.policy.budget",
     "Unlabelled": "data.samples",
@@ -114,6 +116,7 @@ __all__ = [
     "Samples",
     "SplitModel",
     "StoreLimits",
+    "StoreUnusable",
     "TrainingBudget",
     "Unlabelled",
     "Upstream",

@@ -19,7 +19,7 @@ GROUPS = {
     "Settings of devices and hospitals": "Wire DevicePolicy LocalTraining HospitalPolicy DeviceList Upstream",
     "What a device records and predicts": "Recording Prediction Predictions TrainingBudget StoreLimits",
     "Data and models": "Samples Unlabelled Patients Model SplitModel SGD Adam",
-    "Errors": "AuscultError UsageError PeerError",
+    "Errors": "AuscultError UsageError PeerError StoreUnusable",
 }
 HEAD = """# Python
 

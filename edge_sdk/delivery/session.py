@@ -91,7 +91,8 @@ class Session:
         self.node = go_on_from_backup(loaded, self.store, self.assembly.records, self.log)
         self.members = Members(self.store, self.children, self.assembly.env.sizes)
         self.restarted = self.node.record.started
-        self.beginning = Beginning(self.habits, self.members, self.restarted, self.assembly.patient)
+        waits = self.assembly.patient, self.assembly.joins_later, self.assembly.policy.deadline
+        self.beginning = Beginning(self.habits, self.members, self.restarted, *waits)
         self.outgoing.recover_commits(self.node.record.below.owed)
         self.saved, self.sent = self.node.record, self.outbox.seq
         self.open_since = inf
@@ -190,7 +191,7 @@ class Session:
         if not self.settled and self.beginning.is_over(now):
             self.settled = True
             if missing := self.beginning.describe_missing(self.children):
-                self.log.info("%s: goes on without %s: not here, and no longer waited for", self.name, missing)
+                self.log.info("%s: goes on without %s", self.name, missing)
         outcomes = self.calls.take_outcomes()
         work = (not self.calls.worker and self.next_verb() is not None) or self.calls.has_closed
         idle = not (self.incoming.waiting or outcomes or work or self.events.is_due() or self.members.unsaved)

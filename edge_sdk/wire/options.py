@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edge_sdk.errors import UsageError
 from edge_sdk.wire.addresses import Tls, broker_at, conceal, is_this_machine
@@ -22,8 +23,8 @@ class Wire:
         largest_chunk: bytes of a large body that travel together at most; None: 1 MB, or what the broker allows.
         outbox_bytes: bytes on the disk that messages on their way may take up; above that the oldest notices are given
             up, never a question or an answer. None: 256 MB.
-        ca: file of the authorities that may sign for a broker at mqtts://.
-        certificate, key: files with which this node proves who it is.
+        ca: file of the authorities that may sign for a broker at mqtts://, a Path or its text.
+        certificate, key: files with which this node proves who it is, likewise.
         insecure: mqtt:// (plain text) may leave this machine.
         messages_per_second: messages that this node publishes in a second at most, for a broker that drops what is
             beyond; None: as many as the broker acknowledges.
@@ -46,6 +47,7 @@ class Wire:
     messages_per_second: float | None = None
 
     def __post_init__(self) -> None:
+        take_paths(self, "ca", "certificate", "key")
         if self.version not in (None, 4, 5):
             raise UsageError(f"version = {self.version}: MQTT is spoken in 4 (3.1.1) and 5")
         if self.durability not in ("normal", "full"):
@@ -76,6 +78,19 @@ class Wire:
                 f"broker = {conceal(url)!r}: plain text would leave this machine; use mqtts:// or wss:// (auscult "
                 "provision makes the certificates), or say insecure = true under [wire] where the network is trusted"
             )
+
+
+def take_paths(settings: Any, *names: str) -> None:
+    """Lets an application name files by texts: these attributes of frozen settings become paths.
+
+    Raises:
+        UsageError: one is neither a path nor a text.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not isinstance(value, str | Path):
+            raise UsageError(f"{name} = {value!r:.60}: expected the path of a file")
+        object.__setattr__(settings, name, None if value is None else Path(value))
 
 
 DEFAULTS = Wire()

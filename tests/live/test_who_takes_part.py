@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
+from edge_sdk.contract.round import Policy
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError
@@ -16,6 +20,8 @@ from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Birth, pack_frame
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
+from tests.delivery.method_nodes import nodes_of, run_of
+from tests.methods.problems import TREE
 
 
 def refuse(run: Run) -> Assembly:
@@ -103,3 +109,61 @@ def test_a_device_that_is_answered_has_nothing_to_say(
         with playing(net.aggregator("a")):
             eventually(lambda: device.current is not None and not device.publisher.trouble)
     assert caplog.text.count("nobody called agg") <= 2  # before it came, and perhaps after it went
+
+
+@pytest.mark.parametrize("least", [None, 2])
+def test_a_run_does_not_wait_for_a_device_that_cannot_take_part(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture, least: int | None
+) -> None:
+    """One watch whose owner had labelled nothing held up the whole fleet, for ever. A hospital that names how many must
+    be here gets so many."""
+    caplog.set_level(logging.INFO)
+    net, able = Net(tmp_path, quick.url), threading.Event()
+    late, hospital = net.device("b", "h"), net.hospital("h", "a", "b", wait_for=least)
+    make, late.membership.assemble = late.membership.assemble, lambda run: make(run) if able.is_set() else refuse(run)
+    parts = hospital.membership.assemble
+    hospital.membership.assemble = lambda run: replace(parts(run), joins_later=True)
+    with playing(net.aggregator("h", size=2), hospital, net.device("a", "h"), late):
+        eventually(lambda: "h: b cannot take part" in caplog.text)
+        if least is None:
+            eventually(lambda: net.rounds >= 2)
+            assert net.told[-1][1].devices == 1 and "h: goes on without b: cannot take part now" in caplog.text
+        else:
+            eventually(lambda: "agg: h cannot take part: 1 of 2 children cannot take part" in caplog.text)
+            assert not net.told
+        able.set()
+        late.reconsider()
+        eventually(lambda: net.told and net.told[-1][1].devices == 2)
+
+
+@pytest.mark.parametrize("least", [None, 2])
+def test_a_run_waits_for_a_device_that_never_comes_as_long_as_for_an_answer(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture, least: int | None
+) -> None:
+    """A watch in a drawer kept a whole hospital from beginning, for ever, although its run had a deadline."""
+    caplog.set_level(logging.INFO)
+    hospital = Net(tmp_path, quick.url).hospital("h", "a", "b", wait_for=least, policy=Policy(deadline=0.5))
+    parts, net = hospital.membership.assemble, Net(tmp_path, quick.url)
+    hospital.membership.assemble = lambda run: replace(parts(run), joins_later=True)
+    with playing(net.aggregator("h", size=2), hospital):
+        session = eventually(lambda: hospital.session)
+        assert session.beginning.ends_at == inf, "nobody is here"
+        with playing(net.device("a", "h")):
+            eventually(lambda: session.members.here)
+            if least is None:
+                eventually(lambda: net.rounds >= 2)
+                assert "h: goes on without b: not here, and no longer waited for" in caplog.text
+            else:
+                assert session.beginning.ends_at == inf and not session.settled
+
+
+@pytest.mark.parametrize("method, later", [("fedavg", True), ("fedal", False), ("fedavg:4:secret", False)])
+def test_a_run_waits_for_each_device_where_none_can_join_later(
+    tmp_path: Path, quick: LocalBroker, method: str, later: bool
+) -> None:
+    """Companions exist for the devices of the start, and secret sums have exchanged keys by then."""
+    run = run_of(method, 2)
+    nodes = {node.name: node for node in nodes_of(run, tmp_path, quick.url, lambda n, m: None)}
+    hospital = nodes[next(iter(TREE))]
+    assert hospital.membership.assemble(run).joins_later is later and hospital.habits.waits_for_able
+    assert not nodes["agg"].membership.assemble(run).joins_later

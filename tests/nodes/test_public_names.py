@@ -31,6 +31,7 @@ NAMES = {
         "DeviceList",
         "HospitalPolicy",
         "LocalTraining",
+        "StoreUnusable",
         "TrainingBudget",
         "Unlabelled",
         "Upstream",

@@ -8,6 +8,7 @@ import os
 import stat
 import tarfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.tools.backups import sealed_file
 from edge_sdk.tools.backups.sealed_file import MAGIC, PIECE, SALT, TAG, Opener, Sealer, is_sealed
+from tests.nodes.device.test_live_device import BEGAN, make_device, observe_in_pieces
 
 RUN = Run(id="first", method="fedavg")
 
@@ -89,6 +91,37 @@ def test_what_is_put_back_is_another_disk(folder: Path, tmp_path: Path) -> None:
         store.close()
         directory.close()
     assert epochs[0] != epochs[1]
+
+
+def test_what_a_device_has_observed_is_in_the_backup(tmp_path: Path) -> None:
+    """Every window and every label was left out without a word, and so were the stores of runs beside a training."""
+    with make_device(tmp_path / "device") as device:
+        observe_in_pieces(device, 20)
+        device.label("walk", BEGAN, BEGAN + 10)
+        beside = NodeDirectory(tmp_path / "device" / "lane-1", "normal")
+        beside.open_store(RUN).close()
+        beside.close()
+        file, counted = backed_up(tmp_path / "device"), device.count_windows()  # while it runs
+    assert counted["walk"] and main(["restore", str(file), str(tmp_path / "back")]) == 0
+    with make_device(tmp_path / "back") as again:
+        assert again.count_windows() == counted
+    beside = NodeDirectory(tmp_path / "back" / "lane-1", "normal")
+    with closing(beside.open_store(RUN)) as store:
+        assert store.load_record() is None
+    beside.close()
+
+
+def test_a_run_that_is_called_samples_is_a_run(tmp_path: Path) -> None:
+    """The store of samples has the same name, in a folder of its own."""
+    made = NodeDirectory(tmp_path / "samples", "normal")
+    with closing(made.open_store(Run(id="samples", method="fedavg"))) as store:
+        epoch = store.epoch
+    made.close()
+    main(["restore", str(backed_up(tmp_path / "samples")), str(tmp_path / "back")])
+    back = NodeDirectory(tmp_path / "back", "normal")
+    with closing(back.open_store(Run(id="samples", method="fedavg"))) as store:
+        assert store.epoch != epoch, "another disk"
+    back.close()
 
 
 def test_metrics_are_those_of_the_store(folder: Path, tmp_path: Path) -> None:

@@ -133,6 +133,9 @@ def test_a_healthy_service(place: Place, diagnose: Any, tmp_path: Path) -> None:
     assert "is of h, and this node is cloud-console" in found["certificate cloud-console"]["detail"]
     found = diagnose(1, write_toml(tmp_path / "fleet.toml", table | {"classes": "x"}))
     assert found["settings"]["detail"] == f"{tmp_path / 'fleet.toml'}: classes = 'x': expected a list of texts"
+    del table["classes"]  # it took this one for a device's, to which every line is wrong
+    found = diagnose(1, write_toml(tmp_path / "fleet.toml", table))
+    assert found["settings"]["detail"] == f"{tmp_path / 'fleet.toml'}: classes is missing: a list of texts"
 
 
 def test_a_node_that_knows_its_operators_key(

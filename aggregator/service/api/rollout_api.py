@@ -41,6 +41,7 @@ ROLLOUT = Keys(
         **{name: list[str] for name in ("actions", "undone_by")},
         "may_undo": bool,
         "only_judge": bool,
+        "missed": int,
         "beside": bool,
         "model": dict[str, str] | None,
         "counts": dict[str, float],

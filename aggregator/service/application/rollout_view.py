@@ -21,8 +21,10 @@ KEPT, BACK, UNDONE, LEAVING, JUDGED = "kept", "rolled back", "undone", "going ba
 def describe_rollout(service: FleetService, row: Row) -> dict[str, Any]:
     """A rollout as JSON has it.
 
-    `stages`: a line for each that is over. `counts`: sums over all of them, by the names of methods/rollout/plan.py.
-    `accuracy`: on the devices' own held-out samples, before and after; None where there were none.
+    `stages`: a line for each that is over. `missed`: devices that it was for, and that were not there: away, or without
+    room for it beside a training (`evaluations`). `counts`: sums over all stages, by the names of
+    methods/rollout/plan.py. `accuracy`: on the devices' own held-out samples, before and after; None where there were
+    none.
     """
     lines = service.supervisor.lines_of(row["id"])
     lines.read_on()
@@ -32,11 +34,12 @@ def describe_rollout(service: FleetService, row: Row) -> dict[str, Any]:
     latest: Mapping[str, Any] = verdict or (stages[-1] if stages else {})
     counts, target = latest.get("counts", {}), stages[-1]["target"] if stages else None
     samples, undo = counts.get("samples", 0), undone_in(row)
+    outcome = find_outcome(row, stages, verdict)
     return {
         "id": row["id"],
         "state": row["state"],
         "wish": row["wish"],
-        "outcome": find_outcome(row, stages, verdict),
+        "outcome": outcome,
         "why": latest.get("fault", "") or row["why"],
         "actions": [action for action in list_actions(row) if action != "first"],
         "may_undo": not (undo or settings.get("only_judge")) and row["state"] != QUEUED,
@@ -46,6 +49,7 @@ def describe_rollout(service: FleetService, row: Row) -> dict[str, Any]:
         "undone_by": [r["id"] for r in list_rollouts(service.database) if undone_in(r) == row["id"]],
         "model": describe_model(service, settings.get("model", "")),
         "target": target,
+        "missed": max(0, (target or 0) - int(counts.get("asked", 0))) if outcome in (KEPT, JUDGED) and not undo else 0,
         "having": count_having(counts),
         "failed": count_failures(counts),
         "counts": counts,

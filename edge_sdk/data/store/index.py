@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,14 @@ class StoreFault(Exception):
 
 
 class StoreUnusable(AuscultError):
-    """The disk does not take what is to be saved or erased, or does not give it back: it is full, or read-only."""
+    """The disk does not take what is to be saved or erased, or does not give it back: it is full, or read-only.
+
+    >>> try:
+    ...     raise StoreUnusable("watch-7/samples: 52 samples could not be saved: database or disk is full")
+    ... except StoreUnusable as error:
+    ...     print(str(error).split(":")[-1])
+     database or disk is full
+    """
 
 
 @contextmanager
@@ -57,6 +64,8 @@ class SampleIndex:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        with suppress(OSError):  # SQLite says what is wrong; its other files take over this one's mode
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
             self.db = self.open(alone=False)
         except sqlite3.OperationalError:  # as where a full disk has no room for the index of the log, shared in a file

@@ -20,7 +20,8 @@ class Beginning:
 
     Attributes:
         restarted: the role was started before.
-        patient: see `Assembly.patient`.
+        patient, joins_later: see `Assembly`.
+        deadline: seconds that a question waits for an answer as long as nothing is measured; inf: for ever.
         opened: when the session was opened, by time.monotonic().
     """
 
@@ -28,6 +29,8 @@ class Beginning:
     members: Members
     restarted: bool
     patient: bool
+    joins_later: bool = False
+    deadline: float = inf
     opened: float = field(default_factory=time.monotonic)
 
     @property
@@ -37,22 +40,33 @@ class Beginning:
         In a run in which nobody waits for ever, a node begins when no further child has come for a while. Each child
         puts that off once. Where nobody at all has come, the parent could do nothing with a node that has begun, so
         that one waits for longer; but not for ever, or one hospital whose devices are all away would hold up all the
-        others.
+        others. In any other run those who can join later are waited for as an answer would be: for the first deadline.
         """
         wait, came_at = self.habits.wait_seconds, self.members.came_at
         if self.restarted:
             return self.opened + wait
         if self.patient:
-            return inf
+            is_bounded = self.joins_later and self.habits.waits_for_able and self.members.here
+            return self.opened + self.deadline if is_bounded else inf
         return came_at + wait if came_at > -inf else self.opened + FOR_ANYBODY * wait
 
     def is_over(self, now: float) -> bool:
         """Says whether enough children are here, or have been waited for long enough."""
-        return now >= self.ends_at or len(self.members.here) >= self.habits.wait_for
+        return now >= self.ends_at or len(self.members.here) >= self.needed
+
+    @property
+    def needed(self) -> int:
+        """Number of children that must be here; one at least, where all are waited for who can take part."""
+        wait_for = self.habits.wait_for
+        if not (wait_for and self.joins_later and self.habits.waits_for_able):
+            return wait_for
+        return max(1, wait_for - len(self.members.refusing))
 
     def describe_missing(self, children: Collection[str]) -> str:
-        """Names of the children without whom it has ended, the first few of many; "": enough are here."""
+        """Who the children are without whom it has ended, and why, the first few of many; "": enough are here."""
         missing = sorted({*children} - {*self.members.here})
         if len(self.members.here) >= self.habits.wait_for:
             return ""
-        return list_some(missing)
+        if len(self.members.here) >= self.needed:
+            return f"{list_some(missing)}: cannot take part now"
+        return f"{list_some(missing)}: not here, and no longer waited for"

@@ -57,6 +57,7 @@ class Assembly:
         records: codec of `node.Record`, of this role's state, and of what it tells the application.
         late_counts: what is done for a round that the parent has closed without this node counts in a later one.
         patient: a node that begins the run waits for its children however long that takes; see `roles/beginning.py`.
+        joins_later: a child may take part from a later round on, so nobody need wait for one that cannot now.
     """
 
     role: Role
@@ -66,6 +67,7 @@ class Assembly:
     records: MessageCodec
     late_counts: bool = False
     patient: bool = True
+    joins_later: bool = False
 
 
 Verb = Literal["start", "arrive", "excuse", "tick"]

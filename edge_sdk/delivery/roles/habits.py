@@ -13,6 +13,8 @@ class Habits:
     Attributes:
         worker: calls are made on a thread of their own.
         wait_for: children that must be here before the role starts; another number, where others may take part.
+        waits_for_able: who says that it cannot take part is not waited for, where it may take part later
+            (`Assembly.joins_later`).
         wait_seconds: for which a restarted node waits for them, before it goes on without. In a run in which nobody
             waits for ever (`Assembly.patient`): for which no further one has come.
         rto: seconds until the first repetition of a message.
@@ -23,6 +25,7 @@ class Habits:
 
     worker: bool = True
     wait_for: int = 0
+    waits_for_able: bool = False
     wait_seconds: float = 10.0
     rto: float = 2.0
     outbox_bytes: float = inf

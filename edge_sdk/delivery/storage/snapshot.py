@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from secrets import randbits
@@ -43,10 +44,18 @@ def copy_store(source: Path, target: Path) -> None:
     Raises:
         StoreDamaged: it is not as it was written. UsageError: it changes too fast to be copied.
     """
-    for _ in range(TRIES):
-        if copy_database(source, target) and copy_bodies(source, target):
-            return
-    raise UsageError(f"{source} changes faster than it can be copied; try again, or stop the node for that time")
+    copy_often(source, lambda: copy_database(source, target) and copy_bodies(source, target))
+
+
+def copy_alone(source: Path, target: Path) -> None:
+    """Copy a database with a write-ahead log that names no bodies. Arguments and errors as of `copy_store`."""
+    copy_often(source, lambda: copy_database(source, target))
+
+
+def copy_often(source: Path, copy: Callable[[], bool]) -> None:
+    """Copy until it is of one moment. Raises UsageError: it is not, however often it is tried."""
+    if not any(copy() for _ in range(TRIES)):
+        raise UsageError(f"{source} changes faster than it can be copied; try again, or stop the node for that time")
 
 
 def copy_database(source: Path, target: Path) -> bool:

@@ -82,6 +82,7 @@ class Runtime:
         self.habits = Habits(
             worker=worker,
             wait_for=len(children) if place.wait_for is None else place.wait_for,
+            waits_for_able=place.wait_for is None,
             wait_seconds=transport.wait_seconds,
             rto=transport.rto,
             outbox_bytes=OUTBOX if wire.outbox_bytes is None else wire.outbox_bytes,

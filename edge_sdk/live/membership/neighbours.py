@@ -140,7 +140,7 @@ class Neighbours:
             session is None
             or session.settled
             or not session.assembly.patient
-            or len(children) - len(refusals) >= self.habits.wait_for
+            or len(children) - len(refusals) >= session.beginning.needed
         )
         membership.refusal_below = "" if starts or not refusals else describe_refusals(refusals, len(children))
         if membership.refusal_below != said:

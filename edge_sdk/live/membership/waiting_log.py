@@ -95,7 +95,7 @@ def waited_for(session: Session, presence: Presence) -> tuple[str, Collection[st
     number = rounds.count_questions(below)
     if not session.settled:
         missing = presence.expected - set(presence.here)
-        needed = min(session.habits.wait_for, len(presence.expected))
+        needed = min(session.beginning.needed, len(presence.expected))
         return f"waiting for children to come ({len(presence.here)} of {needed} are here)", missing
     if session.calls.holds(session.node.record) and not (below.open and below.owed):
         return "waiting for a device that is willing to train", session.members.unwilling

@@ -216,9 +216,10 @@ def check_identity(run: Run, name: str, sha256: str, classes: int, tier: str) ->
     their own, does not tell the run's classes apart."""
     if tier not in family_of(run).own_bundles:
         if run.bundle != sha256:
-            raise UsageError(f"run {run.id} is for bundle {run.bundle[:12]}, this {tier} has {sha256[:12]}")
+            what = f"the run is for bundle {run.bundle[:12]}, this {tier} has {sha256[:12]}"
+            raise UsageError(f"{what}; give it the file that is trained")
     elif classes != len(run.classes):
-        raise UsageError(f"run {run.id} has {len(run.classes)} classes, this {tier} has {name} with {classes}")
+        raise UsageError(f"the run has {len(run.classes)} classes, this {tier} has {name} with {classes}")
 
 
 def make_assembly(
@@ -241,7 +242,8 @@ def make_assembly(
     messages = Codec(method.messages, layout=env.layout)
     records, late_counts = record_codec(role, method.messages, env.layout), method.late_counts(env.settings)
     patient = method.patient or tier != "hospital"
-    return Assembly(role, env, policy, messages, records, late_counts, patient)
+    joins_later = tier == "hospital" and not fixes_members(run)
+    return Assembly(role, env, policy, messages, records, late_counts, patient, joins_later)
 
 
 def record_codec(role: Role, messages: Iterable[type], layout: Layout) -> Codec:

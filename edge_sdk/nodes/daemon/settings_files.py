@@ -33,7 +33,8 @@ class HospitalFile:
         upstream: the broker of the aggregator; None: `broker`.
         bundle, directory: as a device's.
         devices: names of all its devices, here or not; none needed with `enrolled`.
-        wait_for: devices that must be here before the hospital reports itself ready; None: all.
+        wait_for: devices that must be here before the hospital reports itself ready; None: all but those that say that
+            they cannot take part, where they may join later.
         data: what it holds of its devices' patients, for a split model; see `edge_sdk.data.patients.patients_of`.
         companions: those of its devices that have another bundle than the run's, and take part with outputs only.
         last_words: seconds after the end of a run for which `--once` waits for devices that have not acknowledged the

@@ -269,8 +269,8 @@ class Device:
         """Take the one right to run; `serve` gives it back. Whoever starts the device hears what is missing."""
         if self.part.train is None and self.part.model.bundle.signal is None and self.part.trainer is None:
             raise UsageError(f"device {self.name}: call train_on(samples) before run() or start()")
-        if not self.running.acquire(blocking=False):
-            raise UsageError(f"device {self.name} is running already")
+        if self.live.closed or not self.running.acquire(blocking=False):
+            raise UsageError(f"device {self.name} is {'closed' if self.live.closed else 'running already'}")
 
     def serve(self, until: Callable[[], bool] | None = None) -> None:
         """Takes part in runs on this thread, until `until()` is true or `stop` is called; after `claim`."""

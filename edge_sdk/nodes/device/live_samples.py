@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from edge_sdk.data.live.barren import BarrenMeter, read_times
 from edge_sdk.data.live.cutter import Block, StreamCutter, group_blocks
+from edge_sdk.data.live.loss_log import LossLog
 from edge_sdk.data.live.rate import RateMeter
 from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.data.samples import Samples
@@ -40,7 +41,7 @@ from edge_sdk.model.tasks.task_protocol import ModelTask, StepTask, combines
 
 WAITING = 60.0
 """Seconds of the signal that wait at most for the thread; where it does not keep up, the oldest are lost."""
-SAY_EVERY = 60.0  # seconds between two lines about what is lost
+SAY_EVERY = 60.0  # seconds between two lines about the rate
 
 
 class LiveSamples:
@@ -86,7 +87,7 @@ class LiveSamples:
         self.waiting, self.lost = 0, 0
         self.unsaved, self.why_unsaved, self.told_taken = 0, "", False
         self.wake_at = 1  # samples that wait: with so many the thread is woken
-        self.say_at = self.say_rate_at = 0.0
+        self.say_rate_at, self.losses = 0.0, LossLog(name, log)
         self.wake = threading.Condition()
         self.busy, self.stopping = False, False
         self.thread: threading.Thread | None = None
@@ -104,6 +105,8 @@ class LiveSamples:
         if time is not None and channel is None and len(when) and self.is_too_slow(when, np.ndim(time) == 0):
             return
         with self.wake:
+            if self.stopping:
+                raise UsageError(f"device {self.name} is closed, and takes no more samples")
             self.queue.append((place, when, block))
             self.waiting += len(block)
             while self.waiting > self.most and len(self.queue) > 1:
@@ -116,7 +119,10 @@ class LiveSamples:
 
     def check_block(self, samples: Any, channel: str | None) -> tuple[int, npt.NDArray[np.float32]]:
         """Place of the channel (-1: all channels), and the samples (n, c) or (n,), copied."""
-        block = np.array(samples, np.float32)
+        try:
+            block = np.array(samples, np.float32)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"observe: samples are no numbers: {error}") from None
         if channel is None:
             count = len(self.signal.channels)
             if block.ndim > 2 or block.ndim < 1 or block.shape[-1] != count:
@@ -231,6 +237,7 @@ class LiveSamples:
             self.wake.notify_all()
         if self.thread is not None:
             self.thread.join()
+        self.losses.close()
         self.store.close()
         disown(self.owned)
 
@@ -283,14 +290,14 @@ class LiveSamples:
                 items, self.busy = list(self.queue), True
                 self.queue.clear()
                 lost, self.waiting, self.lost = self.lost, 0, 0
-            self.say_lost(lost)
+            self.losses.note(lost, "are lost: they come faster than windows are made")
             for item in group_blocks(items):
                 try:
                     self.take(*item)
                 except Exception as error:  # a full disk, as a rule: what comes later must not be lost for it, too
                     with self.wake:
                         self.unsaved, self.why_unsaved = self.unsaved + len(item[1]), say_reason(error)
-                    self.log.exception("%s: %d samples could not be saved", self.name, len(item[1]))
+                    self.losses.note(len(item[1]), f"could not be saved: {self.why_unsaved}", error)
             self.wake_at = self.cutter.count_missing()  # until then it need not be woken
 
     def take(self, place: int, time: npt.NDArray[np.float64], block: npt.NDArray[np.float32]) -> None:
@@ -316,11 +323,6 @@ class LiveSamples:
                 windows.began[0],
             )
         self.told_taken = left_out > 0
-
-    def say_lost(self, lost: int) -> None:
-        if lost and (now := clocks.monotonic()) >= self.say_at:
-            self.say_at = now + SAY_EVERY
-            self.log.warning("%s: %d samples are lost: they come faster than windows are made", self.name, lost)
 
 
 def name_signal(signal: SignalSpec) -> str:

@@ -306,6 +306,10 @@ class Participant:
             working = self.last_line.choose(self.working, working, self.choose_judges(run, validation=True))
             note_working(self.directory, working)
         self.working = working
+        known = () if self.kept.ensemble is None else self.kept.ensemble.classes
+        if known and working.run == run.id and (never := [c for i, c in enumerate(run.classes) if i not in known]):
+            words = "%s: the personal model of run %s never says %s: nothing to train on has that label"
+            self.log.info(words, self.name, run.id, ", ".join(never))
 
     def kept_path(self, run: Run) -> Path:
         return self.directory / f"{run.id}.npz"

@@ -51,13 +51,25 @@ def find_questions(live: LiveSamples, working: WorkingModel, most: int) -> tuple
     if not len(x):
         return ()
     _, known = read(live.store, live.store.labelled().take(slice(-MOST_LABELLED, None)), normalise)
-    p = np.exp(working.log_probabilities(x, None)).astype(np.float64)
+    p = probabilities_of_all(working, x)
     parts = stretches(loose.recording, p.argmax(1), loose.began, loose.ended, LONGEST)
     mean, features = means_of(p, parts), means_of(features_of(x), parts)
     times = [(float(loose.began[begin]), float(loose.ended[end - 1])) for begin, end in parts]
     middle = np.array([(began + ended) / 2 for began, ended in times])
     order = choose(margins(mean), features, features_of(known), middle, most)
     return tuple(LabelQuestion(*times[at], likeliest(mean[at], name_classes(working))) for at in order)
+
+
+def probabilities_of_all(working: WorkingModel, x: Floats) -> npt.NDArray[np.float64]:
+    """Probabilities of windows x, (N, classes), by a model that rules no class out.
+
+    A personal model that has settled rules out what this device has never had a label of, and is sure of the rest: it
+    would never ask about what the device lacks most. Then the fleet's model is asked.
+    """
+    found = np.asarray(np.exp(working.log_probabilities(x, None)), np.float64)
+    if "global" in working.kept.models and not found.any(axis=0).all():
+        return np.asarray(np.exp(working.log_probabilities(x, "global")), np.float64)
+    return found
 
 
 def name_classes(working: WorkingModel) -> tuple[str, ...]:

@@ -35,15 +35,17 @@ class LiveDevice:
         self.samples: LiveSamples | None = None
         self.saved: Callable[[int, int], None] | None = None
         self.streams: tuple[PredictionStream, ...] = ()
-        self.opening = threading.Lock()
+        self.opening, self.closed = threading.Lock(), False
 
     def open(self) -> LiveSamples:
         """The live samples.
 
         Raises:
-            UsageError: the bundle does not say of which signal its input is a window.
+            UsageError: the bundle does not say of which signal its input is a window, or the device was closed.
         """
         found = self.samples
+        if self.closed:
+            raise UsageError(f"device {self.name} is closed: make another one to observe, label or ask it anything")
         return found if found is not None else self.open_first()
 
     def signal(self) -> SignalSpec:
@@ -96,8 +98,9 @@ class LiveDevice:
             self.samples.end_run()
 
     def close(self) -> None:
-        """Save what was observed, and end the streams."""
-        if self.samples is not None:
+        """Save what was observed, and end the streams. Again: nothing."""
+        was, self.closed = self.closed, True
+        if self.samples is not None and not was:
             self.samples.close()
         for stream in self.streams:
             stream.close()

@@ -43,7 +43,8 @@ class DeviceList:
         devices: names of all of them, here or not.
         companions: those that take part with outputs only, in a run of the companions family.
         kinds: name -> devices that have another bundle than the hospital's, and which one.
-        wait_for: devices that must be here before the hospital reports itself ready; None: all.
+        wait_for: devices that must be here before the hospital reports itself ready; None: all but those that say that
+            they cannot take part, where they may join later.
         enrolled: devices that a service has enrolled count beside these, and come and go during a run.
         limits: what devices may claim, and when they are suspended.
 

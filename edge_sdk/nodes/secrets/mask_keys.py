@@ -14,6 +14,7 @@ from typing import Any
 
 from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
+from edge_sdk.wire.options import take_paths
 
 KEY = 32  # bytes of a key
 
@@ -59,6 +60,9 @@ class DeviceKeys:
     aggregator: Path
     peers: Path | None = None
 
+    def __post_init__(self) -> None:
+        take_paths(self, "key", "aggregator", "peers")
+
 
 @dataclass(frozen=True, kw_only=True)
 class AggregatorKeys:
@@ -73,6 +77,9 @@ class AggregatorKeys:
     key: Path
     devices: Path
     enrolled: Path | None = None
+
+    def __post_init__(self) -> None:
+        take_paths(self, "key", "devices", "enrolled")
 
     def public_keys(self) -> dict[str, bytes]:
         """Device -> public key, of both files. Raises UsageError as of `read_public`."""
@@ -95,6 +102,9 @@ class HospitalKeys:
 
     key: Path
     hospitals: Path
+
+    def __post_init__(self) -> None:
+        take_paths(self, "key", "hospitals")
 
 
 def make_key(path: Path) -> str:

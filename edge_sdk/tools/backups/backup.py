@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, cast
 
 from edge_sdk.atomic import ASIDE, LOCK, replace_file, sync_to_disk
-from edge_sdk.delivery.storage.snapshot import copy_store, count_events
+from edge_sdk.delivery.storage.snapshot import copy_alone, copy_store, count_events
 from edge_sdk.errors import UsageError
 from edge_sdk.tools.backups.sealed_file import Sealer
 
@@ -33,7 +33,7 @@ FORMAT = 1
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
-STORE = ".db"
+STORE, SAMPLES = ".db", "samples/samples.db"
 OF_STORES = (".db-wal", ".db-shm", ".db-writing", ".bodies")
 LEFT_OUT = (ASIDE, ".damaged")
 """Ends of the names of what is left out: files that are just being written, and stores that were put aside."""
@@ -105,11 +105,14 @@ def staged_for(file: Path) -> Iterator[Path]:
 def stage(folder: Path, staged: Path) -> None:
     """Copy what belongs into a backup: the stores first, then all the rest, which may only be newer than they are."""
     stores = sorted(folder.glob(f"*{STORE}"))
-    for store in stores:
-        copy_store(store, staged / store.name)
+    for store in list_stores(folder):
+        target = place_for(store, folder, staged)
+        if is_of_samples(store, folder):
+            copy_alone(store, target)
+        else:
+            copy_store(store, target)
     for path in list_files(folder):
-        target = staged / path.relative_to(folder)
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = place_for(path, folder, staged)
         try:
             shutil.copy2(path, target)
         except FileNotFoundError:
@@ -119,13 +122,35 @@ def stage(folder: Path, staged: Path) -> None:
         cut_metrics(staged / METRICS, newest)
 
 
+def place_for(path: Path, folder: Path, staged: Path) -> Path:
+    """Where a file of the folder goes; what it lies in is there."""
+    target = staged / path.relative_to(folder)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return target
+
+
 def list_files(folder: Path) -> Iterator[Path]:
     """All files of a folder but those of its stores, its lock, links, and what is left out."""
+    return (path for path in walk(folder) if path.name != LOCK and not path.name.endswith((STORE, *OF_STORES)))
+
+
+def list_stores(folder: Path) -> Iterator[Path]:
+    """The stores of a folder: of its runs, of those in lanes beside, and of what the device has observed."""
+    return (path for path in walk(folder) if path.name.endswith(STORE))
+
+
+def is_of_samples(store: Path, folder: Path) -> bool:
+    """Is it the store of what a device has observed? It has no peers that know more of it."""
+    return store.relative_to(folder).as_posix() == SAMPLES
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """All files of a folder but links, what is left out, and the bodies of stores, which are copied with these."""
     for path in sorted(folder.iterdir()):
-        if path.is_symlink() or path.name == LOCK or path.name.endswith((STORE, *OF_STORES, *LEFT_OUT)):
+        if path.is_symlink() or path.name.endswith(LEFT_OUT):
             continue
-        if path.is_dir():
-            yield from list_files(path)
+        if path.is_dir() and not path.name.endswith(OF_STORES):
+            yield from walk(path)
         elif path.is_file():
             yield path
 

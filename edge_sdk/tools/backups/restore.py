@@ -20,7 +20,16 @@ from typing import Any, BinaryIO, cast
 from edge_sdk.atomic import ASIDE, sync_to_disk
 from edge_sdk.delivery.storage.snapshot import make_another_disk
 from edge_sdk.errors import UsageError
-from edge_sdk.tools.backups.backup import FORMAT, MANIFEST, STORE, Manifest, SavedFile, checked_path, is_empty
+from edge_sdk.tools.backups.backup import (
+    FORMAT,
+    MANIFEST,
+    Manifest,
+    SavedFile,
+    checked_path,
+    is_empty,
+    is_of_samples,
+    list_stores,
+)
 from edge_sdk.tools.backups.sealed_file import Opener, is_sealed
 
 LARGEST_MANIFEST = 2**24  # bytes
@@ -36,8 +45,9 @@ def restore(file: Path, folder: Path, passphrase: str = "") -> Manifest:
     """
     with staged_beside(folder) as staged:
         manifest = unpack(file, staged, passphrase)
-        for store in sorted(staged.glob(f"*{STORE}")):
-            make_another_disk(store)
+        for store in list_stores(staged):
+            if not is_of_samples(store, staged):
+                make_another_disk(store)
         os.sync()
         staged.rename(folder)
     return manifest

@@ -72,7 +72,7 @@ def read_node_file(path: Path) -> NodeFile:
         keys = {*tomllib.loads(path.read_text(encoding="utf-8"))}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         keys = {"hospital"}  # read_toml says what is wrong
-    if "classes" in keys:
+    if keys & {"classes", "bundles"}:
         return of_service(path)
     if keys & {"run", "hospitals"}:
         return of_aggregator(path, read_toml(path, AggregatorFile))

@@ -9,7 +9,11 @@ import pytest
 
 from edge_sdk.data.store.recording import Recording
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.device.options import LocalTraining
+from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
+from edge_sdk.wire.options import Wire
+from tests.nodes.device.test_live_device import WRIST
 
 
 def test_a_short_key_is_found_at_once(tmp_path: Path) -> None:
@@ -29,3 +33,14 @@ def test_good_keys_and_one_that_is_to_be_made_are_taken(tmp_path: Path) -> None:
     for key in (None, bytes(32), tmp_path / "key", str(tmp_path / "later")):
         LocalTraining(recording=Recording(key=key))
     assert not (tmp_path / "later").exists()
+
+
+def test_certificates_and_keys_are_named_by_texts_as_by_paths(tmp_path: Path) -> None:
+    """A certificate that was named by a text ended the application in an AttributeError."""
+    wire, masks = Wire(ca="ca.crt", certificate="a.crt", key="a.key"), DeviceKeys(key="a.mask", aggregator="cloud.pub")  # type: ignore[arg-type]
+    assert wire == Wire(ca=Path("ca.crt"), certificate=Path("a.crt"), key=Path("a.key"))
+    assert (masks.key, masks.aggregator, masks.peers) == (Path("a.mask"), Path("cloud.pub"), None)
+    with pytest.raises(UsageError, match="ca = 7: expected the path of a file"):
+        Wire(ca=7)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"ca = 'none.crt': there is no such file"):
+        Device("d", hospital="h", broker="mqtts://h", bundle=WRIST, directory=tmp_path, wire=Wire(ca="none.crt"))  # type: ignore[arg-type]

@@ -211,12 +211,17 @@ def test_gaps_in_values_and_a_clock_that_is_set_back_end_no_thread(device: Devic
 def test_a_full_disk_ends_no_thread(device: Device, caplog: pytest.LogCaptureFixture) -> None:
     live, add = device.live.open(), device.live.open().store.add
     live.store.add = lambda *_: (_ for _ in ()).throw(OSError(28, "No space left"))  # type: ignore[method-assign]
-    observe_in_pieces(device, 5)
-    assert device.count_windows() == {} and "could not be saved" in caplog.text
+    times, values = signal_of(10)
+    for at in range(0, len(times), int(RATE)):
+        device.observe(values[at : at + int(RATE)], time=float(times[at]))
+        live.wait_saved()
+    said = [line for line in caplog.records if "could not be saved" in line.getMessage()]
+    assert device.count_windows() == {} and len(said) == 1, "each lost second wrote a traceback to the full disk"
+    assert said[0].getMessage().endswith("samples could not be saved: No space left") and said[0].exc_info is None
     live.store.add = add  # type: ignore[method-assign]
     with pytest.raises(StoreUnusable, match="could not be saved"):
         device.flush()
-    observe_in_pieces(device, 5, first=5)
+    observe_in_pieces(device, 5, first=10)
     assert device.count_windows()[""] >= 4
 
 

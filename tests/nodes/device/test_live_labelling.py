@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.errors import UsageError
+from edge_sdk.methods.shared.evaluation.evaluation import Models
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.device.run_env import parts_of
 from edge_sdk.nodes.models.working_model import initial_model
@@ -71,6 +74,30 @@ def test_after_a_run_the_likeliest_labels_are_named(device: Device) -> None:
     end_run(device, make_run(device), device.part.model.theta0)
     (first, p), (second, rest) = device.questions(most=1)[0].likeliest
     assert {first, second} <= {*NAMES} and first != second and 1 >= p >= rest > 0
+
+
+def test_a_class_without_any_label_is_asked_about(device: Device) -> None:
+    """A personal model that has settled rules it out: its windows were sure to be something else, and never asked."""
+    observe_in_pieces(device, 120)
+    device.label("walk", BEGAN, BEGAN + 40)
+    end_run(device, make_run(device), device.part.model.theta0)
+    working = device.part.working
+    free = device.questions(most=3)
+    models = {"personal": working.kept.models["personal"], "global": working.kept.models["personal"]}
+    device.part.working = replace(working, kept=replace(working.kept, models=models, ensemble=Ensemble(classes=(0,))))
+    assert device.part.working.predict(np.zeros((1, 3, 64), np.float32), None).probabilities[0, 1:].max() == 0
+    assert device.questions(most=3) == free and all(len(question.likeliest) == 2 for question in free)
+
+
+def test_classes_that_a_personal_model_rules_out_are_said(device: Device, caplog: pytest.LogCaptureFixture) -> None:
+    """It was never right on them, and nobody heard why."""
+    caplog.set_level("INFO")
+    run, theta = replace(make_run(device), classes=(*NAMES, "run", "fall")), device.part.model.theta0
+    observe_in_pieces(device, 120)
+    device.label("walk", BEGAN, BEGAN + 40)
+    device.part.assemble(run)
+    device.part.receive_event(1, Models(1, {"global": theta, "personal": theta}, Ensemble(classes=(0, 1))))
+    assert "d1: the personal model of run r never says run, fall: nothing to train on has that label" in caplog.text
 
 
 def test_another_spelling_of_a_class_is_that_class(device: Device, caplog: pytest.LogCaptureFixture) -> None:

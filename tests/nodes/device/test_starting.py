@@ -86,3 +86,28 @@ def test_what_ends_a_device_later_is_told_to_the_application(tmp_path: Path, cap
     [line] = caplog.records
     assert line.getMessage() == device.refusal and not line.exc_info
     device.close()
+
+
+def test_a_device_that_was_closed_says_so(tmp_path: Path) -> None:
+    """A sensor's last samples were taken without a word, and were lost; the next label waited for them for ever."""
+    device = make_device(tmp_path)
+    observe_in_pieces(device, 10)
+    device.close()
+    device.close()
+    uses = (
+        lambda: device.observe(np.zeros((4, 3)), time=BEGAN + 20),
+        lambda: device.label("walk", BEGAN, BEGAN + 5),
+        lambda: device.forget(BEGAN, BEGAN + 5),
+        *(device.count_windows, device.flush, device.questions, device.predictions, device.start),
+    )
+    for use in uses:
+        with pytest.raises(UsageError, match="device d1 is closed"):
+            use()
+    assert device.predict(np.zeros((1, 3, 64), np.float32)).model == "initial"
+
+
+def test_samples_that_are_no_numbers_are_refused_in_words(tmp_path: Path) -> None:
+    with make_device(tmp_path) as device:
+        for samples in ("abc", [[0.0, 1.0, "x"]], [[1.0], [1.0, 2.0]]):
+            with pytest.raises(UsageError, match="observe: samples are no numbers"):
+                device.observe(samples)

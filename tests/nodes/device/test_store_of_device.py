@@ -59,6 +59,14 @@ def test_windows_of_another_signal_do_not_come_into_one_store(tmp_path: Path, ot
     later.close()
 
 
+def test_what_was_observed_is_for_the_nodes_user_alone(tmp_path: Path) -> None:
+    """The folder was closed to others, and the files in it were not, as docs/operate.md says they are."""
+    with make_device(tmp_path) as device:
+        observe_in_pieces(device, 10)
+        files = [path for path in device.live.directory.iterdir() if path.name.startswith("samples.db")]
+        assert len(files) == 3 and all(path.stat().st_mode & 0o077 == 0 for path in files)
+
+
 def test_windows_stay_with_a_bundle_that_normalises_otherwise(tmp_path: Path) -> None:
     device = make_device(tmp_path / "state")
     observe_in_pieces(device, 10)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aggregator.service.client.rollout_client import read_share
+from aggregator.service.client.rollout_client import read_share, show_rollout
 from aggregator.service.models.rollouts import add_rollback, add_rollout
 from aggregator.service.runs.runs import FINISHED, PROPOSED, NotPossibleError, Wanted, add_run, change_run, find_run
 from aggregator.service.runs.supervisor import write_settings
@@ -109,6 +110,21 @@ def test_pages_show_how_far_it_is_and_why_it_was_halted(service: Any, browse: An
     assert "rolled back" in text and "accuracy fell" in text and "60.0 %" in text and "10.0 %" in text
     assert f"Rollout {id} was halted" in browser.get("/").text and id not in browser.get("/runs").text
     assert "rolled back" in browser.get("/rollouts").text
+
+
+def test_who_was_not_there_is_counted(service: Any, browse: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A rollout that had reached one device of five was kept, and nothing said why the others lack it."""
+    id, counts = queue(service, to=1.0), {"asked": 1.0, "installed": 1.0}
+    stage = {"kind": "stage", "stage": 1, "stages": 1, "upto": 1, "target": 5, "fault": "", "counts": counts}
+    tell(service, id, stage)
+    assert browse("viewer").get(f"/api/v1/rollouts/{id}").json()["missed"] == 0, "it may yet come to them"
+    tell(service, id, stage, {"kind": "rollout", "kept": True, "counts": counts, "fault": ""})
+    service.supervisor.set_state(find_run(service.database, id), FINISHED)
+    assert "4 of 5 devices were not there" in browse("viewer").get(f"/rollouts/{id}").text
+    found = browse("viewer").get(f"/api/v1/rollouts/{id}").json()
+    assert found["missed"] == 4
+    show_rollout(Namespace(id=id, json=False), type("Client", (), {"ask": lambda self, path: found})())
+    assert "4 of 5 devices were not there" in capsys.readouterr().out
 
 
 def test_a_form_rolls_out_and_says_what_is_wrong(service: Any, browse: Any) -> None:
