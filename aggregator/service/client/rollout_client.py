@@ -87,7 +87,7 @@ def show_rollout(options: argparse.Namespace, client: Any) -> None:
     for stage in rollout["stages"]:
         shares = f"{percent(stage['before'])} -> {percent(stage['after'])} of {stage['samples']:.0f} samples"
         print(f"  stage {stage['stage']}: {stage['having']:.0f} of {stage['asked']:.0f} devices, {shares}")
-    if rollout["missed"]:
+    if rollout.get("missed"):  # a service of the version before does not say it
         many = f"{rollout['missed']} of {rollout['target']} devices"
         print(f"  {many} were not there: away, or without `evaluations` beside a training")
     if rollout["why"]:

@@ -20,11 +20,19 @@ pytest.importorskip("starlette", reason="the extra `service` is not installed")
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.server.command import make_parser
 from edge_sdk.tools.credentials.broker_files import INSTALL, INSTALLED, USER
-from tests.aggregator.service.conftest import browse, database_url, make_service, quick_hashes, server, service
+from tests.aggregator.service.conftest import (
+    browse,
+    database_url,
+    empty_database,
+    make_service,
+    quick_hashes,
+    server,
+    service,
+)
 from tests.aggregator.service.console.test_label_runs import fill_labels
 from tests.aggregator.service.console.test_pages import fill
 
-__all__ = ["browse", "database_url", "make_service", "quick_hashes", "server", "service"]
+__all__ = ["browse", "database_url", "empty_database", "make_service", "quick_hashes", "server", "service"]
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "aggregator" / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
