@@ -26,13 +26,14 @@ from tests.aggregator.service.conftest import (
     empty_database,
     make_service,
     quick_hashes,
+    read_once,
     server,
     service,
 )
 from tests.aggregator.service.console.test_label_runs import fill_labels
 from tests.aggregator.service.console.test_pages import fill
 
-__all__ = ["browse", "database_url", "empty_database", "make_service", "quick_hashes", "server", "service"]
+__all__ = ["browse", "database_url", "empty_database", "make_service", "quick_hashes", "read_once", "server", "service"]
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "aggregator" / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
