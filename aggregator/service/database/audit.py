@@ -47,8 +47,9 @@ def find_break(database: Database) -> tuple[int | None, int, str]:
         (number of the first entry that does not fit, or None; number of entries; latest hash).
     """
     before, expected = FIRST, 1
-    with database.engine.connect() as t:
-        for row in t.execution_options(yield_per=AT_ONCE).execute(sql.select(audit).order_by(audit.c.seq)).mappings():
+    query = sql.select(audit).order_by(audit.c.seq)
+    with database.engine.connect() as t, t.execution_options(yield_per=AT_ONCE).execute(query) as rows:
+        for row in rows.mappings():  # a cursor at the server is closed although the rest is not read
             entry = dict(row)
             if entry["seq"] != expected or hash_entry(before, entry) != entry["hash"]:
                 return expected, expected - 1, before

@@ -88,8 +88,8 @@ def write_rows(database: Database, path: Path) -> None:
             query = sql.select(table)
             if table is keys:
                 query = query.where(keys.c.kind.not_in((SESSION, BROWSER)))
-            for row in t.execution_options(yield_per=AT_ONCE).execute(query).mappings():
-                lines.write(json.dumps([table.name, dict(row)]) + "\n")
+            with t.execution_options(yield_per=AT_ONCE).execute(query) as rows:
+                lines.writelines(json.dumps([table.name, dict(row)]) + "\n" for row in rows.mappings())
 
 
 def restore(file: FleetFile, source: Path, who: str, passphrase: str = "") -> Manifest:
