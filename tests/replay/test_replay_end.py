@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,6 +96,32 @@ def test_a_replay_that_goes_on_counts_what_it_had_sent_before(tmp_path):
         keep_sent(tmp_path)  # interrupted before a hospital had counted anything
         assert watch.count_bytes(tmp_path) == sum(sent_before(tmp_path).values()) == times * 1237
     assert sent_before(tmp_path)["hospital_to_device"] == 2 * 17
+
+
+@pytest.mark.parametrize("dies_at", range(3))
+def test_a_replay_that_dies_while_it_takes_over_what_was_sent_counts_it_once(tmp_path, monkeypatch, dies_at):
+    ledger = {"up": {"sent": 1000, "received": 200}, "to_all": 0, "down": {"a": {"sent": 10, "received": 20}}}
+    for hospital in ("hospital-1", "hospital-2"):
+        (tmp_path / hospital).mkdir()
+        (tmp_path / hospital / "ledger.json").write_text(json.dumps(ledger))
+    steps = []
+
+    def counted(function):
+        def call(*given, **more):
+            steps.append(function)
+            if len(steps) > dies_at:
+                raise KeyboardInterrupt
+            return function(*given, **more)
+
+        return call
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        for name in ("rename", "replace", "unlink"):
+            patch.setattr(Path, name, counted(getattr(Path, name)))
+        keep_sent(tmp_path)
+    assert watch.count_bytes(tmp_path) == 2 * 1230
+    keep_sent(tmp_path)
+    assert watch.count_bytes(tmp_path) == sum(sent_before(tmp_path).values()) == 2 * 1230
 
 
 def test_bytes_so_far_are_seen_from_the_lower_end_of_each_hop(tmp_path):

@@ -10,7 +10,6 @@ import os
 import stat
 import struct
 import zlib
-from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Protocol
@@ -114,7 +113,11 @@ def make_key(path: Path) -> None:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(os.urandom(KEY_BYTES))
             os.fsync(file.fileno())
-        with suppress(FileExistsError):  # another process has made one meanwhile
+        try:
             os.link(aside, path)
+        except FileExistsError:  # another process has made one meanwhile
+            return
+        except OSError:  # FAT and exFAT know no hard links: there a second process that makes one at this moment wins
+            os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)

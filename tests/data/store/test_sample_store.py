@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import fields, replace
+from errno import EPERM
 from pathlib import Path
 
 import numpy as np
@@ -276,6 +277,18 @@ def test_a_key_that_was_being_made_when_the_process_died_is_made_again(
         killed.setattr("os.urandom", die)
         with pytest.raises(KeyboardInterrupt):
             read_key(tmp_path / "key")
+    sealed = read_key(tmp_path / "key").seal(b"x", b"")
+    assert read_key(tmp_path / "key").open(sealed, b"") == b"x" and os.listdir(tmp_path) == ["key"]
+
+
+def test_a_key_is_made_on_a_disk_that_knows_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As FAT and exFAT, of which many cards are."""
+    pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
+
+    def refuse(*of: object) -> None:
+        raise PermissionError(EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
     sealed = read_key(tmp_path / "key").seal(b"x", b"")
     assert read_key(tmp_path / "key").open(sealed, b"") == b"x" and os.listdir(tmp_path) == ["key"]
 
