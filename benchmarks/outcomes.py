@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from edge_sdk.replay.metrics.statistics import mean_interval
+
 
 @dataclass
 class Outcome:
@@ -33,12 +35,10 @@ class Outcome:
     models: dict[str, Any] = field(default_factory=dict)
 
 
-def interval(differences: Any, draws: int = 10_000) -> tuple[float, float, float]:
-    """Mean over devices, and 95 % bootstrap interval of it. `differences`: (devices,), means over seeds."""
+def interval(differences: Any) -> tuple[float, float, float]:
+    """Mean over devices, and its 95 % interval. `differences`: (devices,), means over seeds."""
     d = np.asarray(differences, float)
-    rows = np.random.default_rng(0).integers(len(d), size=(draws, len(d)))
-    low, high = np.percentile(d[rows].mean(1), (2.5, 97.5))
-    return float(d.mean()), float(low), float(high)
+    return float(d.mean()), *mean_interval(d)
 
 
 def by_device(outcomes: Sequence[Outcome], model: str, new: bool) -> dict[str, float]:

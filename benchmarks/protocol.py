@@ -4,7 +4,7 @@
   looked at once, with what was chosen.
 * The same number of trials for every method: `tune`.
 * The same number of gradients per device, counted where they are computed and not where they are planned: `Gradients`.
-* Several seeds; intervals are 95 % bootstrap intervals (edge_sdk/replay/metrics/statistics.py).
+* Several seeds; intervals are of 95 %, over devices (edge_sdk/replay/metrics/statistics.py).
 * Bytes are of encoded messages: `Quiet`.
 """
 

@@ -21,7 +21,7 @@ one labelled recording of each class.
 watch: both wrists of ten physiotherapy patients, seven exercises (`auscult traces watch`). Labelled are so many seconds
 of each exercise to train on and as many to choose by. The fleet is of the patients TUNED; those of NEW are newcomers.
 
-Accuracies are means over devices. Intervals: 95 %, from 10,000 bootstrap draws of devices, after the mean over seeds.
+Accuracies are means over devices. Intervals: 95 %, Student's t over devices, after the mean over seeds.
 """
 
 from __future__ import annotations

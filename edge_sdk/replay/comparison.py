@@ -163,7 +163,7 @@ def run_differences(run: FinishedRun, first: FinishedRun, group: str) -> dict[st
     for key, (own, other) in pairs.items():
         values, others = paired(device_means(ours, own), device_means(theirs, other))
         if values:
-            found[key] = asdict(compare(values, others, seed=int(first.results[0]["seed"])))
+            found[key] = asdict(compare(values, others))
     return found
 
 

@@ -46,7 +46,7 @@ def summarise_seeds(results: Sequence[Result]) -> dict[str, Any]:
         "statistics": {
             group: found
             for group in GROUPS
-            if (found := summarise_group([members(r["devices"], group) for r in results], first["seed"]))
+            if (found := summarise_group([members(r["devices"], group) for r in results]))
         },
         "neighbours": merge_neighbours([r.get("neighbours", {}) for r in results]),
         **({"values": summarise_value_seeds(results)} if "values" in first else {}),
@@ -60,7 +60,7 @@ def describe_spread(values: Sequence[float]) -> dict[str, float]:
     return {"mean": mean, "sd": sd}
 
 
-def summarise_group(runs: Sequence[Sequence[Mapping[str, Any]]], seed: int) -> dict[str, Any]:
+def summarise_group(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """One group of devices over all seeds. `runs`: for each seed its devices; a seed without any is left out."""
     runs = [devices for devices in runs if devices]
     if not runs:
@@ -74,7 +74,7 @@ def summarise_group(runs: Sequence[Sequence[Mapping[str, Any]]], seed: int) -> d
     accuracies = {name: device_means(runs, name) for name in models}
     for other in (LOCAL, FLEET, ALONE):
         found[f"against_{other}"] = {
-            name: describe_pairs(*paired(accuracies[name], accuracies[other]), seed, score)
+            name: describe_pairs(*paired(accuracies[name], accuracies[other]), score)
             for name in models
             if name not in REFERENCES and other in accuracies
         }

@@ -100,7 +100,7 @@ def collect_result(
         "validation_accuracy": mean_accuracies([{"accuracy": d["validation_accuracy"]} for d in fleet]),
         "auc": find_areas(lines),
         "chosen": find_choice(lines),
-        "statistics": summarise(devices, job.seed),
+        "statistics": summarise(devices),
         "neighbours": seen["told"],
         "devices": [{k: v for k, v in d.items() if k not in unshown} for d in devices],
         "bytes": sum_bytes(devices, hospitals, sent_before(job.out)),
@@ -118,12 +118,10 @@ def collect_result(
         "broker": "embedded" if job.broker == "embedded" else conceal(url),
         "curve": list(lines),
     }
-    return found | summarise_outputs(devices, run, task, job.seed, cohort.step)
+    return found | summarise_outputs(devices, run, task, cohort.step)
 
 
-def summarise_outputs(
-    devices: Sequence[Mapping[str, Any]], run: Run, task: Task, seed: int, step: float = 0.0
-) -> dict[str, Any]:
+def summarise_outputs(devices: Sequence[Mapping[str, Any]], run: Run, task: Task, step: float = 0.0) -> dict[str, Any]:
     """What a result says of values, sets of labels or reconstructed windows; nothing of classes.
 
     Args:
@@ -131,9 +129,9 @@ def summarise_outputs(
         step: seconds between windows.
     """
     if isinstance(task, Values):
-        return {"values": summarise_values(devices, run, task, seed)}
+        return {"values": summarise_values(devices, run, task)}
     if isinstance(task, Reconstruction):
-        return {ANOMALIES: summarise_anomalies(devices, run, task, step, seed)}
+        return {ANOMALIES: summarise_anomalies(devices, run, task, step)}
     return summarise_labels(devices, task) if isinstance(task, SeveralLabels) else {}
 
 

@@ -14,7 +14,7 @@ def outcome(**gains):
 
 def test_a_device_that_is_worse_is_named_with_its_interval_over_runs():
     runs = [outcome(a=(-3, 1), b=(-0.5, 0), c=(-9, 2)), outcome(a=(-5, 3), b=(-1, 0), c=(9, 4))]
-    assert harmed(runs) == ["a: -4.0 [-5.0, -3.0] over 2 runs; validation +2.0, 22 windows"]
+    assert harmed(runs) == ["a: -4.0 [-16.7, +8.7] over 2 runs; validation +2.0, 22 windows"]
 
 
 def test_a_newcomer_has_no_say_on_validation():

@@ -148,7 +148,7 @@ def result_of(chosen: str = "pca", step: float = 2.0) -> dict[str, Any]:
     devices = score_anomalies(written, rows, step)
     told = {"state": "computed", "on": "windows", "chosen": chosen, "components": 8, "pooled": {"chosen": "pca"}}
     run = Run(id="r", method="fedavg", classes=NAMES)
-    found = {"devices": devices, "anomalies": summarise_anomalies(devices, run, WAVES, step, 0), "neighbours": told}
+    found = {"devices": devices, "anomalies": summarise_anomalies(devices, run, WAVES, step), "neighbours": told}
     return {**found, "method": "fedavg", "seed": 0, "bytes": {"device_to_hospital": 1e6}}
 
 

@@ -160,7 +160,7 @@ def result_of() -> dict[str, Any]:
         "of": 3,
         "pooled": {"chosen": "trees"},
     }
-    return {"values": scores.summarise_values(found, RUN, BOTH, 0), "devices": found, "neighbours": told}
+    return {"values": scores.summarise_values(found, RUN, BOTH), "devices": found, "neighbours": told}
 
 
 def test_means_over_devices_are_in_each_values_unit() -> None:

@@ -37,7 +37,7 @@ def compare_anomalies(results: Results) -> dict[str, Any]:
             for name, result in results.items()
         ],
         "differences": {
-            name: against(result["devices"], results[first]["devices"], "", int(results[first]["seed"]))
+            name: against(result["devices"], results[first]["devices"], "")
             for name, result in results.items()
             if name != first
         },

@@ -72,9 +72,7 @@ def in_order(models: Mapping[str, Any]) -> dict[str, Any]:
     return order(models, NEIGHBOURS)
 
 
-def summarise_anomalies(
-    devices: Sequence[Device], run: Run, task: Reconstruction, step: float, seed: int
-) -> dict[str, Any]:
+def summarise_anomalies(devices: Sequence[Device], run: Run, task: Reconstruction, step: float) -> dict[str, Any]:
     """What a result says of anomalies: the task, means over devices that trained, all windows together, differences.
 
     Args:
@@ -90,7 +88,7 @@ def summarise_anomalies(
         "models": {m: means_of(fleet, m) for m in models},
         "newcomers": {m: means_of(new, m) for m in models} if (new := [d for d in devices if d["newcomer"]]) else {},
         "together": {m: figures_of(sums, step) for m, sums in together.items()},
-        "against": {other: against(fleet, fleet, other, seed) for other in (ALONE, LOCAL)},
+        "against": {other: against(fleet, fleet, other) for other in (ALONE, LOCAL)},
     }
 
 
@@ -101,7 +99,7 @@ def means_of(devices: Sequence[Device], model: str) -> dict[str, float | None]:
     return {key: float(np.mean(values)) if values else None for key, values in having.items()}
 
 
-def against(devices: Sequence[Device], others: Sequence[Device], other: str, seed: int) -> dict[str, dict[str, float]]:
+def against(devices: Sequence[Device], others: Sequence[Device], other: str) -> dict[str, dict[str, float]]:
     """Model -> how much larger its mean error is than another model's, over the devices that have both.
 
     Args:
@@ -111,7 +109,7 @@ def against(devices: Sequence[Device], others: Sequence[Device], other: str, see
     return {
         model: found
         for model in OWN
-        if (found := difference(mean_errors(devices, model), mean_errors(others, other or model), seed, "error"))
+        if (found := difference(mean_errors(devices, model), mean_errors(others, other or model), "error"))
     }
 
 
@@ -128,14 +126,14 @@ def summarise_anomaly_seeds(results: Sequence[Device]) -> dict[str, Any]:
 
     It has the keys that one seed's has, so that the same tables show it; "spread" are deviations of mean errors.
     """
-    every, seed = [result[ANOMALIES] for result in results], int(results[0]["seed"])
+    every = [result[ANOMALIES] for result in results]
     devices = [d for result in results for d in result["devices"]]
     models = in_order({m: None for m in every[0]["models"] if all(m in one["models"] for one in every)})
     return {
         **{key: every[0][key] for key in ("task", "step", "devices")},
         **{part: means_in([one[part] for one in every], models) for part in ("models", "newcomers", "together")},
         "spread": {m: spread([one["models"][m]["error"] or 0.0 for one in every])[1] for m in models},
-        "against": {other: against(devices, devices, other, seed) for other in (ALONE, LOCAL)},
+        "against": {other: against(devices, devices, other) for other in (ALONE, LOCAL)},
     }
 
 

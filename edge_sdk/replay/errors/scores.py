@@ -9,7 +9,7 @@ import numpy as np
 
 from edge_sdk.algebra.metrics.regression import MEAN
 from edge_sdk.replay.metrics.scores import ALONE, LOCAL, NAMES, POOLED
-from edge_sdk.replay.metrics.statistics import bootstrap
+from edge_sdk.replay.metrics.statistics import mean_interval
 
 Device = Mapping[str, Any]
 Sums = Mapping[str, Mapping[str, float]]
@@ -43,20 +43,20 @@ def errors_of(devices: Iterable[Device], model: str, error_of: ErrorOf) -> dict[
     return every
 
 
-def difference(own: Mapping[str, float], other: Mapping[str, float], seed: int, key: str) -> dict[str, float]:
-    """Paired difference of mean errors over the devices that have both, with a bootstrap interval; empty: none has.
+def difference(own: Mapping[str, float], other: Mapping[str, float], key: str) -> dict[str, float]:
+    """Paired difference of mean errors over the devices that have both, with an interval; empty: none has.
 
     Args:
         key: what the first mean error is called.
     """
     both = [device for device in own if device in other]
-    return describe_difference([own[d] for d in both], [other[d] for d in both], seed, key) if both else {}
+    return describe_difference([own[d] for d in both], [other[d] for d in both], key) if both else {}
 
 
-def describe_difference(errors: Sequence[float], than: Sequence[float], seed: int, key: str) -> dict[str, float]:
-    """Paired difference of mean errors, one for each device, with a bootstrap interval over devices."""
+def describe_difference(errors: Sequence[float], than: Sequence[float], key: str) -> dict[str, float]:
+    """Paired difference of mean errors, one for each device, with an interval over devices."""
     own, others = np.asarray(errors, np.float64), np.asarray(than, np.float64)
-    low, high = bootstrap(own - others, seed)
+    low, high = mean_interval(own - others)
     worse = int((own > others).sum())
     means = {key: float(own.mean()), "than": float(others.mean()), "mean": float((own - others).mean())}
     return {**means, "low": low, "high": high, "devices": len(own), "worse": worse}

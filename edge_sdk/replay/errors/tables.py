@@ -41,6 +41,8 @@ def who_wins(d: Mapping[str, Any]) -> str:
 
 def with_interval(d: Mapping[str, Any], number: Callable[[float], str], between: str = " to ") -> str:
     """A difference with its interval. `number`: with a sign."""
+    if d["devices"] == 1:  # which has none
+        return number(d["mean"])
     return f"{number(d['mean'])} [{number(d['low'])}{between}{number(d['high'])}]"
 
 

@@ -125,12 +125,11 @@ def name_trial(trial: Trial) -> dict[str, Any]:
 
 
 # Groups ---------------------------------------------------------------------------------------------------------
-def summarise(devices: Sequence[Device], seed: int = 0) -> dict[str, Any]:
+def summarise(devices: Sequence[Device]) -> dict[str, Any]:
     """For each group of devices, mean metrics of each model, and paired differences to training alone.
 
     Args:
         devices: as `score_devices` returns them.
-        seed: of the bootstrap.
     """
     found = {}
     for group in GROUPS:
@@ -138,7 +137,7 @@ def summarise(devices: Sequence[Device], seed: int = 0) -> dict[str, Any]:
             found[group] = {
                 "devices": len(some),
                 "models": {name: mean_metrics(some, name) for name in list_models(some)},
-                **{f"against_{other}": differences(some, other, seed) for other in (LOCAL, FLEET, ALONE)},
+                **{f"against_{other}": differences(some, other) for other in (LOCAL, FLEET, ALONE)},
             }
     return found
 
@@ -163,7 +162,7 @@ def mean_metrics(devices: Sequence[Device], model: str) -> dict[str, float]:
     return {key: sum(m[key] for m in having) / len(having) for key in having[0]}
 
 
-def differences(devices: Sequence[Device], other: str, seed: int) -> dict[str, Any]:
+def differences(devices: Sequence[Device], other: str) -> dict[str, Any]:
     """Model -> how much better its score is than another model's, over the devices that have both."""
     found = {}
     for name in list_models(devices):
@@ -171,13 +170,11 @@ def differences(devices: Sequence[Device], other: str, seed: int) -> dict[str, A
         if both and name not in REFERENCES:
             score = score_of(both[0][name])
             values, others = ([m[one][score] for m in both] for one in (name, other))
-            found[name] = describe_pairs(values, others, seed, score)
+            found[name] = describe_pairs(values, others, score)
     return found
 
 
-def describe_pairs(
-    values: Sequence[float], others: Sequence[float], seed: int, score: str = ACCURACY
-) -> dict[str, Any]:
+def describe_pairs(values: Sequence[float], others: Sequence[float], score: str = ACCURACY) -> dict[str, Any]:
     """The paired difference of two models' scores, and the means of both over these devices."""
-    found = asdict(compare(values, others, seed=seed))
+    found = asdict(compare(values, others))
     return {**found, score: sum(values) / len(values), "than": sum(others) / len(others)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import pi, sqrt, tan
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,8 @@ Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 POINT = 0.01
-RESAMPLES = 10_000
-COVERED = 0.95
-"""Share of resampled means that an interval covers."""
-
+Z = 1.959964
+"""The 97.5 % quantile of the normal distribution."""
 
 ACCURACY, MACRO_F1 = "accuracy", "macro_f1"
 COLUMNS = {
@@ -120,7 +118,7 @@ class Difference:
 
     Attributes:
         mean: of the devices' differences.
-        low, high: interval of this mean over resampled devices.
+        low, high: 95 % interval of this mean over devices, see `mean_interval`.
         devices: how many.
         worse: share of devices where it is worse.
         worse_by_a_point: share of devices where it is worse by more than 0.01.
@@ -134,8 +132,8 @@ class Difference:
     worse_by_a_point: float
 
 
-def compare(values: Sequence[float], others: Sequence[float], seed: int = 0) -> Difference:
-    """Paired differences values - others, one for each device, with a bootstrap interval over devices.
+def compare(values: Sequence[float], others: Sequence[float]) -> Difference:
+    """Paired differences values - others of shares, one for each device, with an interval over devices.
 
     Raises:
         UsageError: there is no device, or not as many values as others.
@@ -143,7 +141,7 @@ def compare(values: Sequence[float], others: Sequence[float], seed: int = 0) -> 
     if not values or len(values) != len(others):
         raise UsageError(f"{len(values)} values and {len(others)} others: pairs are compared, one or more")
     differences = np.asarray(values, np.float64) - np.asarray(others, np.float64)
-    low, high = bootstrap(differences, seed)
+    low, high = (min(1.0, max(-1.0, end)) for end in mean_interval(differences))
     tiny = 1e-9  # of two equal shares, one may be rounded differently
     return Difference(
         mean=float(differences.mean()),
@@ -155,22 +153,44 @@ def compare(values: Sequence[float], others: Sequence[float], seed: int = 0) -> 
     )
 
 
-def bootstrap(values: Floats, seed: int = 0) -> tuple[float, float]:
-    """Interval of the mean by the percentile bootstrap (B. Efron, 1979): the middle COVERED of RESAMPLES means.
+def mean_interval(values: Floats) -> tuple[float, float]:
+    """The 95 % interval of a mean by Student's t; of a single value, which has none, that value twice.
 
-    Each of these is the mean of as many values, drawn with replacement. The same seed draws the same.
+    A percentile bootstrap of a few devices is too narrow (T. C. Hesterberg, "What Teachers Should Know About the
+    Bootstrap", 2015): of five it holds the mean in 85 % of cases (`benchmarks/coverage.py`).
     """
-    random = np.random.default_rng([seed, 14])
-    means = values[random.integers(len(values), size=(RESAMPLES, len(values)))].mean(1)
-    low, high = np.quantile(means, [(1 - COVERED) / 2, (1 + COVERED) / 2])
-    return float(low), float(high)
+    mean, count = float(values.mean()), len(values)
+    if count == 1:
+        return mean, mean
+    half = student_t(count - 1) * float(values.std(ddof=1)) / sqrt(count)
+    return mean - half, mean + half
+
+
+def student_t(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t with so many degrees of freedom, to 0.2 %.
+
+    Of one and two it is exact. Source: M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions (1964),
+    26.7.5.
+    """
+    if freedom == 1:
+        return tan(0.475 * pi)
+    if freedom == 2:
+        return 0.95 * sqrt(2 / (1 - 0.95**2))
+    z, v = Z, float(freedom)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / v**power for power, term in enumerate(terms, 1))
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
     """The 95 % interval of a share of so many independent samples (E. B. Wilson, 1927)."""
     if count < 1:
         raise UsageError(f"a share of {count} samples: at least 1")
-    z = 1.959964
+    z = Z
     middle, scale = share + z * z / (2 * count), 1 + z * z / count
     half = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)

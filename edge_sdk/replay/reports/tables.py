@@ -111,7 +111,9 @@ def difference_columns(d: Mapping[str, Any] | None) -> str:
 
 def interval(d: Mapping[str, Any] | None) -> str:
     """A mean difference with its interval, in points."""
-    return "" if d is None else f"{points(d['mean'])} [{points(d['low'])}, {points(d['high'])}]"
+    if d is None or d["devices"] == 1:  # a single device has no interval
+        return "" if d is None else points(d["mean"])
+    return f"{points(d['mean'])} [{points(d['low'])}, {points(d['high'])}]"
 
 
 def points(value: float) -> str:

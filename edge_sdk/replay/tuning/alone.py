@@ -110,11 +110,11 @@ def verdict_line(found: Found, seen: Mapping[str, Any]) -> str:
     both = [name for name in alone if name in ours]
     if not both:
         return ""
-    own, others, seed = [ours[n] for n in both], [alone[n] for n in both], found.search.job.seed
+    own, others = [ours[n] for n in both], [alone[n] for n in both]
     if unit := seen.get("unit"):
         size, name = unit
-        d = describe_difference([-size * one for one in own], [-size * one for one in others], seed, "mae")
+        d = describe_difference([-size * one for one in own], [-size * one for one in others], "mae")
         kinds = kinds_in_words(seen["told"]["chosen"], seen["told"]["on"])
         return f"{value_sentence(d, OURS, kinds, name).removesuffix('.')}{WHERE}."
-    pairs = describe_pairs(own, others, seed, ACCURACY if found.best.score == ACCURACY else MACRO_F1)
+    pairs = describe_pairs(own, others, ACCURACY if found.best.score == ACCURACY else MACRO_F1)
     return sentence(seen["told"], pairs, OURS, WHERE)

@@ -79,12 +79,11 @@ def run_differences(run: ValueRun, first: ValueRun, own: Sequence[str], theirs: 
     used = [next((name for name in OURS if name in names), "") for names in (own, theirs)]
     if all(used) and used[0] != used[1]:
         pairs[IN_USE] = used[0], used[1]
-    seed = int(first.results[0]["seed"])
     ours, others = devices_in(run.results), devices_in(first.results)
     found: dict[str, Any] = {}
     for key, (model, other) in pairs.items():
         for value in first.results[0]["values"]["task"]["names"]:
-            if d := differences(absolute_errors(ours, model, value), absolute_errors(others, other, value), seed):
+            if d := differences(absolute_errors(ours, model, value), absolute_errors(others, other, value)):
                 found.setdefault(key, {})[value] = d
     return found
 

@@ -59,7 +59,7 @@ def in_order(models: Mapping[str, Any]) -> dict[str, Any]:
     return order(models, NEIGHBOURS)
 
 
-def summarise_values(devices: Sequence[Device], run: Run, values: Values, seed: int) -> dict[str, Any]:
+def summarise_values(devices: Sequence[Device], run: Run, values: Values) -> dict[str, Any]:
     """What a result says of values: the task, means over devices that trained, paired differences.
 
     Args:
@@ -73,7 +73,7 @@ def summarise_values(devices: Sequence[Device], run: Run, values: Values, seed: 
         "devices": len(fleet),
         "models": mean_of(fleet),
         "newcomers": mean_of(new),
-        "against": {other: against(fleet, names, other, seed) for other in (ALONE, LOCAL, MEAN)},
+        "against": {other: against(fleet, names, other) for other in (ALONE, LOCAL, MEAN)},
     }
 
 
@@ -90,7 +90,7 @@ def mean_of(devices: Sequence[Device]) -> dict[str, dict[str, dict[str, float]]]
     return found
 
 
-def against(devices: Sequence[Device], names: Sequence[str], other: str, seed: int) -> dict[str, dict[str, Any]]:
+def against(devices: Sequence[Device], names: Sequence[str], other: str) -> dict[str, dict[str, Any]]:
     """Model -> value -> how much larger its mean absolute error is than another model's, over devices with both.
 
     Args:
@@ -100,20 +100,16 @@ def against(devices: Sequence[Device], names: Sequence[str], other: str, seed: i
         model: {
             name: differ
             for name in names
-            if (
-                differ := differences(
-                    absolute_errors(devices, model, name), absolute_errors(devices, other, name), seed
-                )
-            )
+            if (differ := differences(absolute_errors(devices, model, name), absolute_errors(devices, other, name)))
         }
         for model in OWN
     }
     return {model: values for model, values in found.items() if values}
 
 
-def differences(own: Mapping[str, float], other: Mapping[str, float], seed: int) -> dict[str, float]:
+def differences(own: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
     """The paired difference of mean absolute errors, over the devices that have both; empty: none has."""
-    return difference(own, other, seed, "mae")
+    return difference(own, other, "mae")
 
 
 def absolute_errors(devices: Iterable[Device], model: str, value: str) -> dict[str, float]:
@@ -128,14 +124,14 @@ def summarise_value_seeds(results: Sequence[Device]) -> dict[str, Any]:
 
     In differences a device counts with its mean over the seeds.
     """
-    every, seed = [result["values"] for result in results], int(results[0]["seed"])
+    every = [result["values"] for result in results]
     devices, names = devices_in(results), every[0]["task"]["names"]
     return {
         "task": every[0]["task"],
         "devices": every[0]["devices"],
         "models": spread_errors([one["models"] for one in every]),
         "newcomers": spread_errors([one["newcomers"] for one in every]),
-        "against": {other: against(devices, names, other, seed) for other in (ALONE, LOCAL, MEAN)},
+        "against": {other: against(devices, names, other) for other in (ALONE, LOCAL, MEAN)},
     }
 
 

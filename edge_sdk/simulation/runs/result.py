@@ -92,7 +92,7 @@ def make_result(
         "validation_accuracy": mean_over_devices(validation),
         "auc": find_areas(lines),
         "chosen": find_choice(lines),
-        "statistics": summarise(devices, replay.seed),
+        "statistics": summarise(devices),
         "neighbours": seen["told"],
         "devices": [{key: value for key, value in d.items() if key not in INNER} for d in devices],
         "bytes": {hop: spent.bytes[hop] for hop in HOPS},
@@ -111,7 +111,7 @@ def make_result(
         "simulation": describe_simulation(job, prepared, lines, spent),
         "curve": list(lines),
     }
-    return found | summarise_outputs(devices, prepared.run, prepared.task, replay.seed, cohort.step)
+    return found | summarise_outputs(devices, prepared.run, prepared.task, cohort.step)
 
 
 def with_alone(d: Mapping[str, Any], alone: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
