@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import secrets
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -38,33 +39,45 @@ class FleetService:
         is_open: whoever reaches the console may do everything, without a password: for a demonstration on one machine.
 
     Raises:
-        UsageError: another process works in the directory, or something in the settings cannot be used.
+        UsageError: another process works in the directory or with the database, or something in the settings cannot
+            be used.
+        DatabaseAwayError: the database does not answer now.
     """
 
     def __init__(self, file: FleetFile, is_open: bool = False):
         self.file, self.is_open = file, is_open
         make_private_directory(file.directory)
         self.lock: IO[str] = lock_file(file.directory / LOCK)
-        fcntl.fcntl(self.lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
-        sweep_aside(file.directory)
-        for path in (file.directory / LOGS).glob("*"):  # an earlier version left them open to others
-            close_to_others(path)
-        public_key_pem(file.directory)
-        self.database: Database = database_in(file.directory, file.database)
-        self.registry = Registry(file, self.database)
-        self.registry.register_bundles()
-        self.people = People(self.database)
-        self.monitor = Monitor(file, self.database)
-        self.enrolment, self.office = (
-            Enrolment(self.database, file.name, self.list_taken),
-            Office(file.enrolment, file.directory, file.name),
-        )
-        self.rosters = Rosters(self.database, self.enrolment)
-        self.monitor.answer = self.rosters.answer
-        self.desk = EnrolmentDesk(file, self.enrolment, self.office, self.monitor, self.registry)
-        self.supervisor = Supervisor(
-            file, self.database, self.find_fleet, self.registry.path_of, self.registry.add_trained, self.registry.first
-        )
+        with ExitStack() as undo:  # of what is not put together nothing is left open
+            undo.callback(self.lock.close)
+            fcntl.fcntl(self.lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+            sweep_aside(file.directory)
+            for path in (file.directory / LOGS).glob("*"):  # an earlier version left them open to others
+                close_to_others(path)
+            public_key_pem(file.directory)
+            self.database: Database = database_in(file.directory, file.database)
+            undo.callback(self.database.close)
+            self.database.claim_for(file.directory)
+            self.registry = Registry(file, self.database)
+            self.registry.register_bundles()
+            self.people = People(self.database)
+            self.monitor = Monitor(file, self.database)
+            self.enrolment, self.office = (
+                Enrolment(self.database, file.name, self.list_taken),
+                Office(file.enrolment, file.directory, file.name),
+            )
+            self.rosters = Rosters(self.database, self.enrolment)
+            self.monitor.answer = self.rosters.answer
+            self.desk = EnrolmentDesk(file, self.enrolment, self.office, self.monitor, self.registry)
+            self.supervisor = Supervisor(
+                file,
+                self.database,
+                self.find_fleet,
+                self.registry.path_of,
+                self.registry.add_trained,
+                self.registry.first,
+            )
+            undo.pop_all()
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
 
     def list_taken(self, kind: str) -> list[str]:

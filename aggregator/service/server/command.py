@@ -114,6 +114,7 @@ def serve(options: argparse.Namespace) -> None:
             (options.directory / PORT).write_text(f"{demo.broker.port}\n")
         file = demo.file if demo is not None else read_settings(options.file, options.listen)
         line = listen(file)
+        stack.callback(line.close)
         service = FleetService(file, is_open=demo is not None)
         stack.callback(service.stop)
         url = f"http://{file.address}:{line.getsockname()[1]}"
@@ -125,6 +126,8 @@ def serve(options: argparse.Namespace) -> None:
             queue_first_runs(service, log.info)
             demo.start_nodes()
         run_web(service, line, url)
+        if service.supervisor.displaced:
+            raise UsageError(service.supervisor.displaced)
 
 
 def start_webhooks(service: FleetService) -> WebhookSender:
@@ -170,7 +173,7 @@ def run_web(service: FleetService, line: socket.socket, url: str) -> None:
     def watch() -> None:
         while not ended.wait(0.5):
             watchdog()
-            if is_orphaned():
+            if is_orphaned() or service.supervisor.displaced:
                 server.should_exit = True
 
     threading.Thread(target=watch, daemon=True).start()
