@@ -129,10 +129,9 @@ class Claim:
 
     def refuse(self, holder: str) -> ClaimedError:
         """The error for a database that is another's. `holder`: as that has told; "": it has not."""
-        who = holder.partition(" ")[2] or "a service that does not say where it is"
         return ClaimedError(
-            f"database: another service works with it, {who}; stop that one, or give {self.directory} a database of "
-            "its own: two services on one would begin the same runs"
+            f"database: another service works with it, {name_holder(holder)}; stop that one, or give {self.directory} "
+            "a database of its own: two services on one would begin the same runs"
         )
 
 
@@ -140,5 +139,28 @@ def lock_session(connection: Connection) -> tuple[int, str] | None:
     """Lets a session take the lock; else returns the number and the name of the session that has it."""
     if connection.exec_driver_sql("SELECT pg_try_advisory_lock(%s, %s)", (LOCKS, SERVICE)).scalar_one():
         return None
+    return find_session(connection) or (0, "")
+
+
+def find_session(connection: Connection) -> tuple[int, str] | None:
+    """Number and name of the session that has the lock."""
     holder = connection.exec_driver_sql(HOLDER, (LOCKS, SERVICE)).first()
-    return (0, "") if holder is None else (int(holder[0]), holder[1] or "")
+    return None if holder is None else (int(holder[0]), holder[1] or "")
+
+
+def find_holder(engine: Engine) -> str | None:
+    """Who has the right to a database, as far as it says; None: nobody, or it is in a file, which nobody is asked of.
+
+    Raises:
+        sqlalchemy.exc.SQLAlchemyError: the database does not answer.
+    """
+    if engine.dialect.name == "sqlite":
+        return None
+    with engine.connect() as connection:
+        found = find_session(connection)
+    return None if found is None else name_holder(found[1])
+
+
+def name_holder(told: str) -> str:
+    """Machine and directory of a service. `told`: by its session or in its file."""
+    return told.partition(" ")[2] or "which does not say where it is"

@@ -209,12 +209,16 @@ class Database:
 def database_in(directory: Path, url: str = "") -> Database:
     """The database of a service. `url`: ""; an SQLite file in its directory, which nobody else can read: there are
     hashes of passwords in it, and names."""
-    path = directory / "service.db"
+    path = directory / DATABASE
     if not url:  # SQLite gives the files beside it the same mode
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
         for each in (path, *directory.glob(f"{path.name}-*")):
             close_to_others(each)
     return Database(url or f"sqlite:///{path}")
+
+
+DATABASE = "service.db"
+"""File of an SQLite database in the directory of its service."""
 
 
 @contextmanager

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sql
 
+from aggregator.service.administration.check_up import check_database
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.application.service import FleetService
 from aggregator.service.database import claim
-from aggregator.service.database.database import Database, hops, hospitals
+from aggregator.service.database.database import Database, about, hops, hospitals
 from aggregator.service.database.problems import ClaimedError, DatabaseAwayError
 from aggregator.service.fleet.monitor import to_hospital
 from aggregator.service.server.command import main
@@ -71,6 +74,17 @@ def test_a_second_service_on_the_database_is_refused_and_says_where_the_first_is
     make("two")
 
 
+@pytest.mark.parametrize("form, said", [("1", "the next start brings it from form 1"), ("99", "is of form 99")])
+def test_the_doctor_changes_no_database(make: Callable[[str], Any], form: str, said: str) -> None:
+    """An upgrade has it look before the new version starts, beside the old one."""
+    service = make("one")
+    with service.database.transaction() as t:
+        t.execute(about.update().where(about.c.key == "schema").values(value=form))
+    found = check_database(service.file)
+    assert said in found.detail and found.good is (form == "1")
+    assert [r["value"] for r in service.database.read(sql.select(about).where(about.c.key == "schema"))] == [form]
+
+
 class TestOnPostgres:
     """What happens to the right when the database is restarted."""
 
@@ -84,6 +98,12 @@ class TestOnPostgres:
         first.supervisor.look()
         with pytest.raises(UsageError, match="another service works with it"):
             make("two")
+
+    def test_the_doctor_says_who_works_with_it(self, make: Callable[[str], Any], tmp_path: Path) -> None:
+        first = make("one")
+        assert check_database(first.file).good is True
+        found = check_database(replace(first.file, directory=tmp_path / "two"))
+        assert found.good is False and f"another service works with it, {socket.gethostname()}:" in found.detail
 
     def test_whose_place_another_took_meanwhile_does_nothing_any_more(self, make: Callable[[str], Any]) -> None:
         first = make("one")
