@@ -304,6 +304,7 @@ ACTIONS = {
     "rollout.queue": "is to be rolled out",
     "rollout.undo": "is to be taken back",
     "enrol.token": "has an invitation",
+    "enrol.revoke": "has an invitation less",
     "enrol.ask": "asks to be enrolled",
     "enrol.certificate": "was given a certificate",
     "enrol.approve": "belongs to the fleet",

@@ -145,6 +145,21 @@ keys = sql.Table(
     sql.Column("expires", sql.Float, nullable=False),
 )
 
+invitations = sql.Table(
+    "enrolment_tokens",
+    tables,
+    sql.Column("hash", sql.String(64), primary_key=True),
+    sql.Column("kind", sql.String(16), nullable=False),
+    sql.Column("parent", sql.String(64), nullable=False),
+    sql.Column("name", sql.String(64), nullable=False),  # that it is for; empty: any
+    sql.Column("approved", sql.Boolean, nullable=False),  # who brings it needs no further approval
+    sql.Column("by", sql.String(64), nullable=False),
+    sql.Column("created", sql.Float, nullable=False),
+    sql.Column("expires", sql.Float, nullable=False),
+    sql.Column("used", sql.String(64), nullable=False, default=""),  # by whom
+)
+"""One-time tokens with which nodes enrol."""
+
 Row = dict[str, Any]
 
 
