@@ -75,7 +75,7 @@ class SeenDevice:
         if self.state == AWAY:
             return "not connected" if self.heard else f"{self.hospital} has not heard of it since it was started"
         if self.state == CONNECTED:
-            return "connected, and not in the run of its hospital yet"
+            return "connected, and in no run yet"
         return f"late in {self.late} rounds" if self.late else ""
 
 
