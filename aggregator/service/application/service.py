@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import secrets
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
@@ -38,6 +39,9 @@ class FleetService:
     Args:
         is_open: whoever reaches the console may do everything, without a password: for a demonstration on one machine.
 
+    Attributes:
+        untold: receiver of a webhook that takes nothing -> why.
+
     Raises:
         UsageError: another process works in the directory or with the database, or something in the settings cannot
             be used.
@@ -46,6 +50,7 @@ class FleetService:
 
     def __init__(self, file: FleetFile, is_open: bool = False):
         self.file, self.is_open = file, is_open
+        self.untold: Mapping[str, str] = {}
         make_private_directory(file.directory)
         self.lock: IO[str] = lock_file(file.directory / LOCK)
         with ExitStack() as undo:  # of what is not put together nothing is left open

@@ -191,6 +191,7 @@ def list_needs(service: FleetService) -> list[Need]:
             found.append(Need(f"{many} away from {hospital.name}", names, "/fleet?state=away"))
     if service.office.trouble:
         found.append(Need("The broker was not told who may come", service.office.trouble, "/enrolment"))
+    found += [Need(f"Webhook {name} takes nothing", why, "/settings") for name, why in sorted(service.untold.items())]
     waiting = service.enrolment.list_all(WAITING)
     found += [
         Need(

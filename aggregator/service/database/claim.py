@@ -9,6 +9,7 @@ Source: PostgreSQL's documentation, "Advisory Locks".
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import secrets
 import socket
@@ -22,6 +23,7 @@ from sqlalchemy.engine import Connection, Engine
 from aggregator.service.database.problems import ClaimedError
 from edge_sdk.atomic import PRIVATE
 
+log = logging.getLogger("auscult.service")
 LOCKS = 0x41757363
 """Of PostgreSQL's advisory locks: a number that others in the same database do not use."""
 SERVICE = 1
@@ -63,10 +65,15 @@ class Claim:
         """
         if self.engine.dialect.name == "sqlite":
             return self.take_file()
-        until = time.monotonic() + patience
+        until, told = time.monotonic() + patience, False
         while (holder := self.try_session()) is not None:
             if time.monotonic() >= until:
                 raise self.refuse(holder)
+            if not told:
+                log.warning(
+                    "another service works with the database, %s: waiting until it has ended", name_holder(holder)
+                )
+            told = True
             time.sleep(AGAIN)
 
     def keep(self) -> None:

@@ -112,7 +112,8 @@ class SeenHospital:
 
     @property
     def is_silent(self) -> bool:
-        return time.time() > self.heard + SILENT
+        """Nothing was heard of it for too long; or in the future, as when the clock was set back: then nobody knows."""
+        return abs(time.time() - self.heard) > SILENT
 
     @property
     def here(self) -> int:

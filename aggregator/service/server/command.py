@@ -134,6 +134,7 @@ def start_webhooks(service: FleetService) -> WebhookSender:
     """Tells the receivers of the settings; of what needs a person without the reasons, in which there are times."""
     file = service.file
     sender = WebhookSender(file.name, service.database, file.webhooks, lambda: [n.what for n in list_needs(service)])
+    service.untold = sender.untold
     sender.start()
     return sender
 
