@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +198,12 @@ def change_people(options: argparse.Namespace) -> None:
     file = read_settings(options.service, None)
     if options.what == "add":
         make_private_directory(file.directory)  # somebody may be named before the service is started first
-    people = People(open_database(file))
+    with closing(open_database(file)) as database:
+        change(People(database), options)
+
+
+def change(people: People, options: argparse.Namespace) -> None:
+    """Does what `auscult people` is told."""
     who = name_user(find_user())
     if options.what == "ls":
         for row in people.list_all():
@@ -254,7 +259,8 @@ def keep_service(options: argparse.Namespace) -> None:
 def verify_audit(options: argparse.Namespace) -> int:
     """`auscult audit verify`."""
     file = read_settings(options.service, None)
-    broken, count, latest = audit.find_break(open_database(file))
+    with closing(open_database(file)) as database:
+        broken, count, latest = audit.find_break(database)
     if broken is not None:
         print(f"FAIL the chain is broken at entry {broken}; the {count} entries before it are as they were written")
         return 1
