@@ -68,7 +68,7 @@ def check_enrolment(file: FleetFile) -> Finding:
     """Can certificates be signed, and the broker be told?"""
     site, reload = file.enrolment.site, file.enrolment.reload
     assert site is not None
-    if Provisioner(site, lambda new: None).saved is None:
+    if Provisioner(site, lambda new: "").saved is None:
         return Finding("enrolment", False, f"site = {site}: auscult provision has made no site there")
     folder = site / "broker"
     if not os.access(folder, os.W_OK | os.X_OK):

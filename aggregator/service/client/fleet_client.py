@@ -35,7 +35,7 @@ def list_fleet(options: argparse.Namespace, client: Any) -> None:
 
 
 def describe_standing(hospital: Mapping[str, Any]) -> str:
-    """How a hospital stands, in a line. Between runs no device takes part: then those that are connected are told."""
+    """One line of how a hospital stands. Between runs no device takes part: then those that are connected are told."""
     if hospital["run"]:
         return f"{hospital['here']} of {hospital['size']} devices here; {hospital['why'] or 'all right'}"
     connected = hospital["here"] + sum(hospital["counts"].get(state, 0) for state in (CONNECTED, JOINING))
