@@ -17,6 +17,7 @@ from aggregator.service.administration.signing import public_key_pem
 from aggregator.service.database import audit
 from aggregator.service.database.audit import SERVICE
 from aggregator.service.database.database import Database, database_in
+from aggregator.service.database.home import check_home
 from aggregator.service.fleet.enrolment import HOSPITAL, Enrolment
 from aggregator.service.fleet.enrolment_workflow import EnrolmentDesk
 from aggregator.service.fleet.monitor import Monitor
@@ -63,6 +64,7 @@ class FleetService:
             self.database: Database = database_in(file.directory, file.database)
             undo.callback(self.database.close)
             self.database.claim_for(file.directory)
+            check_home(self.database, file.directory)
             self.registry = Registry(file, self.database)
             self.registry.register_bundles()
             self.people = People(self.database)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ import sqlalchemy as sql
 from aggregator.service.administration.check_up import check_database
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.application.service import FleetService
-from aggregator.service.database import claim
+from aggregator.service.database import claim, home
 from aggregator.service.database.database import Database, about, hops, hospitals
 from aggregator.service.database.problems import ClaimedError, DatabaseAwayError
 from aggregator.service.fleet.monitor import to_hospital
@@ -71,7 +72,18 @@ def test_a_second_service_on_the_database_is_refused_and_says_where_the_first_is
     with pytest.raises(UsageError, match=r"another service works with it, .*one.*two a database of its own"):
         make("two")
     first.stop()
-    make("two")
+    make("one")
+
+
+def test_a_database_is_that_of_its_directory(make: Callable[[str], Any], tmp_path: Path) -> None:
+    """In another one the service had new keys, which nodes refuse, and all runs were without a round."""
+    make("one").stop()
+    with pytest.raises(UsageError, match=r"two'.*belongs to another directory, .*one: name that one"):
+        make("two")
+    (tmp_path / "one").rename(tmp_path / "moved")
+    make("moved").stop()
+    with pytest.raises(UsageError, match="moved"):
+        make("one")
 
 
 @pytest.mark.parametrize("form, said", [("1", "the next start brings it from form 1"), ("99", "is of form 99")])
@@ -105,9 +117,13 @@ class TestOnPostgres:
         found = check_database(replace(first.file, directory=tmp_path / "two"))
         assert found.good is False and f"another service works with it, {socket.gethostname()}:" in found.detail
 
-    def test_whose_place_another_took_meanwhile_does_nothing_any_more(self, make: Callable[[str], Any]) -> None:
+    def test_whose_place_another_took_meanwhile_does_nothing_any_more(
+        self, make: Callable[[str], Any], tmp_path: Path
+    ) -> None:
         first = make("one")
         end_sessions(first.database)
+        (tmp_path / "two").mkdir(mode=0o700)
+        shutil.copy(tmp_path / "one" / home.FILE, tmp_path / "two")  # a copy of the machine
         make("two")
         with pytest.raises(ClaimedError, match="two"):
             first.supervisor.look()
