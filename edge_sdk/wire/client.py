@@ -94,11 +94,22 @@ class Client(paho.Client):
         return result
 
     @property
-    def why_closed(self) -> str:
-        """What is known of why the other end has closed: over TLS it may have said so, as of a revoked certificate."""
+    def alert(self) -> str:
+        """What the other end has said over TLS of why it closes, as of a revoked certificate; "": nothing."""
         error = None if self.stream is None else self.stream.broken
-        _, alert, said = (getattr(error, "reason", None) or "").partition("_ALERT_")
-        return CLOSED + (f": {said.replace('_', ' ').lower()}" if alert else "")
+        said = (getattr(error, "reason", None) or "").partition("_ALERT_")[2]
+        return said.replace("_", " ").lower()
+
+    @property
+    def why_closed(self) -> str:
+        """What is known of why the other end has closed."""
+        return f"{CLOSED}: {self.alert}" if self.alert else CLOSED
+
+    def hear_end(self) -> str:
+        """Why the other end has closed, where it has said so before a write failed; else ""."""
+        if self.stream is not None:
+            self.stream.hear_end()
+        return self.why_closed if self.alert else ""
 
     def keep_alive(self, seconds: int) -> None:
         """Ping the broker after so many seconds of silence, whatever it has said."""

@@ -298,7 +298,7 @@ class Connection:
                 stream.flush()
             except OSError as e:
                 self.was_cut = self.was_cut or not self.lost
-                self.lost = self.lost or str(e)
+                self.lost = self.lost or self.client.hear_end() or str(e)
 
     def check_health(self, now: float) -> None:
         """Ping the broker, and give up a connection that takes too long. Does nothing if it was called just now."""

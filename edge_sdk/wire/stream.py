@@ -216,6 +216,16 @@ class Stream:
             while self.out and not self.needs_read:
                 del self.out[: self.write_now(self.out)]
 
+    def hear_end(self) -> None:
+        """Read once what the other end has said before it closed, after a write has failed: over TLS 1.3 that is why it
+        does not take a certificate. What else comes is of a connection that is over."""
+        try:
+            self.sock.recv(READ)
+        except BLOCKED:
+            pass
+        except OSError as e:
+            self.broken = self.broken or e
+
     def note_sent(self, count: int) -> int:
         if count:
             self.moved = time.monotonic()

@@ -131,11 +131,29 @@ def test_a_healthy_service(place: Place, diagnose: Any, tmp_path: Path) -> None:
     assert found["signatures"]["detail"] == "the service makes the key with which it signs runs at its first start"
     assert failing(found) == {"certificate cloud-console"}
     assert "is of h, and this node is cloud-console" in found["certificate cloud-console"]["detail"]
+    assert found["database"]["good"] is None and found["database"]["detail"].endswith("is made at the first start")
+    site = {"enrolment": {"site": place.papers.files, "reload": ["no-such-command"]}}
+    found = diagnose(1, write_toml(tmp_path / "fleet.toml", table | site))
+    assert found["enrolment"]["detail"] == "reload = 'no-such-command' ...: there is no such command here"
     found = diagnose(1, write_toml(tmp_path / "fleet.toml", table | {"classes": "x"}))
     assert found["settings"]["detail"] == f"{tmp_path / 'fleet.toml'}: classes = 'x': expected a list of texts"
     del table["classes"]  # it took this one for a device's, to which every line is wrong
     found = diagnose(1, write_toml(tmp_path / "fleet.toml", table))
     assert found["settings"]["detail"] == f"{tmp_path / 'fleet.toml'}: classes is missing: a list of texts"
+
+
+def test_the_database_and_the_provider_of_a_service(place: Place, diagnose: Any, tmp_path: Path) -> None:
+    """All was well where neither of them answered, and the service did not start."""
+    pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
+    pytest.importorskip("joserfc", reason="the extra `oidc` is not installed")
+    (tmp_path / "secret").write_text("x")
+    sign_on = {"issuer": "http://127.0.0.1:1", "client": "a", "secret": "secret", "console": "http://127.0.0.1"}
+    table = {"name": "cloud", "broker": place.papers.url, "bundles": [BUNDLE], "classes": ["x", "y"]}
+    table |= {"directory": tmp_path / "state", "wire": place.wire("cloud"), "sign_on": sign_on | {"roles": {}}}
+    table |= {"database": "postgresql+psycopg://a:se-cret@127.0.0.1:1/x"}
+    found = diagnose(1, write_toml(tmp_path / "fleet.toml", table))
+    assert failing(found) == {"database", "sign-in"} and "se-cret" not in str(found)
+    assert "Connection refused" in found["database"]["detail"] and "does not answer" in found["sign-in"]["detail"]
 
 
 def test_a_node_that_knows_its_operators_key(

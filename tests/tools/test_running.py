@@ -14,6 +14,7 @@ from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.live.presence.presence import Presence
 from edge_sdk.nodes.daemon.counter_files import write_json
 from edge_sdk.nodes.daemon.device_file import LEDGER
+from edge_sdk.tools.diagnostics.node_files import SERVICE
 from edge_sdk.tools.diagnostics.running import examine_run
 
 
@@ -52,6 +53,12 @@ def test_notes_that_cannot_be_read_are_no_fault(running: Path, content: str) -> 
     (running / LEDGER).write_text(content)
     (found,) = examine_run(running)
     assert found.good is None and "cannot be read yet" in found.detail
+
+
+def test_a_service_keeps_no_notes(running: Path) -> None:
+    """It was said of each that they cannot be read yet."""
+    (found,) = examine_run(running, SERVICE)
+    assert "auscult runs ls" in found.detail and LEDGER not in found.detail
 
 
 def test_a_device_says_that_it_waits_for_its_hospital() -> None:

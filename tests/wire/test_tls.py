@@ -25,6 +25,8 @@ from tests.wire.sites import Papers, Provisioned, make_site, outcome, provisione
 # paho leaves the socket of a handshake that fails to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
+ESTABLISHED = 1  # of TCP_INFO
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Papers]:
@@ -181,6 +183,14 @@ def test_who_is_revoked_is_cut_off_at_once_and_comes_no_more(tmp_path: Path) -> 
         broker.reload()
         eventually(lambda: outcome(site.connection("a", tls)) != "up")
         assert outcome(site.connection("a", tls)) == "the connection was closed by the other end: certificate revoked"
+        late = site.connection("a", tls)  # it writes after it was turned away, and was told of an EOF
+        late.open()
+        assert late.stream is not None
+        raw = late.stream.sock
+        eventually(lambda: raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != ESTABLISHED)
+        late.flush()
+        assert late.lost == "the connection was closed by the other end: certificate revoked"
+        late.drop()
         send(a, topics.upward("h", "a", "m"), b"after")
         send(b, topics.upward("h", "b", "m"), b"own")
         heard.clear()

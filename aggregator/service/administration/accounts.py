@@ -19,7 +19,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from aggregator.service.administration.wrong_passwords import WrongPasswords
 from aggregator.service.database import audit
-from aggregator.service.database.database import Database, Row, keys, people
+from aggregator.service.database.database import Database, Row, invitations, keys, people
 from aggregator.service.database.problems import NotFoundError, NotPossibleError
 from edge_sdk.contract.run import ID, checked_name
 from edge_sdk.errors import UsageError
@@ -119,7 +119,7 @@ class People:
         return before
 
     def remove(self, name: str, who: str, keep_admin: bool = False) -> None:
-        """Removes somebody, with all sessions and tokens.
+        """Removes somebody, with all sessions, tokens, and invitations to the fleet that nobody has used.
 
         Args:
             keep_admin: not the last one who may say who may do what.
@@ -135,6 +135,7 @@ class People:
             gone = t.execute(people.delete().where(people.c.name == name)).rowcount
             if not (t.execute(keys.delete().where(keys.c.name == name)).rowcount or gone):
                 raise NotFoundError(f"name = {name!r}: there is nobody of that name")
+            t.execute(invitations.delete().where(invitations.c.by == name, invitations.c.used == ""))
             audit.note(t, who, "people.remove", name)
 
     def sign_in(self, name: str, password: str, address: str = "", browser: str = "") -> tuple[str, str]:

@@ -24,7 +24,7 @@ class WrongPasswords:
     """The latest wrong passwords of one service. From any thread.
 
     Attributes:
-        tries: what was tried -> when, by time.time().
+        tries: what was tried -> when, by time.monotonic(): a clock that is set must lock nobody out.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class WrongPasswords:
         """Count a wrong password."""
         with self.lock:
             for tried in [(name, proof)] if proof else [(name, find_network(address)), (name, "")]:
-                recent = [*self.recent(tried), time.time()]
+                recent = [*self.recent(tried), time.monotonic()]
                 self.tries.pop(tried, None)
                 self.tries[tried] = recent[-TRIES_OF_ALL:]
             while len(self.tries) > MOST_COUNTED:
@@ -54,7 +54,7 @@ class WrongPasswords:
             self.tries.pop((name, proof or find_network(address)), None)
 
     def recent(self, tried: Tried) -> list[float]:
-        return [at for at in self.tries.get(tried, ()) if at > time.time() - WITHIN]
+        return [at for at in self.tries.get(tried, ()) if at > time.monotonic() - WITHIN]
 
     def count(self, tried: Tried) -> int:
         return len(self.recent(tried))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import secrets
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +17,7 @@ from aggregator.service.administration.signing import public_key_pem
 from aggregator.service.database import audit
 from aggregator.service.database.audit import SERVICE
 from aggregator.service.database.database import Database, database_in
+from aggregator.service.database.home import check_home
 from aggregator.service.fleet.enrolment import HOSPITAL, Enrolment
 from aggregator.service.fleet.enrolment_workflow import EnrolmentDesk
 from aggregator.service.fleet.monitor import Monitor
@@ -37,34 +40,51 @@ class FleetService:
     Args:
         is_open: whoever reaches the console may do everything, without a password: for a demonstration on one machine.
 
+    Attributes:
+        untold: receiver of a webhook that takes nothing -> why.
+
     Raises:
-        UsageError: another process works in the directory, or something in the settings cannot be used.
+        UsageError: another process works in the directory or with the database, or something in the settings cannot
+            be used.
+        DatabaseAwayError: the database does not answer now.
     """
 
     def __init__(self, file: FleetFile, is_open: bool = False):
         self.file, self.is_open = file, is_open
+        self.untold: Mapping[str, str] = {}
         make_private_directory(file.directory)
         self.lock: IO[str] = lock_file(file.directory / LOCK)
-        fcntl.fcntl(self.lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
-        sweep_aside(file.directory)
-        for path in (file.directory / LOGS).glob("*"):  # an earlier version left them open to others
-            close_to_others(path)
-        public_key_pem(file.directory)
-        self.database: Database = database_in(file.directory, file.database)
-        self.registry = Registry(file, self.database)
-        self.registry.register_bundles()
-        self.people = People(self.database)
-        self.monitor = Monitor(file, self.database)
-        self.enrolment, self.office = (
-            Enrolment(self.database, file.name, self.list_taken),
-            Office(file.enrolment, file.directory, file.name),
-        )
-        self.rosters = Rosters(self.database, self.enrolment)
-        self.monitor.answer = self.rosters.answer
-        self.desk = EnrolmentDesk(file, self.enrolment, self.office, self.monitor, self.registry)
-        self.supervisor = Supervisor(
-            file, self.database, self.find_fleet, self.registry.path_of, self.registry.add_trained, self.registry.first
-        )
+        with ExitStack() as undo:  # of what is not put together nothing is left open
+            undo.callback(self.lock.close)
+            fcntl.fcntl(self.lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+            sweep_aside(file.directory)
+            for path in (file.directory / LOGS).glob("*"):  # an earlier version left them open to others
+                close_to_others(path)
+            public_key_pem(file.directory)
+            self.database: Database = database_in(file.directory, file.database)
+            undo.callback(self.database.close)
+            self.database.claim_for(file.directory)
+            check_home(self.database, file.directory)
+            self.registry = Registry(file, self.database)
+            self.registry.register_bundles()
+            self.people = People(self.database)
+            self.monitor = Monitor(file, self.database)
+            self.enrolment, self.office = (
+                Enrolment(self.database, file.name, self.list_taken),
+                Office(file.enrolment, file.directory, file.name),
+            )
+            self.rosters = Rosters(self.database, self.enrolment)
+            self.monitor.answer = self.rosters.answer
+            self.desk = EnrolmentDesk(file, self.enrolment, self.office, self.monitor, self.registry)
+            self.supervisor = Supervisor(
+                file,
+                self.database,
+                self.find_fleet,
+                self.registry.path_of,
+                self.registry.add_trained,
+                self.registry.first,
+            )
+            undo.pop_all()
         self.csrf = secrets.token_urlsafe(24)  # of an open console, which has no sessions
 
     def list_taken(self, kind: str) -> list[str]:

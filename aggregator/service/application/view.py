@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from aggregator.service.application.certificate_ends import list_ending
 from aggregator.service.application.formats import DAY, ago, size
 from aggregator.service.application.service import FleetService
 from aggregator.service.database.database import Row
@@ -170,7 +171,9 @@ def list_needs(service: FleetService) -> list[Need]:
     """What needs a person, the most urgent first."""
     found = list_needs_of_disk(service)
     if not service.monitor.is_connected:
-        found.append(Need("The broker cannot be reached", service.file.broker.rpartition("@")[2], "/fleet"))
+        why = ": ".join(filter(None, (service.file.broker.rpartition("@")[2], service.monitor.link.why)))
+        found.append(Need("The broker cannot be reached", why, "/fleet"))
+    found += [Need(what, why, "/settings") for what, why in list_ending(service.file)]
     for hospital in service.monitor.list_hospitals():
         if not hospital.heard or hospital.is_silent or hospital.refusal:
             found.append(Need(f"Hospital {hospital.name}", why_hospital(hospital), "/fleet"))
@@ -188,6 +191,7 @@ def list_needs(service: FleetService) -> list[Need]:
             found.append(Need(f"{many} away from {hospital.name}", names, "/fleet?state=away"))
     if service.office.trouble:
         found.append(Need("The broker was not told who may come", service.office.trouble, "/enrolment"))
+    found += [Need(f"Webhook {name} takes nothing", why, "/settings") for name, why in sorted(service.untold.items())]
     waiting = service.enrolment.list_all(WAITING)
     found += [
         Need(
@@ -304,6 +308,7 @@ ACTIONS = {
     "rollout.queue": "is to be rolled out",
     "rollout.undo": "is to be taken back",
     "enrol.token": "has an invitation",
+    "enrol.revoke": "has an invitation less",
     "enrol.ask": "asks to be enrolled",
     "enrol.certificate": "was given a certificate",
     "enrol.approve": "belongs to the fleet",

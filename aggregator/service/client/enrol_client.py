@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Callable
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from aggregator.service.application.formats import ago, when
 from aggregator.service.fleet.enrolment import APPROVE, DENY, HOURS, REMOVE, REPLACE, SUSPEND
@@ -35,6 +36,9 @@ def add_enrolment(fleet: Any, add: Callable[..., argparse.ArgumentParser]) -> No
     command.add_argument("--name", help="only for a node of this name")
     command.add_argument("--hours", type=float, default=HOURS, help="until it ends (default: %(default)g)")
     command.add_argument("--approved", action="store_true", help="who brings it needs no further approval")
+    add(fleet, "invitations", list_invitations, "one-time tokens that nobody has used yet")
+    revoke = add(fleet, "revoke", revoke_invitations, "end one-time tokens, such as one that somebody else has read")
+    revoke.add_argument("id", nargs="+", help="as `auscult fleet invitations` prints it")
     add(fleet, "requests", list_nodes, "who was enrolled, or asks to be")
     for action, words in WORDS.items():
         add(fleet, action, decide, words).add_argument("name", nargs="+")
@@ -48,6 +52,27 @@ def make_token(options: argparse.Namespace, client: EnrolmentClient) -> None:
         print(json.dumps(found, indent=1))
     else:
         print_token(found["token"], options.name or "NAME", client)
+
+
+def list_invitations(options: argparse.Namespace, client: EnrolmentClient) -> None:
+    found = client.ask("/enrolment/tokens")["tokens"]
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return
+    for one in found:
+        what = one["name"] or f"any {one['kind']}"
+        where = f"{what} of {one['hospital']}" if one["hospital"] else what
+        approved = "approved at once" if one["approved"] else "to be approved"
+        print(f"{one['id']}  {where:<28} {approved:<17} until {when(one['expires'])}, by {one['by']}")
+
+
+def revoke_invitations(options: argparse.Namespace, client: EnrolmentClient) -> None:
+    found = [client.ask(f"/enrolment/tokens/{quote(id)}/revoke", {}) for id in options.id]
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return
+    for one in found:
+        print(f"{one['revoked']}: nobody can enrol with it any more")
 
 
 def print_token(token: str, name: str, client: EnrolmentClient) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from aggregator.service.application.formats import ago, size
 from aggregator.service.client.rollout_client import Add
 from aggregator.service.fleet.monitor import WORDS
+from edge_sdk.live.loop.fleet_report import CONNECTED, JOINING
 
 PAGE = 2000  # devices that are asked for at once
 
@@ -27,11 +28,18 @@ def list_fleet(options: argparse.Namespace, client: Any) -> None:
     if options.json:
         return print(json.dumps(found, indent=1))
     for hospital in found:
-        here = f"{hospital['here']} of {hospital['size']} devices here"
-        print(f"{hospital['name']}: {here}; {hospital['why'] or 'all right'}")
+        print(f"{hospital['name']}: {describe_standing(hospital)}")
         for device in hospital["devices"]:
             heard = "now" if device["state"] in ("here", "training") else f"{ago(device['heard'])} ago"
             print(f"  {device['name']:<22} {device['state']:<10} {heard:<14} {device['why']}".rstrip())
+
+
+def describe_standing(hospital: Mapping[str, Any]) -> str:
+    """One line of how a hospital stands. Between runs no device takes part: then those that are connected are told."""
+    if hospital["run"]:
+        return f"{hospital['here']} of {hospital['size']} devices here; {hospital['why'] or 'all right'}"
+    connected = hospital["here"] + sum(hospital["counts"].get(state, 0) for state in (CONNECTED, JOINING))
+    return f"{connected} of {hospital['size']} devices connected; {hospital['why'] or 'no run is on'}"
 
 
 def fetch_fleet(client: Any) -> list[dict[str, Any]]:
@@ -76,4 +84,5 @@ def why(options: argparse.Namespace, client: Any) -> None:
     found = client.ask(f"/fleet/{quote(options.name)}")
     if options.json:
         return print(json.dumps(found, indent=1))
-    print(f"{found['name']}: {found.get('state', '')} {found['why'] or 'all right'}".replace(":  ", ": "))
+    well = "all right" if found.get("run", True) or "counts" not in found else "no run is on"
+    print(f"{found['name']}: {found.get('state', '')} {found['why'] or well}".replace(":  ", ": "))

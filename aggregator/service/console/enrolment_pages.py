@@ -95,6 +95,7 @@ def show_page(request: Request, token: str = "", note: str = "", code: int = 200
         title="Enrolment",
         table=SortedTable(list_members(service), columns.MEMBERS, request.query_params),
         token=token,
+        invitations=service.enrolment.list_tokens(),
         note=note,
         url=str(request.base_url).rstrip("/"),
         hospitals=[h.name for h in service.monitor.list_hospitals()],
@@ -116,6 +117,20 @@ async def make_token(request: Request) -> Response:
     except UsageError as error:
         return show_page(request, note=str(error), code=422)
     return show_page(request, token=token)
+
+
+@needs(OPERATOR)
+async def revoke(request: Request) -> Response:
+    """POST /enrolment/token/ID/revoke."""
+    end_invitation(request)
+    return RedirectResponse("/enrolment", 303)
+
+
+def end_invitation(request: Request) -> str:
+    """Ends the invitation that the path names, and returns its id."""
+    id = str(request.path_params["id"])
+    service_of(request).enrolment.revoke_token(id, request.state.who.name)
+    return id
 
 
 @needs(OPERATOR)
@@ -167,6 +182,7 @@ PAGES = [
     Route("/enrolment", page),
     Route("/enrolment/token", page),  # a page that shows a token follows what happens like any other
     Route("/enrolment/token", make_token, methods=["POST"]),
+    Route("/enrolment/token/{id}/revoke", revoke, methods=["POST"]),
     Route("/enrolment/{name}/{action}", page),
     Route("/enrolment/{name}/{action}", decide, methods=["POST"]),
 ]
@@ -197,6 +213,27 @@ async def api_token(request: Request) -> Response:
     return JSONResponse({"token": await issue(request, asked)}, 201)
 
 
+INVITATION = Keys(
+    {"id": str, "kind": str, "hospital": str, "name": str, "approved": bool, "by": str, "created": float}
+    | {"expires": float}
+)
+
+
+@declare(Keys({"tokens": ListOf(INVITATION)}))
+@needs(OPERATOR)
+async def list_invitations(request: Request) -> Response:
+    """One-time tokens that somebody can still enrol with; what a token is itself, nobody keeps."""
+    rows = service_of(request).enrolment.list_tokens()
+    return JSONResponse({"tokens": [{"hospital": row.pop("parent"), **row} for row in rows]})
+
+
+@declare(Keys({"revoked": str}))
+@needs(OPERATOR)
+async def revoke_invitation(request: Request) -> Response:
+    """Ends a one-time token that nobody has used."""
+    return JSONResponse({"revoked": end_invitation(request)})
+
+
 @declare(NODE, problems=(409,))
 @needs(OPERATOR)
 async def api_decide(request: Request) -> Response:
@@ -207,6 +244,8 @@ async def api_decide(request: Request) -> Response:
 
 API = [
     Route("/enrolment", list_nodes),
+    Route("/enrolment/tokens", list_invitations),
     Route("/enrolment/tokens", api_token, methods=["POST"]),
+    Route("/enrolment/tokens/{id}/revoke", revoke_invitation, methods=["POST"]),
     Route("/enrolment/{name}/{action}", api_decide, methods=["POST"]),
 ]

@@ -16,7 +16,9 @@ from typing import Any
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection, Engine
 
+from aggregator.service.database.claim import LOCKS, Claim
 from aggregator.service.database.migrations import migrate
+from aggregator.service.database.problems import DatabaseAwayError, say_cause
 from edge_sdk.atomic import PRIVATE, close_to_others
 from edge_sdk.delivery.storage.failpoints import reach
 from edge_sdk.errors import UsageError
@@ -143,6 +145,21 @@ keys = sql.Table(
     sql.Column("expires", sql.Float, nullable=False),
 )
 
+invitations = sql.Table(
+    "enrolment_tokens",
+    tables,
+    sql.Column("hash", sql.String(64), primary_key=True),
+    sql.Column("kind", sql.String(16), nullable=False),
+    sql.Column("parent", sql.String(64), nullable=False),
+    sql.Column("name", sql.String(64), nullable=False),  # that it is for; empty: any
+    sql.Column("approved", sql.Boolean, nullable=False),  # who brings it needs no further approval
+    sql.Column("by", sql.String(64), nullable=False),
+    sql.Column("created", sql.Float, nullable=False),
+    sql.Column("expires", sql.Float, nullable=False),
+    sql.Column("used", sql.String(64), nullable=False, default=""),  # by whom
+)
+"""One-time tokens with which nodes enrol."""
+
 Row = dict[str, Any]
 
 
@@ -154,10 +171,12 @@ class Database:
 
     Raises:
         UsageError: it cannot be opened, or a version of Auscult has made it that this one does not know.
+        DatabaseAwayError: it does not answer now.
     """
 
     def __init__(self, url: str):
         self.lock, self.changed = threading.RLock(), threading.Event()
+        self.claim: Claim | None = None
         with telling_why(url):
             self.engine: Engine = make_engine(url)
             try:
@@ -182,8 +201,22 @@ class Database:
         with self.engine.connect() as connection:
             return [dict(row) for row in connection.execute(query).mappings()]
 
+    def claim_for(self, directory: Path) -> None:
+        """Makes the process the one service of this database, until it is closed. Errors as of `Claim.take`."""
+        claim = Claim(self.engine, directory)
+        with telling_why(str(self.engine.url)):
+            claim.take()
+        self.claim = claim
+
+    def keep_claim(self) -> None:
+        """Takes the right of `claim_for` anew where it was lost. Errors as of `Claim.take`."""
+        if self.claim is not None:
+            self.claim.keep()
+
     def close(self) -> None:
         """Closes all connections; one that another thread still works with, as soon as that has done."""
+        if self.claim is not None:
+            self.claim.drop()
         sql.event.listen(self.engine.pool, "checkin", close_late)
         self.engine.dispose()
 
@@ -191,7 +224,7 @@ class Database:
 def database_in(directory: Path, url: str = "") -> Database:
     """The database of a service. `url`: ""; an SQLite file in its directory, which nobody else can read: there are
     hashes of passwords in it, and names."""
-    path = directory / "service.db"
+    path = directory / DATABASE
     if not url:  # SQLite gives the files beside it the same mode
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
         for each in (path, *directory.glob(f"{path.name}-*")):
@@ -199,13 +232,18 @@ def database_in(directory: Path, url: str = "") -> Database:
     return Database(url or f"sqlite:///{path}")
 
 
+DATABASE = "service.db"
+"""File of an SQLite database in the directory of its service."""
+
+
 @contextmanager
 def telling_why(url: str) -> Iterator[None]:
-    """Raises UsageError in place of what a database's driver raises."""
+    """Raises UsageError in place of what a database's driver raises, and DatabaseAwayError where it does not answer."""
     try:
         yield
     except UsageError as error:
-        raise UsageError(f"database {hide_password(url)}: {error}") from None
+        said = str(error)
+        raise UsageError(said if said.startswith("database") else f"database {hide_password(url)}: {said}") from None
     except ModuleNotFoundError as error:
         raise UsageError(f"database: {error.name} is missing here: pip install 'auscult[postgres]'") from error
     except sql.exc.NoSuchModuleError as error:
@@ -213,9 +251,11 @@ def telling_why(url: str) -> Iterator[None]:
     except sql.exc.ArgumentError:  # SQLAlchemy before 2.0.31 repeats the text, with the password that may be in it
         like = "postgresql+psycopg://NAME:PASSWORD@HOST/DATABASE"
         raise UsageError(f"database URL: cannot be opened: it is no URL; expected one like {like}") from None
+    except sql.exc.OperationalError as error:
+        kind = UsageError if url.startswith("sqlite") else DatabaseAwayError
+        raise kind(f"database {hide_password(url)}: cannot be opened: {say_cause(error)}") from error
     except sql.exc.SQLAlchemyError as error:
-        said = str(error.__cause__ or error).splitlines()[0]
-        raise UsageError(f"database {hide_password(url)}: cannot be opened: {said}") from error
+        raise UsageError(f"database {hide_password(url)}: cannot be opened: {say_cause(error)}") from error
 
 
 def hide_password(url: str) -> str:
@@ -254,7 +294,6 @@ def close_late(connection: Any, _: Any) -> None:
 
 CHANGES = "auscult_changes"
 """Option of a connection whose transactions change something."""
-LOCK = 0x41757363  # of PostgreSQL's advisory locks: a number that others in the same database do not use
 
 
 def prepare_sqlite(connection: Any, _: Any) -> None:
@@ -275,4 +314,4 @@ def begin_postgres(connection: Connection) -> None:
     """Take the lock for changes; a process that holds it for half a minute has hung."""
     if connection.get_execution_options().get(CHANGES):
         words = "SELECT set_config('lock_timeout', '30s', true), pg_advisory_xact_lock(%s)"
-        connection.exec_driver_sql(words, (LOCK,))
+        connection.exec_driver_sql(words, (LOCKS,))

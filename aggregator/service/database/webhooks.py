@@ -36,6 +36,8 @@ log = logging.getLogger("auscult.service")
 EVERY = 1.0  # seconds between two looks
 TIMEOUT = 10.0  # seconds
 LONGEST_PAUSE = 300.0  # seconds between two tries
+WORTH_TELLING = 30.0
+"""Seconds of pause from which on a receiver that takes nothing needs a person."""
 BEHIND = 1000
 """Entries that wait for one receiver at most; of older ones it is told their number."""
 SHORTEST_SECRET = 16  # characters
@@ -84,6 +86,9 @@ class WebhookSender:
 
     Args:
         needs: what needs a person now, as texts.
+
+    Attributes:
+        untold: receiver that has taken nothing for a while -> why, as it was said last.
     """
 
     def __init__(self, fleet: str, database: Database, webhooks: Mapping[str, Webhook], needs: Callable[[], list[str]]):
@@ -93,6 +98,7 @@ class WebhookSender:
             threading.Thread(target=self.work, args=(name,), name=f"webhook {name}", daemon=True) for name in webhooks
         ]
         self.told: dict[str, list[str]] = {}
+        self.untold: dict[str, str] = {}
         self.needs_due: dict[str, float] = {}
 
     def start(self) -> None:
@@ -111,8 +117,11 @@ class WebhookSender:
             try:
                 self.tell_due(name)
                 pause = EVERY
+                self.untold.pop(name, None)
             except (NotTakenError, sql.exc.SQLAlchemyError) as error:
                 pause = min(2 * pause, LONGEST_PAUSE)
+                if pause >= WORTH_TELLING and isinstance(error, NotTakenError):
+                    self.untold[name] = str(error)
                 log.warning("webhook %s: %s; next try in %.0f s", name, error, pause)
 
     def tell_due(self, name: str) -> None:

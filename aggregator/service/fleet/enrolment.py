@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterable, Mapping
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
-from aggregator.service.administration.accounts import draw_key, hash_key
+from aggregator.service.administration.accounts import ID_DIGITS, draw_key, hash_key
 from aggregator.service.database import audit
 from aggregator.service.database.database import Database, Row, tables
+from aggregator.service.database.database import invitations as tokens
 from aggregator.service.runs.runs import NotFoundError, NotPossibleError
 from edge_sdk.contract.run import checked_name
 from edge_sdk.errors import UsageError
@@ -64,20 +65,6 @@ nodes = sql.Table(
     sql.Column("asked", sql.Float, nullable=False),
     sql.Column("decided", sql.Float),
     sql.Column("by", sql.String(64), nullable=False, default=""),
-)
-
-tokens = sql.Table(
-    "enrolment_tokens",
-    tables,
-    sql.Column("hash", sql.String(64), primary_key=True),
-    sql.Column("kind", sql.String(16), nullable=False),
-    sql.Column("parent", sql.String(64), nullable=False),
-    sql.Column("name", sql.String(64), nullable=False),  # that it is for; empty: any
-    sql.Column("approved", sql.Boolean, nullable=False),  # who brings it needs no further approval
-    sql.Column("by", sql.String(64), nullable=False),
-    sql.Column("created", sql.Float, nullable=False),
-    sql.Column("expires", sql.Float, nullable=False),
-    sql.Column("used", sql.String(64), nullable=False, default=""),  # by whom
 )
 
 
@@ -128,6 +115,22 @@ class Enrolment:
             )
             audit.note(t, who, "enrol.token", name or hospital or "a hospital", hours=hours, **row)
         return token
+
+    def list_tokens(self) -> list[Row]:
+        """Tokens that somebody can still enrol with, those that end first before the others."""
+        columns = [tokens.c[key] for key in ("hash", "kind", "parent", "name", "approved", "by", "created", "expires")]
+        query = sql.select(*columns).where(is_open(), tokens.c.expires > time.time()).order_by(tokens.c.expires)
+        return [{"id": row.pop("hash")[:ID_DIGITS], **row} for row in self.database.read(query)]
+
+    def revoke_token(self, id: str, who: str) -> None:
+        """Ends a token that nobody has used. Raises NotFoundError if there is none of that id."""
+        with self.database.transaction() as t:
+            rows = t.execute(sql.select(tokens).where(is_open())).mappings()
+            found = next((row for row in rows if row["hash"][:ID_DIGITS] == id), None)
+            if found is None:
+                raise NotFoundError(f"id = {id[:40]!r}: there is no open invitation of that id")
+            t.execute(tokens.delete().where(tokens.c.hash == found["hash"]))
+            audit.note(t, who, "enrol.revoke", found["name"] or found["parent"] or "a hospital", id=id)
 
     def check_name(self, name: str, kind: str) -> None:
         """Raises UsageError for a name that somebody else could be taken for."""
@@ -209,6 +212,8 @@ class Enrolment:
             if after in ENDED:
                 changes |= {"certificate": "", "ends": None, "mask_key": ""}
             t.execute(nodes.update().where(nodes.c.name == name).values(**changes))
+            if action != APPROVE:  # what it was invited with before is no way back
+                t.execute(tokens.delete().where(is_open(), tokens.c.name == name))
             audit.note(t, who, f"enrol.{action}", name, before=found["state"], hospital=found["parent"])
         return {**found, **changes}
 
@@ -233,6 +238,11 @@ class Enrolment:
         """Names of hospitals that may take part in no run."""
         query = sql.select(nodes.c.name).where(nodes.c.kind == HOSPITAL, nodes.c.state.in_(BARRED))
         return frozenset(str(row["name"]) for row in self.database.read(query))
+
+
+def is_open() -> sql.ColumnElement[bool]:
+    """Which tokens nobody has used."""
+    return tokens.c.used == ""
 
 
 def find_row(t: Connection, name: str) -> Row | None:

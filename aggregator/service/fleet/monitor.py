@@ -17,6 +17,7 @@ import sqlalchemy as sql
 
 from aggregator.service.administration.settings_file import CONSOLE, FleetFile
 from aggregator.service.database.database import Database, Row, hospitals
+from aggregator.service.database.problems import say_cause
 from aggregator.service.fleet.reports import read_report
 from aggregator.service.fleet.traffic import NewBytes
 from edge_sdk.errors import PeerError
@@ -74,7 +75,7 @@ class SeenDevice:
         if self.state == AWAY:
             return "not connected" if self.heard else f"{self.hospital} has not heard of it since it was started"
         if self.state == CONNECTED:
-            return "connected, and not in the run of its hospital yet"
+            return "connected, and in no run yet"
         return f"late in {self.late} rounds" if self.late else ""
 
 
@@ -111,7 +112,8 @@ class SeenHospital:
 
     @property
     def is_silent(self) -> bool:
-        return time.time() > self.heard + SILENT
+        """Nothing was heard of it for too long; or in the future, as when the clock was set back: then nobody knows."""
+        return abs(time.time() - self.heard) > SILENT
 
     @property
     def here(self) -> int:
@@ -179,6 +181,11 @@ class Monitor:
             while not self.stopping.is_set():
                 try:
                     self.take_turn()
+                except sql.exc.OperationalError as error:
+                    log.error(
+                        "reports of hospitals are kept for later: the database does not answer: %s", say_cause(error)
+                    )
+                    self.stopping.wait(5.0)
                 except Exception:
                     log.exception("reports of hospitals could not be taken in; it is tried again")
                     self.stopping.wait(5.0)
@@ -248,16 +255,15 @@ class Monitor:
 
     def save(self) -> None:
         """Write what is known of hospitals that have reported into the database."""
-        unsaved, self.unsaved = self.unsaved, set()
         with self.database.transaction() as t:
-            for name in unsaved:
+            for name in self.unsaved:
                 seen = self.seen[name]
                 values = {"report": to_report(seen), "last_heard": seen.heard}
                 found = t.execute(hospitals.update().where(hospitals.c.name == name).values(**values))
                 if not found.rowcount:
                     t.execute(hospitals.insert().values(name=name, first_heard=seen.heard, **values))
             self.hops.save(t)
-        self.hops = NewBytes()
+        self.unsaved, self.hops = set(), NewBytes()
 
     # -- what others ask
 

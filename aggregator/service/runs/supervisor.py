@@ -17,12 +17,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sql
+
 from aggregator.service.administration.mask_keys import mask_keys
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.signing import PRIVATE_FILE
 from aggregator.service.database import audit
 from aggregator.service.database.audit import SERVICE
 from aggregator.service.database.database import Database, Row, runs
+from aggregator.service.database.problems import ClaimedError, say_cause
 from aggregator.service.runs.device_overlap import PresentFleet, find_rivals
 from aggregator.service.runs.queue import LineUp, find_members, line_up, list_reserved, list_taken
 from aggregator.service.runs.rollout_settings import add_settings, find_model, is_rollout
@@ -75,6 +78,7 @@ class Supervisor:
             a sentence.
         rests: run whose turn failed -> time.monotonic() at which it has its next one.
         queue: what followed from the latest look at the queue.
+        displaced: why it does nothing any more, as another service works with the database; "": it does.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class Supervisor:
         self.without_connection: dict[str, str] = {}
         self.rests: dict[str, float] = {}
         self.queue = LineUp()
+        self.displaced = ""
 
     @property
     def waits(self) -> str:
@@ -120,12 +125,20 @@ class Supervisor:
             self.turned = time.monotonic()
             try:
                 self.look()
+            except ClaimedError as error:  # while the database was away another service has come
+                log.error("%s", error)
+                self.displaced = str(error)
+                return self.processes.stop()
+            except sql.exc.OperationalError as error:
+                log.error("runs go on, and nothing else begins: the database does not answer: %s", say_cause(error))
+                self.stopping.wait(REST)
             except Exception:
                 log.exception("the runs could not be looked after; it is tried again")
                 self.stopping.wait(REST)
 
     def look(self) -> None:
-        """Do what is to be done now."""
+        """Do what is to be done now. Raises ClaimedError if that is another service's to do."""
+        self.database.keep_claim()
         fleet = self.fleet()
         awaits = int(self.file.two_people)
         look_at_schedules(self.database, time.time(), awaits, fleet.labels, self.first_bundle)

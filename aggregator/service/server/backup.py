@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +50,15 @@ def back_up(file: FleetFile, target: Path, who: str, passphrase: str = "") -> Ma
         raise UsageError(f"{file.directory}: no service has been started there")
     if target.exists():
         raise UsageError(f"{target} is there already: a backup is never written over another")
-    database = database_in(file.directory, file.database)
-    with staged_for(target) as staged:
+    with closing(database_in(file.directory, file.database)) as database, staged_for(target) as staged:
         write_rows(database, staged / ROWS)
         stage_files(file.directory, staged)
         manifest = describe(file.name, staged)
         with replace_file(target) as written:
             write_archive(written, staged, manifest, passphrase)
-    sync_to_disk(target, target.absolute().parent)
-    with database.transaction() as t:
-        audit.note(t, who, "service.backup", file.name, files=len(manifest.members))
-    database.close()
+        sync_to_disk(target, target.absolute().parent)
+        with database.transaction() as t:
+            audit.note(t, who, "service.backup", file.name, files=len(manifest.members))
     return manifest
 
 

@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,7 @@ def serve(options: argparse.Namespace) -> None:
             (options.directory / PORT).write_text(f"{demo.broker.port}\n")
         file = demo.file if demo is not None else read_settings(options.file, options.listen)
         line = listen(file)
+        stack.callback(line.close)
         service = FleetService(file, is_open=demo is not None)
         stack.callback(service.stop)
         url = f"http://{file.address}:{line.getsockname()[1]}"
@@ -125,12 +126,15 @@ def serve(options: argparse.Namespace) -> None:
             queue_first_runs(service, log.info)
             demo.start_nodes()
         run_web(service, line, url)
+        if service.supervisor.displaced:
+            raise UsageError(service.supervisor.displaced)
 
 
 def start_webhooks(service: FleetService) -> WebhookSender:
     """Tells the receivers of the settings; of what needs a person without the reasons, in which there are times."""
     file = service.file
     sender = WebhookSender(file.name, service.database, file.webhooks, lambda: [n.what for n in list_needs(service)])
+    service.untold = sender.untold
     sender.start()
     return sender
 
@@ -170,7 +174,7 @@ def run_web(service: FleetService, line: socket.socket, url: str) -> None:
     def watch() -> None:
         while not ended.wait(0.5):
             watchdog()
-            if is_orphaned():
+            if is_orphaned() or service.supervisor.displaced:
                 server.should_exit = True
 
     threading.Thread(target=watch, daemon=True).start()
@@ -194,7 +198,12 @@ def change_people(options: argparse.Namespace) -> None:
     file = read_settings(options.service, None)
     if options.what == "add":
         make_private_directory(file.directory)  # somebody may be named before the service is started first
-    people = People(open_database(file))
+    with closing(open_database(file)) as database:
+        change(People(database), options)
+
+
+def change(people: People, options: argparse.Namespace) -> None:
+    """Does what `auscult people` is told."""
     who = name_user(find_user())
     if options.what == "ls":
         for row in people.list_all():
@@ -250,7 +259,8 @@ def keep_service(options: argparse.Namespace) -> None:
 def verify_audit(options: argparse.Namespace) -> int:
     """`auscult audit verify`."""
     file = read_settings(options.service, None)
-    broken, count, latest = audit.find_break(open_database(file))
+    with closing(open_database(file)) as database:
+        broken, count, latest = audit.find_break(database)
     if broken is not None:
         print(f"FAIL the chain is broken at entry {broken}; the {count} entries before it are as they were written")
         return 1

@@ -93,6 +93,9 @@ echo "installed; now: systemctl restart mosquitto (after a later call of provisi
 def write_access(path: Path, site: Site) -> None:
     """Write who may do what. Each node is named: one that is left out may do nothing, even while it is connected."""
     parents = {parent for parent, _ in site.list_pairs()} | {p for p in (site.hospital, site.aggregator) if p}
+    above = {site.aggregator, f"{site.aggregator}-console"}
+    hospitals = {name for parent, name in site.list_pairs() if parent == site.aggregator and name not in above}
+    parents |= {name for name in hospitals if not name.startswith(f"{site.aggregator}-run-")}  # before their devices
     sections = [PARENT.format(name=name) for name in sorted(parents)]
     sections += [CONSOLE.format(name=site.aggregator)] if site.aggregator else []
     lanes = [name for name in site.hospitals if name.startswith(f"{site.aggregator}-run-")]  # by hand, never enrolled

@@ -68,8 +68,13 @@ def examine_file(path: Path) -> list[Finding]:
         checks.append(("masks", partial(check_masks, file.masks, path.parent, part, file.devices)))
     papers = [paper for line in file.lines for paper in (line.wire.ca, line.wire.certificate) if paper]
     checks.append(("clock", lambda: check_clock([path, *papers])))
+    checks += file.checks
     checks += [(f"certificate {name}", partial(check_further, name, wire)) for name, wire in file.others.items()]
-    found = [Finding("settings", True, f"{path}: {file.summary}"), *run_checks(checks), *examine_run(file.directory)]
+    found = [
+        Finding("settings", True, f"{path}: {file.summary}"),
+        *run_checks(checks),
+        *examine_run(file.directory, file.tier),
+    ]
     return found + [one for line in file.lines for one in examine_line(line, file)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from edge_sdk.nodes.daemon.device_file import DeviceFile
 from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile
 from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, DeviceKeys, HospitalKeys
 from edge_sdk.tools.diagnostics.access import Part
+from edge_sdk.tools.diagnostics.findings import Finding
 from edge_sdk.wire.options import Wire
 
 SERVICE = "service"
@@ -46,6 +47,7 @@ class NodeFile:
         devices: of an aggregator: behind all its hospitals.
         describe_samples: of a device: reads its samples, see `DeviceFile`; None: of another tier.
         others: of a service: name -> its further certificates, those of its console and of its lanes.
+        checks: of a service: name and check of what only a service has.
     """
 
     path: Path
@@ -60,6 +62,7 @@ class NodeFile:
     devices: int = 0
     describe_samples: Callable[[], str] | None = None
     others: Mapping[str, Wire] = field(default_factory=dict)
+    checks: Sequence[tuple[str, Callable[[], Finding]]] = ()
 
 
 def read_node_file(path: Path) -> NodeFile:
@@ -120,7 +123,9 @@ def of_service(path: Path) -> NodeFile:
     key = file.directory / "signing.key"
     console = {} if file.console_wire is None else {f"{file.name}-{settings.CONSOLE}": file.console_wire}
     about = (f"service {file.name} with {many}", file.bundles[0], file.directory, (line,))
-    return NodeFile(path, SERVICE, *about, key if key.exists() else None, file.masks, others=console | file.lanes)
+    papers = (key if key.exists() else None, file.masks)
+    checks = importlib.import_module("aggregator.service.administration.check_up").list_checks(file)
+    return NodeFile(path, SERVICE, *about, *papers, others=console | file.lanes, checks=checks)
 
 
 def is_running(directory: Path) -> bool:

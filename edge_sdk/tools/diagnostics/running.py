@@ -14,12 +14,17 @@ from typing import Any
 from edge_sdk.nodes.daemon.device_file import LEDGER
 from edge_sdk.nodes.hospital.suspensions import KEY, tell_remedy
 from edge_sdk.tools.diagnostics.findings import Finding
-from edge_sdk.tools.diagnostics.node_files import is_running
+from edge_sdk.tools.diagnostics.node_files import SERVICE, is_running
 
 
-def examine_run(directory: Path) -> Iterator[Finding]:
+def examine_run(directory: Path, tier: str = "") -> Iterator[Finding]:
     """Findings about the process that works in a node's directory now, if one does; none is a fault of the machine."""
     if not is_running(directory):
+        return
+    if tier == SERVICE:  # whoever may know asks it
+        yield Finding(
+            "run", None, "it runs; `auscult runs ls` and `auscult fleet ls` say with whom and what it waits for"
+        )
         return
     try:
         ledger = json.loads((directory / LEDGER).read_text())

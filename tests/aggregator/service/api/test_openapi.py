@@ -79,6 +79,8 @@ def list_asked(service: Any, id: str, folder: Path) -> Asked:
     sha256 = add_model(service)
     token = service.desk.make_token("test", "north", "", 1.0, False)
     ask(service, folder, "w-1", token)
+    service.desk.make_token("test", "north")
+    [invitation] = [row["id"] for row in service.enrolment.list_tokens()]
     for name, role in (("ada", "admin"), ("eve", "viewer")):
         service.people.add(name, role, "correct horse battery", "test")
     service.people.make_key("token", "leaked", "viewer", 30.0, "test", ["runs"])
@@ -122,6 +124,9 @@ def list_asked(service: Any, id: str, folder: Path) -> Asked:
         ("get", "/enrolment", "/enrolment", None, 200),
         ("post", "/enrolment/tokens", "/enrolment/tokens", {"hospital": "north", "hours": 1}, 201),
         ("post", "/enrolment/tokens", "/enrolment/tokens", {"hours": "never"}, 422),
+        ("get", "/enrolment/tokens", "/enrolment/tokens", None, 200),
+        ("post", "/enrolment/tokens/{id}/revoke", f"/enrolment/tokens/{invitation}/revoke", {}, 200),
+        ("post", "/enrolment/tokens/{id}/revoke", "/enrolment/tokens/none/revoke", {}, 404),
         ("post", "/enrolment/{name}/{action}", "/enrolment/w-1/approve", {}, 200),
         ("post", "/enrolment/{name}/{action}", "/enrolment/w-1/approve", {}, 409),
         ("post", "/enrolment/{name}/{action}", "/enrolment/w-1/replace", {}, 200),

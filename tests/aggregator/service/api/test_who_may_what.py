@@ -33,7 +33,9 @@ OPERATORS = """
     POST /api/v1/runs, POST /api/v1/runs/{id}/clone, POST /api/v1/runs/{id}/{action}, POST /api/v1/schedules,
     POST /api/v1/schedules/{name}/remove, POST /api/v1/models, POST /api/v1/models/{sha256}/promote,
     POST /api/v1/models/{sha256}/deny, POST /api/v1/models/{sha256}/rollout, POST /api/v1/models/{sha256}/evaluate,
-    POST /api/v1/rollouts/{id}/rollback, POST /api/v1/enrolment/tokens, POST /api/v1/enrolment/{name}/{action}
+    POST /api/v1/rollouts/{id}/rollback, GET /api/v1/enrolment/tokens,
+    POST /api/v1/enrolment/tokens, POST /api/v1/enrolment/tokens/{id}/revoke, POST /enrolment/token/{id}/revoke,
+    POST /api/v1/enrolment/{name}/{action}
 """
 APPROVERS = "POST /models/{sha256}/approve, POST /api/v1/models/{sha256}/approve"
 ADMINS = """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aggregator.service.client.client import ServiceClient, make_parser
-from aggregator.service.client.fleet_client import describe_member
+from aggregator.service.client.fleet_client import describe_member, describe_standing
 
 NOW = {"heard": None, "why": ""}
 
@@ -47,6 +47,15 @@ def test_the_command_asks_the_service(monkeypatch: pytest.MonkeyPatch, capsys: p
     options = make_parser().parse_args(["fleet", "show", "north"])
     options.do(options, ServiceClient("http://x", "t"))
     assert asked == ["/fleet/north"] and capsys.readouterr().out.splitlines()[0].split() == ["hospital", "north"]
+
+
+def test_between_runs_nobody_is_said_to_be_missing() -> None:
+    """It was "0 of 5 devices here; all right"."""
+    counts = {"connected": 3, "joining": 1, "away": 1}
+    hospital: dict[str, Any] = {"name": "north", "counts": counts, "here": 0, "size": 5, "run": "", "why": ""}
+    assert describe_standing(hospital) == "4 of 5 devices connected; no run is on"
+    assert describe_standing({**hospital, "why": "waits"}) == "4 of 5 devices connected; waits"
+    assert describe_standing({**hospital, "run": "r", "here": 4}) == "4 of 5 devices here; all right"
 
 
 def test_lists_are_asked_for_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:

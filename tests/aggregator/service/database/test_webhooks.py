@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from aggregator.service.application.view import list_needs
 from aggregator.service.database import webhooks
 from aggregator.service.database.webhooks import NotTakenError, Webhook, WebhookSender, sign
 from aggregator.service.runs.runs import Wanted, add_run, change_run
@@ -192,3 +193,25 @@ def test_a_secret_that_is_short_or_missing_is_refused(tmp_path: Path) -> None:
     for name in ("short", "missing"):
         with pytest.raises(UsageError, match="at least 16"):
             Webhook(url="https://host/x", secret=tmp_path / name)
+
+
+def test_a_receiver_that_takes_nothing_needs_a_person(
+    service: Any, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything was said to be all right, and who relies on being told heard nothing."""
+    monkeypatch.setattr(webhooks, "EVERY", 0.01)
+    monkeypatch.setattr(webhooks, "WORTH_TELLING", 0.02)
+    receiver.codes = [500, 500, 500]
+    sender = make_sender(service, receiver, tmp_path, "run.", needs=lambda: [])
+    sender.tell_due("ops")  # a new receiver is told nothing of before
+    service.untold = sender.untold
+    id = add_run(service.database, Wanted(), CLASSES, "ada")
+    seen: list[dict[str, str]] = []
+    monkeypatch.setattr(sender.stopping, "wait", lambda _: seen.append(needs_of(service)) or len(receiver.got) > 0)
+    sender.work("ops")
+    assert "Webhook ops takes nothing" not in seen[0] and seen[-2]["Webhook ops takes nothing"] == "answers 500"
+    assert "Webhook ops takes nothing" not in needs_of(service) and receiver.got[0][0]["subject"] == id
+
+
+def needs_of(service: Any) -> dict[str, str]:
+    return {need.what: need.why for need in list_needs(service)}

@@ -15,7 +15,7 @@ from edge_sdk.errors import UsageError
 from edge_sdk.replay.nodes.broker import find_mosquitto
 from edge_sdk.tools.credentials.own_key import LibraryTool
 from edge_sdk.tools.credentials.provision import Provisioner
-from edge_sdk.tools.diagnostics.access import Part, connect
+from edge_sdk.tools.diagnostics.access import Part, check_access, connect
 from edge_sdk.wire.addresses import Tls, broker_at
 from edge_sdk.wire.options import Wire
 from tests.delivery.fleet import eventually
@@ -42,6 +42,9 @@ def test_the_broker_follows_what_is_decided(
         wire = Wire(ca=papers / "ca.crt", certificate=papers / "cloud.crt", key=papers / "cloud.key")
         how = Enrolling(site=files, reload=("pkill", "-HUP", "-P", str(broker.process.pid)))
         service = make_service(broker=broker.tls_url, wire=wire, enrolment=how)
+        own = Tls(*(files / "nodes" / "north" / name for name in ("ca.crt", "north.crt", "north.key")))
+        found = check_access(Part("north", "cloud", True), broker_at(broker.tls_url), own)
+        assert found.good is True, f"a hospital before its first device: {found.detail}"
         tool, key = LibraryTool(), tmp_path / "watch-7.key"
         tool.make_key(key)
         table = {"name": "watch-7", "token": service.desk.make_token("ada", "north"), "claim": CLAIM}

@@ -15,6 +15,7 @@ from aggregator.service.database.database import runs
 from aggregator.service.fleet.enrolment import APPROVE, REMOVE
 from aggregator.service.runs.runs import RUNNING, Wanted, add_run
 from edge_sdk.cli import main
+from edge_sdk.errors import AuscultError
 from edge_sdk.nodes.daemon.hospital_service import HospitalService
 from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.replay.planning.bundles import find_shipped_bundle
@@ -69,6 +70,52 @@ def test_the_command_line_does_the_same(
     assert "--token" in fleet("replace", "watch-7")
     assert '"state": "lost"' in fleet("requests", "--json")
     assert main(["fleet", "approve", "nobody", "--service", str(service.file.directory)]) == 1
+
+
+def test_an_invitation_that_somebody_else_has_read_is_ended(
+    served: tuple[Any, Desk], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It could be found nowhere: whoever had read it came in with it for as long as it lasted, up to a year."""
+    service, desk = served
+    service.write_connection(desk.url)
+
+    def fleet(*words: str) -> str:
+        assert main(["fleet", *words, "--service", str(service.file.directory)]) == 0
+        return capsys.readouterr().out
+
+    token = fleet("token", "--hospital", "north", "--approved", "--hours", "8760").split()[4]
+    listed = fleet("invitations")
+    assert "any device of north" in listed and "approved at once" in listed and token.partition(".")[0] not in listed
+    id = listed.split()[0]
+    assert fleet("revoke", id) == f"{id}: nobody can enrol with it any more\n" and fleet("invitations") == ""
+    with pytest.raises(AuscultError, match="none of this service's"):
+        Applicant("watch-9", tmp_path / "w").begin(desk, token)
+    assert main(["fleet", "revoke", id, "--service", str(service.file.directory)]) == 1
+
+
+def test_an_invitation_is_ended_in_the_console(browse: Callable[..., Any], service: Any) -> None:
+    service.desk.make_token("ada", "north")
+    id, operator = service.enrolment.list_tokens()[0]["id"], browse("operator")
+    page = operator.get("/enrolment").text
+    assert "any device of north" in page and "any device of north" not in browse("viewer").get("/enrolment").text
+    form = {"csrf": secret_in(page)}
+    assert operator.post(f"/enrolment/token/{id}/revoke", data=form).status_code == 303
+    assert not service.enrolment.list_tokens()
+    assert operator.post(f"/enrolment/token/{id}/revoke", data=form).status_code == 404
+
+
+def test_who_is_removed_leaves_no_invitation_behind(service: Any, tmp_path: Path) -> None:
+    """Neither does a node: with what it was invited with before it came back, approved."""
+    service.people.make_key("token", "robot", "operator", 60.0, "test")
+    service.desk.make_token("robot", "north", hours=8760, approved=True)
+    kept = service.desk.make_token("ada", "north", "watch-7")
+    service.people.remove("robot", "test")
+    assert [row["by"] for row in service.enrolment.list_tokens()] == ["ada"]
+    ask(service, tmp_path, "watch-7", kept)
+    service.desk.decide("watch-7", APPROVE, "ada")
+    service.desk.make_token("ada", "north", "watch-7", approved=True)
+    service.desk.decide("watch-7", REMOVE, "ada")
+    assert service.enrolment.list_tokens() == []
 
 
 def begin_run(service: Any, method: str, **settings: Any) -> str:

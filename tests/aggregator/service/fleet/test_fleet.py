@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aggregator.service.fleet.monitor import SILENT
+from aggregator.service.administration.wrong_passwords import TRIES, WITHIN, WrongPasswords
+from aggregator.service.fleet.monitor import SILENT, SeenHospital
 from aggregator.service.fleet.reports import read_report
 from edge_sdk.contract.children.limits import MOST_DEVICES
 from edge_sdk.errors import PeerError, UsageError
@@ -58,6 +60,24 @@ def test_numbers_without_names_where_no_more_is_told(tmp_path: Path, quick: Loca
     [seen] = service.monitor.list_hospitals()
     assert seen.counts == {"away": 2} and not seen.devices
     service.monitor.stop()
+
+
+def test_a_clock_that_is_set_back_makes_no_silence_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hospital that was heard of tomorrow would have been well for a day, whatever became of it."""
+    hospital = SeenHospital("north", time.time(), 2)
+    assert not hospital.is_silent
+    monkeypatch.setattr(time, "time", lambda: hospital.heard - 86400)
+    assert hospital.is_silent
+
+
+def test_wrong_passwords_lock_nobody_out_until_the_clock_has_come_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong, now = WrongPasswords(), time.monotonic()
+    for _ in range(TRIES):
+        wrong.note("ada", "127.0.0.1")
+    assert wrong.must_wait("ada", "127.0.0.1")
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now + WITHIN + 1)
+    assert not wrong.must_wait("ada", "127.0.0.1")
 
 
 def test_a_silent_hospital_is_counted_on_no_longer(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:

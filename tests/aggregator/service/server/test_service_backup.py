@@ -121,6 +121,9 @@ def test_a_backup_that_cannot_be_written_says_which_and_why(
     service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It said "No such file or directory" of a hidden file that nobody had named, and "No space left" of nothing."""
+    opened: list[Any] = []
+    make = backup.database_in
+    monkeypatch.setattr(backup, "database_in", lambda *about: opened.append(make(*about)) or opened[-1])
     with pytest.raises(UsageError, match=f"^{tmp_path}/no/backup: there is no folder {tmp_path}/no$"):
         back_up(service.file, tmp_path / "no" / "backup", "test")
 
@@ -131,3 +134,4 @@ def test_a_backup_that_cannot_be_written_says_which_and_why(
     with pytest.raises(UsageError, match=f"^{tmp_path}/backup: the disk is full: no backup was made$"):
         back_up(service.file, tmp_path / "backup", "test")
     assert not (tmp_path / "backup").exists()
+    assert opened and not any(one.engine.pool.checkedin() for one in opened), "a connection is left open"
