@@ -84,7 +84,6 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
     rows: Rows = np.tile(np.arange(len(x), dtype=np.int32), trees)
     node: Rows = np.repeat(np.arange(trees, dtype=np.int32), len(x))  # that each row is in, counted within the level
     levels: list[tuple[Integers, Floats, Integers, Integers]] = []
-    kinds = least_kind(samples.features), np.float32, np.int32, least_kind(classes)
     first, width = 0, trees
     for depth in range(DEEPEST):
         rows, node = by_node(rows, node)
@@ -103,8 +102,9 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
         up = samples.values(rows, level.feature.astype(np.intp)[node]) > level.threshold[node]
         node = np.int32(2) * order[node] + up
         del level, inner, up  # what a level takes does not lie beside what the next one does
-    found = [np.concatenate([level[k] for level in levels], dtype=kind) for k, kind in enumerate(kinds)]
-    return Forest(found[0], found[1], found[2], found[3], trees, classes)
+    feature, threshold, below, label = (np.concatenate([level[k] for level in levels]) for k in range(4))
+    asked, said = feature.astype(least_kind(samples.features)), label.astype(least_kind(classes))
+    return Forest(asked, threshold, below, said, trees, classes)
 
 
 def least_kind(count: int) -> np.dtype[np.signedinteger[Any]]:

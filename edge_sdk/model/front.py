@@ -14,8 +14,8 @@ import numpy as np
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, BundleError
-from edge_sdk.model.front_values import FROM_FRONT, FRONT, read_front, sample_bytes
 from edge_sdk.model.inputs import Array, Data, Floats, split_inputs
+from edge_sdk.model.manifest import FROM_FRONT, FRONT, read_front, sample_bytes
 from edge_sdk.model.sessions.self_test import Runnable, make_feeds
 from edge_sdk.records import join_records
 

@@ -39,8 +39,7 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from edge_sdk.contract.children.device_facts import DeviceFacts
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import DeviceFacts, Reason
 from edge_sdk.contract.records import record
 from edge_sdk.errors import PeerError
 from edge_sdk.wire.fields import (

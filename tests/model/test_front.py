@@ -11,7 +11,7 @@ import torch
 from edge_sdk.errors import UsageError
 from edge_sdk.model import front
 from edge_sdk.model.bundle import BundleError, parse
-from edge_sdk.model.front_values import FROM_FRONT, FRONT
+from edge_sdk.model.manifest import FROM_FRONT, FRONT
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.specification.spec import Spec

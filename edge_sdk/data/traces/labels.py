@@ -18,12 +18,6 @@ LABEL_NAMES = ("activity", "label", "class", "labels", "activities", "target", "
 """Names of the label column, the likely ones first, where nobody has said which it is."""
 
 
-def check_separator(sign: str) -> None:
-    """Raises UsageError for what cannot stand between the labels of a set."""
-    if not sign or sign.strip() != sign or sign[:1].isalnum():
-        raise UsageError(f"separator = {sign!r}: expected a sign that is in no label, such as '+', '|' or ';'")
-
-
 def join_labels(label: str, separator: str) -> str:
     """A set of labels with JOIN between them, each without spaces around it, as `clean_label` leaves a name."""
     if separator == JOIN:

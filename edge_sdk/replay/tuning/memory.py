@@ -39,7 +39,7 @@ from edge_sdk.nodes.configuration.assembly import (
     with_bundle,
 )
 from edge_sdk.nodes.configuration.tasks import check_task
-from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+from edge_sdk.nodes.daemon.device_file import find_normaliser
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
 from edge_sdk.nodes.kernels.labels import listed_of, wants_unlabelled
 from edge_sdk.nodes.kernels.split import load_model, split_model

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-MOST = 151
+MOST = 115
 """Modules and packages of `edge_sdk`. Lower it when there are fewer; a new one is loaded where it is needed."""
 LOAD = "import sys, edge_sdk.nodes.daemon.device_service, edge_sdk.nodes.daemon.serve; print(*sys.modules)"
 SERVING = 5
