@@ -88,45 +88,7 @@ HOMES = {
     "simulate": "research.runs.simulate",
 }
 
-__all__ = [
-    "METHODS",
-    "SGD",
-    "Adam",
-    "AuscultError",
-    "Device",
-    "DeviceList",
-    "DevicePolicy",
-    "Fleet",
-    "Hospital",
-    "HospitalPolicy",
-    "LocalTraining",
-    "Model",
-    "ModelsDeclined",
-    "OwnKept",
-    "OwnTask",
-    "Patients",
-    "PeerError",
-    "Prediction",
-    "Predictions",
-    "Recording",
-    "Results",
-    "ResultsCompared",
-    "Run",
-    "RunRefused",
-    "Samples",
-    "SplitModel",
-    "StoreLimits",
-    "StoreUnusable",
-    "TrainingBudget",
-    "Unlabelled",
-    "Upstream",
-    "UsageError",
-    "Wire",
-    "compare",
-    "load",
-    "method",
-    "simulate",
-]
+__all__ = [*HOMES]
 
 
 WORKSTATION = "research."

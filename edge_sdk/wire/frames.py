@@ -62,10 +62,7 @@ from edge_sdk.wire.fields import (
     show,
     split_payload,
 )
-from edge_sdk.wire.fields import LARGEST as LARGEST
-from edge_sdk.wire.fields import LARGEST_BODY as LARGEST_BODY
 from edge_sdk.wire.fields import MOST_CHUNKS as MOST_CHUNKS
-from edge_sdk.wire.fields import SMALLEST_CHUNK as SMALLEST_CHUNK
 from edge_sdk.wire.fields import Ack as Ack
 
 Buffer = bytes | memoryview

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from edge_sdk.errors import UsageError
-from edge_sdk.label_names import JOIN as JOIN
-from edge_sdk.label_names import clean_label as clean_label
-from edge_sdk.label_names import label_key
+from edge_sdk.label_names import JOIN, label_key
 
 NO_LABEL = ("", "unlabelled", "nan", "?", "sleep stage ?")
 """What the cell of a sample without a label says: nothing, the word that `auscult record` writes, what libraries of

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from edge_sdk.contract.run import ID
 from edge_sdk.delivery.roles.counters import Counters
-from edge_sdk.delivery.storage.store import DiskError
+from edge_sdk.delivery.storage.database import DiskError
 from edge_sdk.errors import PeerError
 from edge_sdk.live.membership.membership import Membership
 from edge_sdk.live.membership.neighbours import Neighbours

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from edge_sdk.contract.children.device_facts import DeviceFacts, Reason
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import Counters
-from edge_sdk.delivery.storage.store import DiskError, Store, StoreDamaged, finding_damage
+from edge_sdk.delivery.storage.checksums import StoreDamaged
+from edge_sdk.delivery.storage.database import DiskError, finding_damage
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import PeerError, SamplesMissing, UsageError
 from edge_sdk.live.membership.offers import Turns, assemble_offered
 from edge_sdk.live.membership.surroundings import RunWork, Surroundings

@@ -27,8 +27,7 @@ from edge_sdk.model.tasks.task_protocol import RECONSTRUCTION as RECONSTRUCTION
 from edge_sdk.model.tasks.task_protocol import STEP_VALUES as STEP_VALUES
 from edge_sdk.model.tasks.task_protocol import STEPS as STEPS
 from edge_sdk.model.tasks.task_protocol import VALUE as VALUE
-from edge_sdk.model.tasks.task_protocol import Array, Floats, lacking
-from edge_sdk.model.tasks.task_protocol import Label as Label
+from edge_sdk.model.tasks.task_protocol import Array, Floats, Label, lacking
 from edge_sdk.model.tasks.task_protocol import ModelTask as ModelTask
 from edge_sdk.model.tasks.task_protocol import OutputTask as OutputTask
 

@@ -93,8 +93,8 @@ class DeviceFile:
             UsageError: they cannot be read, or are not what the bundle takes.
         """
         from edge_sdk.data.data_table import samples_of  # for a check only
+        from edge_sdk.model.split_model import load_model
         from edge_sdk.nodes.kernels.model_inputs import fit_samples
-        from edge_sdk.nodes.kernels.split import load_model
 
         samples, model = samples_of(self.data, find_normaliser(self.bundle)), load_model(self.bundle)
         parts = {"to train on": samples.train, "held out": samples.held_out, "to choose on": samples.validation}

@@ -22,7 +22,7 @@ from edge_sdk.live.loop.runtime import LaneSettings, Reporting, Runtime, Transpo
 from edge_sdk.live.presence.labels import LabelSum
 from edge_sdk.methods.shared.evaluation.reports import Complaint
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.split_model import SplitModel
+from edge_sdk.model.split_model import SplitModel, own_shape
 from edge_sdk.nodes.configuration.assembly import fixes_members
 from edge_sdk.nodes.hospital.bundles import make_shelf
 from edge_sdk.nodes.hospital.device_assignment import DeviceDivision
@@ -149,7 +149,7 @@ class Hospital:
         if self.model is None:
             raise UsageError(f"hospital {self.name}: data, but no split model to train on them; only that needs any")
         patients.check_devices(self.devices)
-        shape, wanted = patients.train.x.shape[1:], split.own_shape(self.model, split.HOSPITAL)
+        shape, wanted = patients.train.x.shape[1:], own_shape(self.model, split.HOSPITAL)
         if shape != wanted:
             raise UsageError(f"hospital {self.name}: samples of shape {shape}, its part of the bundle wants {wanted}")
         self.patients = patients
