@@ -84,6 +84,7 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
     rows: Rows = np.tile(np.arange(len(x), dtype=np.int32), trees)
     node: Rows = np.repeat(np.arange(trees, dtype=np.int32), len(x))  # that each row is in, counted within the level
     levels: list[tuple[Integers, Floats, Integers, Integers]] = []
+    asked, said = least_kind(samples.features), least_kind(classes)
     first, width = 0, trees
     for depth in range(DEEPEST):
         rows, node = by_node(rows, node)
@@ -93,7 +94,8 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
         order = np.cumsum(splits, dtype=np.int32) - np.int32(1)
         own = np.arange(first, first + width, dtype=np.int32)
         below = np.where(splits, np.int32(first + width) + np.int32(2) * order, own)
-        levels.append((np.where(splits, level.feature, np.int32(0)), level.threshold, below, level.label))
+        feature = np.where(splits, level.feature, np.int32(0)).astype(asked)
+        levels.append((feature, level.threshold, below, level.label.astype(said)))
         first, width = first + width, 2 * int(splits.sum())
         if not width:
             break
@@ -102,9 +104,8 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
         up = samples.values(rows, level.feature.astype(np.intp)[node]) > level.threshold[node]
         node = np.int32(2) * order[node] + up
         del level, inner, up  # what a level takes does not lie beside what the next one does
-    feature, threshold, below, label = (np.concatenate([level[k] for level in levels]) for k in range(4))
-    asked, said = feature.astype(least_kind(samples.features)), label.astype(least_kind(classes))
-    return Forest(asked, threshold, below, said, trees, classes)
+    found = [np.concatenate([level[k] for level in levels]) for k in range(4)]
+    return Forest(found[0], found[1], found[2], found[3], trees, classes)
 
 
 def least_kind(count: int) -> np.dtype[np.signedinteger[Any]]:
