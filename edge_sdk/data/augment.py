@@ -108,7 +108,8 @@ def augment(x: Batch, how: Augment, random: np.random.Generator) -> Batch:
     if how.noise:
         x = x.copy() if x is given else x
         for i in range(0, len(x), PIECE):
-            x[i : i + PIECE] += how.noise * random.standard_normal(x[i : i + PIECE].shape, np.float32)
+            some = x[i : i + PIECE]
+            some += how.noise * random.standard_normal(some.shape, np.float32)
     if how.shift:
         most = how.shift * x.shape[2]
         x = shifted(x, np.rint(random.uniform(-most, most, len(x))).astype(np.intp))
