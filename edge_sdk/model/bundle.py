@@ -28,7 +28,6 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model import onnx_scan
 from edge_sdk.model.dropout import DropSite, count_columns, read_sites
 from edge_sdk.model.forms import NATIVE_DOMAIN, list_forms
-from edge_sdk.model.front_values import read_front
 from edge_sdk.model.manifest import (
     MAX_FILE,
     Json,
@@ -38,6 +37,7 @@ from edge_sdk.model.manifest import (
     check_inputs,
     check_object,
     is_count,
+    read_front,
 )
 from edge_sdk.model.manifest import BundleError as BundleError
 from edge_sdk.model.tasks.signal_spec import SignalSpec, read_class_names, read_signal
@@ -103,6 +103,11 @@ class Bundle:
     def own_gradient(self) -> bool:
         """True if its gradient is not the derivative of what it predicts: the network stops some, or brings its own."""
         return bool(self.manifest.get("own_gradient"))
+
+    @property
+    def is_split(self) -> bool:
+        """Is its network divided between the parties that hold parts of each sample?"""
+        return bool(self.manifest.get("split"))
 
     @property
     def class_names(self) -> tuple[str, ...]:

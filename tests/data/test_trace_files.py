@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.traces import Trace, cells, cut_windows, read_trace
+from edge_sdk.data.traces import cells
+from edge_sdk.data.traces.read import Trace, read_trace
+from edge_sdk.data.traces.windows import cut_windows
 from edge_sdk.errors import UsageError
 
 ROWS = 200

@@ -10,13 +10,12 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from edge_sdk.contract.children.device_facts import DeviceFacts
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import DeviceFacts, Reason
 from edge_sdk.contract.method import NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.round import Policy, count_questions
 from edge_sdk.errors import PeerError
 from edge_sdk.live.loop.runtime import Runtime
-from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.membership.permission import Willingness
 from edge_sdk.methods.shared.aggregation import draw
 from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire.frames import APPENDED, Birth, pack_frame, unpack_frame

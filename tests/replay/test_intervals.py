@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.data.traces import read_trace
 from edge_sdk.data.traces.form import Stated
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.importing import import_traces
 from edge_sdk.replay.labels.intervals import begins_with, match_intervals, read_intervals

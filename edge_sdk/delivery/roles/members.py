@@ -15,10 +15,11 @@ from math import inf
 
 import msgpack  # type: ignore[import-untyped]
 
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import Reason
 from edge_sdk.contract.run import ID
 from edge_sdk.delivery.roles.sizes import Sizes
-from edge_sdk.delivery.storage.store import Store, StoreDamaged
+from edge_sdk.delivery.storage.checksums import StoreDamaged
+from edge_sdk.delivery.storage.store import Store
 
 KEY = "members"
 

@@ -18,14 +18,20 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.metrics import regression
 from edge_sdk.errors import UsageError
-from edge_sdk.model.tasks.forecast import FORECAST
 from edge_sdk.model.tasks.own import BINARY, LINKS, SOFT, OwnTask, check_own_task
-from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION
-from edge_sdk.model.tasks.several_labels import LABELS
 from edge_sdk.model.tasks.signal_spec import TEXT
-from edge_sdk.model.tasks.step_classes import STEPS
-from edge_sdk.model.tasks.task_protocol import CLASS, Array, Floats, Label
-from edge_sdk.model.tasks.values import VALUE, Values
+from edge_sdk.model.tasks.task_protocol import (
+    CLASS,
+    FORECAST,
+    LABELS,
+    RECONSTRUCTION,
+    STEPS,
+    VALUE,
+    Array,
+    Floats,
+    Label,
+)
+from edge_sdk.model.tasks.values import Values
 from edge_sdk.plugins import PlugIns
 
 KEYS = frozenset({"kind", "settings", "loss", "outputs", "names", "units"})

@@ -27,8 +27,8 @@ from edge_sdk.nodes.policy.admission import Gate
 
 if TYPE_CHECKING:
     from edge_sdk.data.public_inputs import Public
+    from edge_sdk.nodes.configuration.mask_tables import DeviceKeys
     from edge_sdk.nodes.device.pace import TrainingPace
-    from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
 
 Source = Callable[[], Unlabelled | None]
 """Reads windows without a label, each time a run wants them; None: there are none."""

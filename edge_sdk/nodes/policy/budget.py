@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from math import inf
 
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import Reason
 from edge_sdk.errors import UsageError
-from edge_sdk.hardware.boards.telemetry import METERED
 
+METERED = ("wwan*", "ppp*", "rmnet*")
+"""Names of interfaces of mobile networks, as patterns of fnmatch."""
 HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.data.availability import find_availability, read_availability
-from edge_sdk.data.traces import load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.telemetry import read_telemetry

@@ -38,8 +38,7 @@ from edge_sdk.contract.method import OUT, NodeEnv, Send
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.aggregation import gather
 from edge_sdk.methods.shared.aggregation.gather import Tally
-from edge_sdk.methods.shared.aggregation.scores import LOSS_DEVICES, UNTOLD
-from edge_sdk.methods.shared.aggregation.scores import TEST as TEST
+from edge_sdk.methods.shared.aggregation.scores import LOSS_DEVICES, TEST, UNTOLD
 
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
