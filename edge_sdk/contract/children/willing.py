@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+APPLICATION = "application"
+"""Kind of reason that is somebody's word, and no condition that passes by itself."""
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -47,7 +50,7 @@ SENTENCES: dict[str, Say] = {
     "metered": say("the link is metered"),
     "joules": lambda value, limit: f"{value:.0f} J of {limit:.0f} J for today are used up",
     "calm": lambda value, limit: f"may train since {value:.0f} s, begins after {limit:.0f} s",
-    "application": say("the application says no"),
+    APPLICATION: say("the application says no"),
     "no_battery": say("nothing tells the battery's charge"),
     "no_charging": say("nothing tells whether it is charging"),
     "no_celsius": say("nothing tells the temperature"),
