@@ -147,7 +147,8 @@ def ahead(device: Device, part: str, some: Sequence[str] = OWN) -> Floats:
 
 
 def taken(sums: Floats, margin: float, some: Sequence[str] = OWN) -> str:
-    return some[int(sums.argmax())] if sums.max() > margin else FLEET
+    best = own_line.best_alone(-sums, margin) if some == OWN else int(sums.argmax())
+    return some[best] if sums[best] > margin else FLEET
 
 
 def one_look(margin: float, some: Sequence[str] = OWN) -> Rule:
@@ -206,6 +207,7 @@ RULES: Mapping[str, Rule] = {
     **{f"both unless far, {m:g}": both_unless_far(m) for m in (0.0, 1.0, 2.0, 3.0, 4.0)},
     **{f"second if unsure, {m:g}": second_if_unsure(m) for m in (0.0, 1.0, 2.0, 4.0, 6.0)},
     "without trees, 4": second_if_unsure(4.0, some=TAUGHT),
+    "trees if best, 4": second_if_unsure(4.0, some=(TREES, *TAUGHT)),
     "with network, 4": second_if_unsure(4.0, some=(*OWN, NETWORK)),
     **{f"both unless {far:g} ahead, 2": both_unless_far(2.0, far) for far in (2.0, 3.0, 8.0)},
     "personal, own forest": hedged(HEDGE),

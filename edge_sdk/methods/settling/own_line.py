@@ -4,8 +4,9 @@ The fleet chooses one way to predict for all its devices, as one device has few 
 that others have poisoned, counts that others have made up, or a choice that is right for everybody else can be wrong
 for one device. So each device compares what was chosen with what it has by itself: a forest on its own labels and on
 those that it gives its own windows without the shared model, alone or half and half with its local network, or a forest
-on its labels only, as what a device labels itself can be wrong, too. The best of these three is taken where its loss on
-the device's validation samples is smaller by more than SURE, added up,
+on its labels only, as what a device labels itself can be wrong, too. The best of the first two is taken where its loss
+on the device's validation samples is smaller by more than SURE, added up, and the last where it is by as much better
+than these as well,
 
     loss = -log max(P(label), FLOOR)
 
@@ -79,17 +80,26 @@ def behind_own_line(env: NodeEnv, s: Settling, weight: float, make: Make) -> Map
         return found
     own = own_ways(env, s, found)
     losses, samples, sure = losses_of(env, s, [(found, weight), *own]), len(judged.labels), SURE
-    if env.swapped is not None and -FAR_AHEAD <= losses[0] - losses[1:].min() <= SURE:
+    best = best_alone(losses[1:], sure)
+    if env.swapped is not None and -FAR_AHEAD <= losses[0] - losses[1 + best] <= SURE:
         again, others = second_look(env, s, weight, make)
         counted = min(samples, others)
         losses, samples = losses + again * (counted / others), samples + counted
         sure = 2 * SURE
-    best = int(np.argmin(losses[1:]))
+        best = best_alone(losses[1:], sure)
     if not losses[0] - losses[1 + best] > sure:
         return found
     models, of_forest = own[best]
     told = [losses[0] / samples, losses[1 + best] / samples, samples, of_forest]
     return {**models, OWN: np.array(told, np.float32)}
+
+
+def best_alone(losses: Floats, sure: float) -> int:
+    """Index of the best of `own_ways`, by sums of losses. The one with given labels only is taken where it is ahead of
+    the others by more than `sure`: a device goes without its own labels no sooner than without the fleet."""
+    best = int(np.argmin(losses[: len(OWN_WEIGHTS)]))
+    plain = len(OWN_WEIGHTS)
+    return plain if len(losses) > plain and losses[best] - losses[plain] > sure else best
 
 
 def second_look(env: NodeEnv, s: Settling, weight: float, make: Make) -> tuple[Floats, int]:

@@ -15,7 +15,7 @@ from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.settling import labelling, own_line
 from edge_sdk.methods.settling.equations import forest
 from edge_sdk.methods.settling.method import settled
-from edge_sdk.methods.settling.own_line import FLOOR, OWN_WEIGHTS, behind_own_line, losses_of, mean_loss
+from edge_sdk.methods.settling.own_line import FLOOR, OWN_WEIGHTS, behind_own_line, best_alone, losses_of, mean_loss
 from edge_sdk.methods.settling.self_training import self_trained
 from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
 from edge_sdk.methods.shared.evaluation.beside import FOREST, OWN, OwnKept, with_forest
@@ -209,6 +209,12 @@ def test_a_device_that_labels_its_windows_wrongly_falls_back_on_what_it_was_told
     nothing = {name: np.zeros_like(env.theta0) for name in ("global", "personal", "local")}
     kept = behind_own_line(env, TREES, 0.0, giving(nothing))
     assert kept[FOREST].tobytes() == pack(forest(env, TREES, TAUGHT_FOREST)).tobytes() and kept[OWN][3] == 1.0
+
+
+def test_given_labels_alone_must_be_ahead_of_the_devices_own_labels_by_as_much_as_of_the_fleet():
+    assert [best_alone(np.array(losses), 2.0) for losses in ([9.0], [9, 8], [9, 8, 6.5], [9, 8, 5.9], [7, 8, 5.1])] == [
+        0, 1, 1, 2, 0,
+    ]  # fmt: skip
 
 
 def swapping(d):
