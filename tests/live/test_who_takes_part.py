@@ -165,5 +165,6 @@ def test_a_run_waits_for_each_device_where_none_can_join_later(
     run = run_of(method, 2)
     nodes = {node.name: node for node in nodes_of(run, tmp_path, quick.url, lambda n, m: None)}
     hospital = nodes[next(iter(TREE))]
-    assert hospital.membership.assemble(run).joins_later is later and hospital.habits.waits_for_able
+    parts = hospital.membership.assemble(run)
+    assert parts.joins_later is later and parts.may_decline is later and hospital.habits.waits_for_able
     assert not nodes["agg"].membership.assemble(run).joins_later
