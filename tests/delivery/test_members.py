@@ -5,11 +5,7 @@ from __future__ import annotations
 from math import inf
 from random import Random
 
-<<<<<<< HEAD
-from edge_sdk.contract.children.device_facts import Reason
-=======
-from edge_sdk.contract.children.willing import APPLICATION, Reason
->>>>>>> t1
+from edge_sdk.contract.children.device_facts import APPLICATION, Reason
 from edge_sdk.delivery.roles.members import Members
 
 

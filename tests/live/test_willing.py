@@ -10,14 +10,8 @@ from pathlib import Path
 import msgpack
 import pytest
 
-<<<<<<< HEAD
-from edge_sdk.contract.children.device_facts import DeviceFacts, Reason
-from edge_sdk.contract.method import NodeEnv, Role, Send, unchanged
-=======
-from edge_sdk.contract.children.device_facts import DeviceFacts
-from edge_sdk.contract.children.willing import APPLICATION, Reason
+from edge_sdk.contract.children.device_facts import APPLICATION, DeviceFacts, Reason
 from edge_sdk.contract.method import DOWN, NodeEnv, Role, Send, unchanged
->>>>>>> t1
 from edge_sdk.contract.round import Policy, count_questions
 from edge_sdk.errors import PeerError
 from edge_sdk.live.loop.runtime import Runtime

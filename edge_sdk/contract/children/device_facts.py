@@ -21,6 +21,8 @@ TOLD = (VERSION,)
 """What a device tells where its settings say nothing about it."""
 LONGEST = 64  # characters of a text
 STEP = 10  # per cent
+APPLICATION = "application"
+"""Kind of reason that is somebody's word, and no condition that passes by itself."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ SENTENCES: dict[str, Say] = {
     "metered": say("the link is metered"),
     "joules": lambda value, limit: f"{value:.0f} J of {limit:.0f} J for today are used up",
     "calm": lambda value, limit: f"may train since {value:.0f} s, begins after {limit:.0f} s",
-    "application": say("the application says no"),
+    APPLICATION: say("the application says no"),
     "no_battery": say("nothing tells the battery's charge"),
     "no_charging": say("nothing tells whether it is charging"),
     "no_celsius": say("nothing tells the temperature"),

@@ -15,11 +15,7 @@ from math import inf
 
 import msgpack  # type: ignore[import-untyped]
 
-<<<<<<< HEAD
-from edge_sdk.contract.children.device_facts import Reason
-=======
-from edge_sdk.contract.children.willing import APPLICATION, Reason
->>>>>>> t1
+from edge_sdk.contract.children.device_facts import APPLICATION, Reason
 from edge_sdk.contract.run import ID
 from edge_sdk.delivery.roles.sizes import Sizes
 from edge_sdk.delivery.storage.checksums import StoreDamaged
