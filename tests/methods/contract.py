@@ -7,6 +7,7 @@ duplicates_change_nothing        every message twice, or once: the same
 late_answers_change_nothing      an answer after the close, or never: the same
 an_interrupted_round_is_dropped  what a hospital had gathered does not leak into its next answer
 a_silent_device_does_not_stall
+a_device_without_samples_spoils_nothing
 order_does_not_matter            any delays: the same, bit for bit
 """
 
@@ -22,6 +23,7 @@ import numpy as np
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP, Method, Role
+from edge_sdk.errors import AuscultError
 from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.problems import DEVICES, HASTY, LAYOUT, PATIENT, TREE, envs_of, play, told
@@ -192,6 +194,23 @@ def a_silent_device_does_not_stall(method, settings):
     assert rounds == list(range(1, ROUNDS + 1)), f"{len(rounds)} of {ROUNDS} rounds with a silent device"
 
 
+def a_device_without_samples_spoils_nothing(method, settings):
+    """What it answers can be read by who gets it, and so can all that follows from it."""
+    messages = Codec(method.messages, layout=LAYOUT, dtype=np.float32)
+    envs = envs_of(method, settings, ROUNDS, np.float32)
+    envs["d4"] = dataclasses.replace(envs["d4"], samples=0)
+
+    def read(m):
+        try:
+            return messages.decode(messages.encode(m))
+        except AuscultError as error:
+            raise AssertionError(f"{type(m).__name__}: {error}") from error
+
+    with np.errstate(all="ignore"):
+        _, transcript = play(method, settings, ROUNDS, envs=envs, through=read)
+    assert len(told(transcript, Progress)) == ROUNDS
+
+
 def order_does_not_matter(method, settings):
     """Delays in between, so that every seed has another order of arrival."""
     played = [run(method, settings, policies=PATIENT, seed=s, faults=NetworkFaults(delay=(0.1, 9.0))) for s in range(3)]
@@ -209,5 +228,6 @@ CHECKS = (
     late_answers_change_nothing,
     an_interrupted_round_is_dropped,
     a_silent_device_does_not_stall,
+    a_device_without_samples_spoils_nothing,
     order_does_not_matter,
 )

@@ -104,6 +104,12 @@ def patient_for_ever(env, s):
     return fedavg.aggregator_close(env, s)
 
 
+def weightless(env, s, sender, m):
+    """A device that divides by the number of its samples, whatever that is."""
+    s, sends = fedavg.device_receive(env, s, sender, m)
+    return s, sends if env.samples else [Send(UP, Sum(env.theta0 / np.float32(env.samples), 1.0))]
+
+
 FAULTS = {
     "a role that writes into its state": (changed(FEDSLR, "device", receive=mutating), contract.inputs_untouched),
     "a role that writes into a message": (
@@ -126,6 +132,10 @@ FAULTS = {
     "sums in the order of arrival": (
         changed(FEDAVG, "hospital", receive=adding_floats, close=sum_of_floats, start=lambda env: (Floats(), [])),
         contract.order_does_not_matter,
+    ),
+    "an upload of no samples": (
+        changed(FEDAVG, "device", receive=weightless),
+        contract.a_device_without_samples_spoils_nothing,
     ),
 }
 
