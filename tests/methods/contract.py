@@ -2,6 +2,7 @@
 
 inputs_untouched, replays        roles are pure functions
 survives_the_codec               states and messages can be written and read, and mean the same afterwards
+no_number_below_zero             of a message is taken: rounds, intervals, devices
 only_declared_messages           nothing else leaves a node
 duplicates_change_nothing        every message twice, or once: the same
 late_answers_change_nothing      an answer after the close, or never: the same
@@ -131,6 +132,25 @@ def survives_the_codec(method, settings):
     assert outcome(through) == plain, "bytes in between change the result"
 
 
+def no_number_below_zero(method, settings):
+    """From a round of -1 no random stream derives, and -1 devices would be subtracted."""
+    seen = {}
+    run(method, settings, through=lambda m: seen.setdefault(type(m), m) and m)
+    for message in seen.values():
+        for field in dataclasses.fields(message):
+            if type(getattr(message, field.name)) is int:
+                wrong = dataclasses.replace(message, **{field.name: -1})
+                assert is_refused(wrong), f"{type(message).__name__} may say {field.name} = -1"
+
+
+def is_refused(message) -> bool:
+    try:
+        getattr(message, "check", lambda layout: None)(LAYOUT)
+    except ValueError:
+        return True
+    return False
+
+
 def only_declared_messages(method, settings):
     def leaving(m):
         assert type(m) in method.messages, f"{type(m).__name__} leaves a node, undeclared"
@@ -223,6 +243,7 @@ CHECKS = (
     inputs_untouched,
     replays,
     survives_the_codec,
+    no_number_below_zero,
     only_declared_messages,
     duplicates_change_nothing,
     late_answers_change_nothing,

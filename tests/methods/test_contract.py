@@ -110,6 +110,17 @@ def weightless(env, s, sender, m):
     return s, sends if env.samples else [Send(UP, Sum(env.theta0 / np.float32(env.samples), 1.0))]
 
 
+@dataclass(frozen=True)
+class Unchecked(Sum):
+    def check(self, layout):
+        """Whatever it says is taken."""
+
+
+def unchecked(env, s, sender, m):
+    s, (send,) = fedavg.device_receive(env, s, sender, m)
+    return s, [Send(UP, Unchecked(**vars(send.message)))]
+
+
 FAULTS = {
     "a role that writes into its state": (changed(FEDSLR, "device", receive=mutating), contract.inputs_untouched),
     "a role that writes into a message": (
@@ -120,6 +131,10 @@ FAULTS = {
     "a message that is not declared": (
         changed(FEDAVG, "device", receive=telling),
         contract.only_declared_messages,
+    ),
+    "a message that takes any number": (
+        changed(FEDAVG, "device", receive=unchecked),
+        contract.no_number_below_zero,
     ),
     "a state of an undeclared type": (
         changed(FEDAVG, "hospital", close=of_another_type),

@@ -76,6 +76,8 @@ class Feedback:
 
     def check(self, layout: Layout) -> None:
         check_question(self.round, self.exchange, self.then)
+        if self.count < 0:
+            raise ValueError(f"an exchange of {self.count} devices, 0 or more")
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,9 @@ class Evaluate:
     final: bool
     shown: Any
 
+    def check(self, layout: Layout) -> None:
+        check_round(self.round)
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -67,6 +70,7 @@ class Scores:
     sums: Mapping[str, float]
 
     def check(self, layout: Layout) -> None:
+        check_round(self.round)
         check_scores(self.sums)
 
 
@@ -84,11 +88,19 @@ class Finished:
     round: int
     shown: Any = None
 
+    def check(self, layout: Layout) -> None:
+        check_round(self.round)
+
     def to_metrics(self) -> dict[str, Any]:
         return {"kind": "finished", **asdict(self)}
 
     def to_sentence(self) -> str:
         return f"finished after {self.round} rounds"
+
+
+def check_round(round: int) -> None:
+    if round < 0:
+        raise ValueError(f"round {round}, 0 or more")
 
 
 # State ----------------------------------------------------------------------------------------------------------
