@@ -90,16 +90,6 @@ def healed(round: int, p: Vector) -> tuple[Vector, list[Send]]:
     return np.zeros_like(p), [Send(OUT, Diverged(round, "the personal component diverged; it begins at zero again"))]
 
 
-def shortened(env: Env, before: DeviceState, after: DeviceState, m: FedslrModel, share: float) -> DeviceState:
-    """The state where only a share of w_i - w_t has left: gamma_i moves as the aggregator's mean does (eq. 5)."""
-    account = recalled(before.account, env.me, m)
-    if account is None:
-        return after
-    gamma = own_vector(before.account, account, before.gamma, before.tried)
-    tried = gamma + share * (after.tried - gamma) if share else gamma
-    return replace(after, gamma=gamma, tried=tried, account=replace(account, round=m.round))
-
-
 def models(env: Env, s: DeviceState | None, m: FedslrModel) -> dict[str, Vector]:
     w = lowrank.unpack(env.layout, m.model)
     return {"global": w} if s is None else {"global": w, "personal": w + settle_personal(env, m.round, w, s.p)}
