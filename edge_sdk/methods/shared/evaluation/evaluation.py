@@ -25,7 +25,7 @@ from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.aggregation.gather import Exact, bounded, expected, number, plus, split_number, with_name
 from edge_sdk.methods.shared.aggregation.guard import Guard, Refused, begin_round, is_vote, judge_answer
 from edge_sdk.methods.shared.aggregation.registration import bound_claim, note_claim
-from edge_sdk.methods.shared.aggregation.scores import check_scores
+from edge_sdk.methods.shared.aggregation.scores import check_round, check_scores
 from edge_sdk.methods.shared.aggregation.suspension import is_suspended, note_refusal, note_upload, without_suspended
 from edge_sdk.methods.shared.evaluation import beside, reports
 from edge_sdk.methods.shared.evaluation.healing import heal, heal_personal
@@ -96,11 +96,6 @@ class Finished:
 
     def to_sentence(self) -> str:
         return f"finished after {self.round} rounds"
-
-
-def check_round(round: int) -> None:
-    if round < 0:
-        raise ValueError(f"round {round}, 0 or more")
 
 
 # State ----------------------------------------------------------------------------------------------------------
