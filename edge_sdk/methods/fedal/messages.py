@@ -15,7 +15,8 @@ import numpy as np
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.methods.fedal.distillation import Logits, Stack
-from edge_sdk.methods.shared.aggregation.gather import LARGEST, Sum
+from edge_sdk.methods.shared.aggregation.exact import LARGEST
+from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.aggregation.guard import Measure, norm
 
 LOGITS, MODEL, SETTLED = "logits", "model", "settled"  # what a question wants to be answered with

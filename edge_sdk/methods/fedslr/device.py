@@ -17,7 +17,8 @@ from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
 from edge_sdk.methods.fedslr.uploads import Past
 from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.aggregation.exact import has_diverged
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
 from edge_sdk.methods.shared.evaluation.reports import Diverged, training_scores
 from edge_sdk.methods.shared.membership.mirror import own_vector, recalled
 

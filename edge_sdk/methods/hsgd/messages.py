@@ -14,7 +14,7 @@ from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.compression import Floats, Matrix, PackedMatrix
 from edge_sdk.methods.hsgd.row_integers import RowIntegers, read_rows, read_vector
 from edge_sdk.methods.hsgd.settings import Plan
-from edge_sdk.methods.shared.aggregation.gather import LARGEST
+from edge_sdk.methods.shared.aggregation.exact import LARGEST
 from edge_sdk.methods.shared.aggregation.guard import Measure, norm
 
 

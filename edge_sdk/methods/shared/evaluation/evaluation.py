@@ -22,7 +22,8 @@ from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.aggregation.gather import Exact, bounded, expected, number, plus, split_number, with_name
+from edge_sdk.methods.shared.aggregation.exact import Exact, bounded, number, plus, split_number
+from edge_sdk.methods.shared.aggregation.gather import expected, with_name
 from edge_sdk.methods.shared.aggregation.guard import Guard, Refused, begin_round, is_vote, judge_answer
 from edge_sdk.methods.shared.aggregation.registration import bound_claim, note_claim
 from edge_sdk.methods.shared.aggregation.scores import check_round, check_scores
