@@ -151,8 +151,16 @@ class PluggedTask(Values):
         if not len(y):
             return regression.error_sums(np.zeros((0, len(self.units))), np.zeros((0, len(self.units))))
         with PLUGINS.blamed(self.plugin):
-            errors = self.checked("errors", self.own.errors(y, outputs), len(y))
+            errors = self.errors_of(y, outputs)
         return regression.error_sums(np.zeros_like(errors), errors)
+
+    def errors_of(self, y: Array, outputs: Floats) -> npt.NDArray[np.float64]:
+        """The task's errors (N, K). Where it has none of its own, what makes them is named if they cannot be right."""
+        errors, count = self.own.errors(y, outputs), len(y)
+        if type(self.own).errors is OwnTask.errors and np.shape(errors) != (count, len(self.units)):
+            self.checked("shown", self.own.shown(outputs), count)
+            self.checked("truth", self.own.truth(y), count)
+        return self.checked("errors", errors, count)
 
     def shown(self, outputs: Floats, x: Array | None = None) -> npt.NDArray[np.float64]:
         with PLUGINS.blamed(self.plugin):

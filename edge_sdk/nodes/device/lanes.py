@@ -22,7 +22,7 @@ from edge_sdk.live.loop.runtime import LaneWork
 from edge_sdk.live.membership.permission import Permission, Willingness
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.around import only_judges
-from edge_sdk.nodes.device.sample_streams import LiveDevice
+from edge_sdk.nodes.device.live_device import LiveDevice
 from edge_sdk.nodes.models.versions import Versions, check_whole, choose_judges
 from edge_sdk.nodes.models.working_model import WorkingModel
 from edge_sdk.nodes.policy.admission import Gate

@@ -21,8 +21,8 @@ from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.inputs import Array
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.around import is_rollout
+from edge_sdk.nodes.device.live_device import LiveDevice
 from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
-from edge_sdk.nodes.device.sample_streams import LiveDevice
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.nodes.policy.admission import Gate

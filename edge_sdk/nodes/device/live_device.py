@@ -1,4 +1,4 @@
-"""A device's live side, made when it is first used: what it observes, and the streams of predictions."""
+"""A device's live side, made when first used: what it observes, and the streams of predictions; and its thread."""
 
 from __future__ import annotations
 
