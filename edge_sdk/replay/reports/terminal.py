@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from edge_sdk.contract.environment.gradients import PHASES, ROUNDS
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_loss
 from edge_sdk.methods.shared.evaluation.spent import PrivacySpent, to_words
 from edge_sdk.replay.anomalies import tables as anomalies
@@ -109,7 +110,7 @@ def format_accuracies(accuracy: Mapping[str, float], widths: Mapping[str, int]) 
 
 
 def summary(result: Result) -> str:
-    """The figures under the table: bytes, AUC, sizes, ranks, memory and time."""
+    """The figures under the table: bytes, gradients, AUC, sizes, ranks, memory and time."""
     model, full = result["model"], result["model"]["full_ranks"]
     lines = [
         f"bytes    {hop.replace('_to_', ' -> '):24} {format_size(count):>10}" for hop, count in result["bytes"].items()
@@ -120,6 +121,8 @@ def summary(result: Result) -> str:
         )
     if "unseen" in shares_in(result):
         lines.append(f"{f'never trained, {title_in(result)}':<24} {format_percent(shares_in(result)['unseen'], 18)}")
+    if result.get("gradients"):
+        lines.append(f"compute  {describe_gradients(result['gradients'])}")
     lines += [f"AUC      {TITLES.get(kind, kind):24} {area:>10.3f}" for kind, area in result["auc"].items()]
     lines += [f"settled  {line}" for line in choice_lines([result])]
     if model["parameters"]:
@@ -134,6 +137,12 @@ def summary(result: Result) -> str:
         lines.append(f"privacy  {to_words(PrivacySpent(**spent))}")
     lines += simulation_lines(result) if "simulation" in result else replay_lines(result)
     return "\n".join(lines)
+
+
+def describe_gradients(found: Mapping[str, float]) -> str:
+    """Gradients of single samples that a device has computed on average."""
+    after = f", {found[PHASES]:,.0f} after them" if found[PHASES] else ""
+    return f"{found[ROUNDS]:,.0f} gradients per device in rounds{after}"
 
 
 def replay_lines(result: Result) -> list[str]:
