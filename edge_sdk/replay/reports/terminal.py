@@ -9,6 +9,7 @@ from typing import Any
 from edge_sdk.contract.environment.gradients import PHASES, ROUNDS
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_loss
 from edge_sdk.methods.shared.evaluation.spent import PrivacySpent, to_words
+from edge_sdk.model.tasks.task_protocol import LABELS
 from edge_sdk.replay.anomalies import tables as anomalies
 from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.metrics.scores import ALONE
@@ -74,13 +75,18 @@ def device_table(result: Result) -> str:
     devices = result["devices"]
     wide = max([14, *(len(mark_newcomer(d)) for d in devices)]), max([12, *(len(d["hospital"]) for d in devices)])
     kinds = " ".join(f"{name.replace(PERSONAL, 'personal'):>{width}}" for name, width in columns_of(result).items())
-    head = format_row(wide, "device", "hospital", "samples", "held out", "classes", kinds)
+    head = format_row(wide, "device", "hospital", "samples", "held out", kinds_of_labels(result), kinds)
     rows = [device_row(wide, d, columns_of(result)) for d in devices]
     rule = "-" * len(head)
     note = [NEWCOMERS_NOTE] * any(d.get("newcomer") for d in devices)
     mean = format_row(wide, "mean", "", "", "", "", format_accuracies(shares_in(result), columns_of(result)))
     title = [] if score_in(result) == ACCURACY else [f"{title_in(result)}, test samples"]
     return "\n".join([*title, head, rule, *rows, rule, mean, *note])
+
+
+def kinds_of_labels(result: Result) -> str:
+    """What is counted of a device's samples: their classes, or the sets of labels that they have."""
+    return "sets" if result.get("labels", {}).get("task", {}).get("kind") == LABELS else "classes"
 
 
 def columns_of(result: Result) -> dict[str, int]:
