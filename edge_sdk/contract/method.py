@@ -25,6 +25,7 @@ from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.secure_aggregation.privacy import total_epsilon
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT, Layout, Vector
 from edge_sdk.contract.children.limits import Limits
+from edge_sdk.contract.environment.gradients import GradientCounter
 from edge_sdk.contract.environment.masks import Masks
 from edge_sdk.contract.environment.samples import Labelled, OwnWindows, SelfLabels
 from edge_sdk.contract.environment.sharing import MaskReader, SecretKeeper
@@ -133,6 +134,7 @@ class NodeEnv:
         samples: device: how many training samples it has.
         least: device: how many of them a step needs; 2 where they are normalised with each other.
         augmented: device: as grad_fn, with samples that each call changes by a generator; None: this run does not.
+        gradients: device: counts those that it computes.
         own_classes: device: codes of the classes that it has had labels of, in training or in validation.
         earlier: device: name -> theta (n,) of the models that an earlier run has left on it, "personal" and "global" as
             a rule; empty: there are none that fit, or it is to begin anew. For `start` only.
@@ -179,6 +181,7 @@ class NodeEnv:
     samples: int = 0
     least: int = 1
     augmented: Callable[[Vector, Any, np.random.Generator], tuple[float, Vector]] | None = None
+    gradients: GradientCounter = field(default_factory=GradientCounter, compare=False)
     own_classes: tuple[int, ...] = ()
     earlier: Mapping[str, Vector] = field(default_factory=dict)
     keeper: StepKeeper | None = None

@@ -7,9 +7,17 @@ is dealt out deals otherwise for another seed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isclose
 from typing import Any
 
+from edge_sdk.contract.environment.gradients import PHASES
+from edge_sdk.replay.over_seeds import mean_over_seeds
+
 Result = Mapping[str, Any]
+
+
+NEARLY = 0.01
+"""Share by which gradients of two runs may differ without a word: some are given up when a round is over."""
 
 
 def list_unlike(runs: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -37,7 +45,26 @@ def find_unlike(results: Sequence[Result], others: Sequence[Result], first: str)
         if (one := read(results)) != (other := read(others)):
             plural = "s" if word == "seed" and len(one) > 1 else ""
             found.append(f"{word}{plural} {', '.join(map(str, one))} where {first} has {', '.join(map(str, other))}")
-    return found
+    return found + unlike_gradients(results, others, first)
+
+
+def unlike_gradients(results: Sequence[Result], others: Sequence[Result], first: str) -> list[str]:
+    """A sentence where devices of one run have computed more than those of another: rounds of two methods are not
+    equally long."""
+    ours, theirs = (mean_over_seeds([one.get("gradients") for one in run]) for run in (results, others))
+    if ours is None and theirs is None:
+        return []
+    if ours and theirs and isclose(sum(ours.values()), sum(theirs.values()), rel_tol=NEARLY):
+        return []
+    return [f"gradients per device {shown_gradients(ours)} where {first} has {shown_gradients(theirs)}"]
+
+
+def shown_gradients(found: Mapping[str, float] | None) -> str:
+    """Gradients of a device, in rounds and after them; None: nobody counted them."""
+    if found is None:
+        return "not counted"
+    after = found[PHASES]
+    return f"{sum(found.values()):,.0f}" + (f" ({after:,.0f} after the rounds)" if after else "")
 
 
 TOLD = ("name", "generated")

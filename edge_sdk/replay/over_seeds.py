@@ -28,9 +28,9 @@ def summarise_seeds(results: Sequence[Result]) -> dict[str, Any]:
     """The results of several seeds as one: means and standard deviations over seeds, differences over devices.
 
     Returns:
-        "seeds", "method", "rounds", "data", "settings" of the runs; "accuracy": model -> {"mean", "sd"}; "bytes" and
-        "seconds", means; "statistics": as `scores.summarise`, but each metric is {"mean", "sd"}, and a device counts
-        with its mean over the seeds; so "values" and "anomalies", where there are some.
+        "seeds", "method", "rounds", "data", "settings" of the runs; "accuracy": model -> {"mean", "sd"}; "bytes",
+        "gradients" and "seconds", means; "statistics": as `scores.summarise`, but each metric is {"mean", "sd"}, and a
+        device counts with its mean over the seeds; so "values" and "anomalies", where there are some.
     """
     first = results[0]
     kept = {key: first[key] for key in ("method", "rounds", "hospitals", "data", "settings")}
@@ -42,6 +42,7 @@ def summarise_seeds(results: Sequence[Result]) -> dict[str, Any]:
         **({"score": score} if score != ACCURACY else {}),
         score: {name: describe_spread([r[score][name] for r in results]) for name in models},
         "bytes": {hop: sum(r["bytes"][hop] for r in results) / len(results) for hop in first["bytes"]},
+        "gradients": mean_over_seeds([r.get("gradients") for r in results]),
         "seconds": round(sum(r["seconds"] for r in results) / len(results), 1),
         "statistics": {
             group: found
@@ -52,6 +53,12 @@ def summarise_seeds(results: Sequence[Result]) -> dict[str, Any]:
         **({"values": summarise_value_seeds(results)} if "values" in first else {}),
         **({ANOMALIES: summarise_anomaly_seeds(results)} if ANOMALIES in first else {}),
     }
+
+
+def mean_over_seeds(every: Sequence[Mapping[str, float] | None]) -> dict[str, float] | None:
+    """Purpose -> mean of the seeds' gradients per device; None: not all were counted."""
+    known = [one for one in every if one is not None]
+    return {key: sum(one[key] for one in known) / len(known) for key in known[0]} if len(known) == len(every) else None
 
 
 def describe_spread(values: Sequence[float]) -> dict[str, float]:

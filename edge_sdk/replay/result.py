@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from edge_sdk.contract.environment.gradients import PURPOSES
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.hardware.probe import read_machine
@@ -104,6 +105,7 @@ def collect_result(
         "neighbours": seen["told"],
         "devices": [{k: v for k, v in d.items() if k not in unshown} for d in devices],
         "bytes": sum_bytes(devices, hospitals, sent_before(job.out)),
+        "gradients": mean_gradients([d.get("gradients") for d in fleet], len(fleet)),
         "seconds": round(seconds, 1),
         "memory": {"device_peak_mb": max(d["peak_memory_mb"] for d in devices)},
         "density": mean([d["density"] for d in devices if d["density"] is not None]),
@@ -255,6 +257,15 @@ def find_choice(lines: Sequence[Line]) -> dict[str, Any] | None:
 def mean(values: Sequence[float]) -> float | None:
     """The mean, or None of no values."""
     return sum(values) / len(values) if values else None
+
+
+def mean_gradients(every: Sequence[Mapping[str, int] | None], devices: int) -> dict[str, float] | None:
+    """Gradients of single samples that a device has computed on average, in "rounds" and in "phases" after them; None:
+    not all were counted."""
+    known = [one for one in every if one is not None]
+    if not devices or len(known) < len(every):
+        return None
+    return {purpose: sum(one[purpose] for one in known) / devices for purpose in PURPOSES}
 
 
 def sum_bytes(

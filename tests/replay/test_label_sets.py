@@ -23,6 +23,8 @@ from edge_sdk.replay.labels.scores import metrics_of, score_labels, summarise_la
 from edge_sdk.replay.labels.tables import label_table
 from edge_sdk.replay.metrics.statistics import score_in, shares_in
 from edge_sdk.replay.neighbours.output_models import look_for_output_models
+from edge_sdk.replay.reports.page import html_table
+from edge_sdk.replay.reports.terminal import device_table
 from edge_sdk.replay.traces.rhythms import RATE, write_rhythm_traces
 from tests.label_sets import FINDINGS, draw, write_cells
 from tests.layers import check_refused, check_same_bytes, write_with_bundle
@@ -152,6 +154,16 @@ def test_devices_weigh_the_same_and_labels_are_of_all_windows_together() -> None
     )
     table = label_table(found)
     assert "AUROC" in table and table.count("noise") == 4 and "+-" in table
+
+
+def test_combinations_of_labels_are_called_sets_in_tables_of_devices() -> None:
+    """A device with the classes a, b and a+b has three sets, and two labels."""
+    found = result_of()
+    devices = [{**d, "density": None, "peak_memory_mb": 1.0, "cpu_seconds": 1.0} for d in found["devices"]]
+    found |= {"devices": devices, "density": None}
+    of_classes = {**found, "labels": {"task": {"kind": "steps"}}}
+    assert " held out     sets " in device_table(found) and " held out  classes " in device_table(of_classes)
+    assert "<th>sets</th>" in html_table(found) and "<th>classes</th>" in html_table(of_classes)
 
 
 def test_thresholds_of_the_validation_part_have_a_column_of_their_own() -> None:

@@ -39,6 +39,11 @@ def test_devices_settle_and_a_newcomer_joins(tmp_path: Path) -> None:
     assert {"local", "mixed_in"} <= {*found["accuracy"]} and "local" not in found["auc"] and "mixed_in" in found["auc"]
     assert "<td>settled</td>" in (out / "report.html").read_text()
     assert found["settle"]["steps"] == [0, 10, 40]
+    passes, mean = 2 * found["settings"]["local_epochs"], sum(d["samples"] for d in members) / 3
+    assert found["gradients"]["rounds"] == pytest.approx(passes * mean)
+    assert found["gradients"]["phases"] == pytest.approx(sum(d["gradients"]["phases"] for d in members) / 3)
+    assert [d["gradients"]["rounds"] for d in devices.values() if d["newcomer"]] == [0]
+    assert all(d["gradients"]["phases"] >= 40 + 40 for d in devices.values())
 
 
 @pytest.mark.parametrize(

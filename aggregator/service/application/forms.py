@@ -128,12 +128,12 @@ def explain_personal(method: str, score: str = ACCURACY) -> str:
     shown = "Accuracies are means over devices, on samples that were held out there."
     if score != ACCURACY:
         shown = (
-            "Exact match is the share of samples whose set is right in every label, macro-F1 the mean F1 over labels; "
+            "Macro-F1 is the mean F1 over labels, exact match the share of samples whose set is right in every label; "
             "both are means over devices, on samples that were held out there."
         )
     if score == RIGHT_STEPS:
         shown = (
-            "Steps right is the share of steps whose class is told, macro-F1 the mean F1 over classes; both are means "
+            "Macro-F1 is the mean F1 over classes, steps right the share of steps whose class is told; both are means "
             "over devices, on samples that were held out there."
         )
     if score == ERROR:

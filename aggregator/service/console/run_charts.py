@@ -48,9 +48,11 @@ def draw_accuracy(found: Sequence[dict[str, Any]]) -> Markup:
 
 
 def draw_score(found: Sequence[dict[str, Any]]) -> Markup:
-    """Mean accuracy over rounds, or the error of the first value in place of it."""
+    """Mean accuracy over rounds, or in place of it macro-F1 of sets of labels, or the error of the first value."""
     of_values = draw_errors(found)
-    return of_values[0].svg if of_values else draw_accuracy(found)
+    if of_values:
+        return of_values[0].svg
+    return draw_macro_f1(found) if are_sets(found) else draw_accuracy(found)
 
 
 def draw_macro_f1(found: Sequence[dict[str, Any]]) -> Markup:
@@ -112,7 +114,7 @@ def list_charts(lines: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]],
     if of_values := draw_errors(lines):
         found[:1] = of_values
     if in_sets := are_sets(lines):
-        found.insert(1, Chart("Macro-F1 on held-out samples", draw_macro_f1(lines), MEANS, ""))
+        found.insert(0, Chart("Macro-F1 on held-out samples", draw_macro_f1(lines), MEANS, ""))
     if has(rows, "harmed"):
         harm = HARM_F1 if in_sets else HARM
         found.append(Chart("Devices harmed", draw_column(rows, {"harmed": "harmed"}, 1.0, "devices"), harm))
@@ -163,8 +165,8 @@ def list_comparisons(found: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str,
     errors, models = compare_errors(found), ("personalised", "global model")
     in_shares = {run: some for run, some in found.items() if not any(one.get("errors") for one in some)}
     score = " or ".join(sorted({score_of(some) for some in in_shares.values()}))
-    titles = {score: ACCURACY} if in_shares else {}
-    titles |= {"macro-F1": MACRO_F1} if any(map(are_sets, in_shares.values())) else {}
+    titles = {"macro-F1": MACRO_F1} if any(map(are_sets, in_shares.values())) else {}
+    titles |= {score: ACCURACY} if in_shares else {}
     return errors | {
         f"{title[:1].upper()}{title[1:]}, {model}": draw_comparison(in_shares, model, title, key)
         for title, key in titles.items()

@@ -22,6 +22,7 @@ from edge_sdk.algebra.forest import Forest, grow, log_votes
 from edge_sdk.algebra.optim import SGD, Adam
 from edge_sdk.algebra.running_statistics import step_with_statistics
 from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.contract.environment.gradients import PHASES
 from edge_sdk.contract.environment.samples import Labelled, OwnWindows, SelfLabels
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import UsageError
@@ -86,7 +87,9 @@ def walk_anew(
         left, made, _, note = steps_left(slope, islice(drawn, n - done if env.samples else 0), v, *memory)
         optimiser.skip(made)
         for n_made, rows in enumerate(left, made + 1):
-            step_with_statistics(env.layout, optimiser, v, slope(start + v, rows)[1])
+            with env.gradients.counting(PHASES):
+                _, found = slope(start + v, rows)
+            step_with_statistics(env.layout, optimiser, v, found)
             if shrink is not None:
                 shrink(v)
             note(n_made, 0.0)

@@ -26,6 +26,7 @@ from edge_sdk.algebra.arrays import OrNone
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.algebra.forest import pack
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.environment.gradients import PHASES
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, Send, Step
 from edge_sdk.contract.wrapping import inside, role_around
 from edge_sdk.errors import PeerError, UsageError
@@ -215,8 +216,9 @@ def device(method: Method, settings: Settling) -> Role:
     def receive(env: NodeEnv, s: SettlingState, sender: str, m: Any) -> Step:
         if not isinstance(m, Settle):
             return inside(method.device, env, s, sender, m)
-        found = method.models(env, s.inner, expected(UP, m.shown, kind))
-        correct, samples = equations.correct_counts(env, settings, start_of(settings, found))
+        with env.gradients.counting(PHASES):
+            found = method.models(env, s.inner, expected(UP, m.shown, kind))
+            correct, samples = equations.correct_counts(env, settings, start_of(settings, found))
         return replace(s, settling=True), [Send(UP, Counts(correct, samples, 1))]
 
     def close(env: NodeEnv, s: SettlingState) -> Step:

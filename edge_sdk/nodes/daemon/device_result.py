@@ -20,6 +20,7 @@ from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters, write_json
 from edge_sdk.nodes.daemon.device_file import DeviceFile
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.run_env import gradients_in
 from edge_sdk.nodes.evaluation.confusion_matrices import count_labels, judge_alone, judge_kept_models
 from edge_sdk.nodes.evaluation.local_baseline import choose_trial
 from edge_sdk.nodes.evaluation.local_training import train_alone
@@ -64,6 +65,7 @@ class DeviceResult:
             "confusion": judge_kept_models(device, run) if judged else {},
             "alone": alone.get("trials", []),
             **self.judge_errors(run, alone),
+            "gradients": None if device.trainer else gradients_in(device.runtime.counters),
             "density": measure_density(device.kept.models),
             "peak_memory_mb": round(peak_memory_mb(), 1),
             "cpu_seconds": round(cpu_seconds(), 2),

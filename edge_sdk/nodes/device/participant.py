@@ -173,6 +173,7 @@ class Participant:
         """This device's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
         from edge_sdk.nodes.configuration.assembly import check_bundle, make_assembly  # what only a run needs, as below
         from edge_sdk.nodes.device.progress_log import ProgressLog
+        from edge_sdk.nodes.device.run_env import counting
         from edge_sdk.nodes.models.versions import choose_bundle
         from edge_sdk.nodes.policy import score_filter
 
@@ -194,6 +195,7 @@ class Participant:
         for old in remove_old_runs(self.directory, run.id):
             self.log.info("%s: the files of run %s are removed: it is long over", self.name, old)
         role = score_filter.limited(self.gate.ledger.guard(run, assembly.role), lambda: self.gate.allow)
+        role = counting(role, assembly.env.gradients, self.runtime.counters.count)
         assembly = replace(assembly, role=ProgressLog(self.name, run.id, self.log).watch(role))
         if self.pace is None or self.trainer is not None:  # code of the application has no steps whose progress we keep
             return assembly

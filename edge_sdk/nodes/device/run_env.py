@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edge_sdk.contract.method import NodeEnv
+from edge_sdk.contract.environment.gradients import PURPOSES, GradientCounter
+from edge_sdk.contract.method import NodeEnv, Role, Step
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples, Unlabelled
 from edge_sdk.errors import SamplesMissing, UsageError
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from edge_sdk.nodes.configuration.mask_tables import DeviceKeys
     from edge_sdk.nodes.device.pace import TrainingPace
 
+GRADIENTS = "gradients_"
+"""Before a purpose: the name of a device's counter."""
 Source = Callable[[], Unlabelled | None]
 """Reads windows without a label, each time a run wants them; None: there are none."""
 
@@ -59,25 +63,52 @@ class Taking(Protocol):
 
 
 def env_of(device: Taking, run: Run, cancellable: bool = True) -> NodeEnv:
-    """The env of a device. `cancellable`: training stops between two steps when a newer question has come.
+    """The env of a device. `cancellable`: training stops between two steps when a newer question has come; other
+    training is no part of the run, and is not counted.
 
     Raises:
         UsageError: it cannot take part. SamplesMissing: it could with more samples, which may come.
     """
     given: Mapping[str, Any]
+    gradients = GradientCounter()
     if device.trainer is not None:
         from edge_sdk.nodes.device.custom_training import fields_of
 
         given = fields_of(run, device.trainer, device.model.layout, f"device {device.name}")
     else:
-        given = family_of(run).for_device(parts_of(device, run, cancellable))
+        given = family_of(run).for_device(replace(parts_of(device, run, cancellable), gradients=gradients))
     earlier = find_earlier(device.working, device.model, run, device.log) if device.warm_start else NOTHING
     if is_secret(run):
         from edge_sdk.nodes.secrets.mask_assignment import for_device  # with all that hides answers
 
         masking = device.masks, device.name, device.model.task.histograms, lambda: device.gate.allow
         given = {**given, **for_device(run, *masking)}
-    return make_env(run, device.model.layout, device.model.theta0, earlier=earlier, **given)
+    return make_env(run, device.model.layout, device.model.theta0, earlier=earlier, gradients=gradients, **given)
+
+
+def counting(role: Role, gradients: GradientCounter, count: Callable[[str, int], None]) -> Role:
+    """A device's role, whose gradients are counted call by call, also of a call that is given up.
+
+    Args:
+        gradients: of its env. count: called with the name of a counter, and by how much it grows.
+    """
+
+    def tell(call: Callable[..., Step], *given: Any) -> Step:
+        try:
+            return call(*given)
+        finally:
+            for purpose, more in gradients.counts.items():
+                count(f"{GRADIENTS}{purpose}", more)
+            gradients.counts.clear()
+
+    return replace(
+        role, receive=lambda *given: tell(role.receive, *given), close=lambda *given: tell(role.close, *given)
+    )
+
+
+def gradients_in(counters: Mapping[str, int]) -> dict[str, int]:
+    """Purpose -> gradients that a device has computed for it, as its counters have them."""
+    return {purpose: counters.get(f"{GRADIENTS}{purpose}", 0) for purpose in PURPOSES}
 
 
 def parts_of(device: Taking, run: Run, cancellable: bool) -> DeviceParts:

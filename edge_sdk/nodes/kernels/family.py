@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from edge_sdk.contract.environment.gradients import GradientCounter
 from edge_sdk.contract.run import Run
 from edge_sdk.data.augment import Augment
 from edge_sdk.data.patients import Patients
@@ -45,6 +46,7 @@ class DeviceParts:
         augment: how the run changes windows while devices train.
         public: the public inputs; None: there are none.
         cancel: says when training is to give way; None: never.
+        gradients: counts those that are computed.
     """
 
     run: Run
@@ -59,6 +61,7 @@ class DeviceParts:
     augment: Augment = field(default_factory=Augment)
     public: Public | None = None
     cancel: Cancel | None = None
+    gradients: GradientCounter = field(default_factory=GradientCounter)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,13 @@ are exchanged in place of logits, or 0.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.environment.gradients import GradientCounter
 from edge_sdk.contract.environment.kernels import Inputs, Rows
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import Cancelled, UsageError
@@ -84,12 +86,22 @@ def device_kernels(
 
 
 def for_device(parts: DeviceParts) -> Fields:
-    """What the plain family gives, and the device's outputs."""
+    """What the plain family gives, and the device's outputs; gradients through these are counted, too."""
     public, width = public_inputs(parts), parts.settings.features
-    return {
-        **plain.for_device(parts),
-        **device_kernels(parts.model, parts.x, parts.y, public, parts.cancel, width),
-    }
+    own = device_kernels(parts.model, parts.x, parts.y, public, parts.cancel, width)
+    counted = {name: with_count(own[name], parts.gradients) for name in ("private", "public")}
+    return {**plain.for_device(parts), **own, **counted}
+
+
+def with_count(some: Inputs, gradients: GradientCounter) -> Inputs:
+    """Inputs of which what is pulled back is counted."""
+
+    def pull(theta: Vector, rows: Rows, cotangent: Array) -> Vector:
+        found = some.pull(theta, rows, cotangent)
+        gradients.add(len(rows))
+        return found
+
+    return replace(some, pull=pull)
 
 
 def public_inputs(parts: DeviceParts) -> Array:

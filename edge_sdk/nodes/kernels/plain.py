@@ -61,11 +61,11 @@ def for_device(parts: DeviceParts) -> Fields:
 
 
 def trains(parts: DeviceParts) -> Fields:
-    """The gradient of a device's training samples."""
+    """The gradient of a device's training samples; each one that is computed is counted."""
     train = parts.model.bind(parts.x)
-    grad_fn = parts.model.grad_fn(train, parts.y, cancel=parts.cancel)
-    least = find_least(parts.model.bundle.manifest)
-    return {"grad_fn": grad_fn, "samples": len(train), "least": least, **augments(parts, train)}
+    slopes = {"grad_fn": parts.model.grad_fn(train, parts.y, cancel=parts.cancel), **augments(parts, train)}
+    counted = {name: parts.gradients.counted(slope, len(train)) for name, slope in slopes.items()}
+    return {**counted, "samples": len(train), "least": find_least(parts.model.bundle.manifest)}
 
 
 def bind(model: Model, samples: tuple[Array, Array] | None) -> Bound | None:

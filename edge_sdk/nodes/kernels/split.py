@@ -138,10 +138,18 @@ def hospital_kernels(
 
 # The family -----------------------------------------------------------------------------------------------------
 def for_device(parts: DeviceParts) -> Fields:
-    """The sizes of the model's parts, and the device's own part with its features and labels behind it."""
+    """The sizes of the model's parts, and the device's own part with its features and labels behind it; the gradients
+    of that part are counted."""
     model = split_model(parts.model)
     judged = [part for part in (parts.validation, parts.held_out) if part is not None]
-    return {"split": split_of(model), **device_kernels(model, parts.x, parts.y, judged)}
+    own = device_kernels(model, parts.x, parts.y, judged)
+
+    def grad_device(theta_0: Vector, zeta_1: Floats, theta_2: Vector, rows: Rows) -> tuple[float, Vector]:
+        loss, found = own["grad_device"](theta_0, zeta_1, theta_2, rows)
+        parts.gradients.add(len(rows))
+        return loss, found
+
+    return {"split": split_of(model), **own, "grad_device": grad_device}
 
 
 def for_hospital(parts: HospitalParts) -> Fields:

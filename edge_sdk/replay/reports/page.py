@@ -19,7 +19,14 @@ from edge_sdk.replay.reports import charts, rows, sections, simulated
 from edge_sdk.replay.reports.boards import boards_section
 from edge_sdk.replay.reports.rows import Whisker, bare
 from edge_sdk.replay.reports.tables import TITLES
-from edge_sdk.replay.reports.terminal import NEWCOMERS_NOTE, Result, format_percent, format_size, mark_newcomer
+from edge_sdk.replay.reports.terminal import (
+    NEWCOMERS_NOTE,
+    Result,
+    format_percent,
+    format_size,
+    kinds_of_labels,
+    mark_newcomer,
+)
 from edge_sdk.replay.values import page as value_page
 
 STYLE = """
@@ -238,7 +245,8 @@ def device_interval(d: Mapping[str, Any], kind: str) -> Whisker:
 def html_table(result: Result) -> str:
     always = {*KINDS} - {*RARE}
     kinds = {k: name for k, name in (KINDS | TABLED).items() if k in shares_in(result) or k in always}
-    head = ["device", "hospital", "samples", "held out", "classes", *kinds.values(), "density of p", "peak MB", "CPU s"]
+    head = ["device", "hospital", "samples", "held out", kinds_of_labels(result), *kinds.values()]
+    head += ["density of p", "peak MB", "CPU s"]
     lines = [device_row(d, kinds) for d in result["devices"]]
     mean = row(
         ["mean", "", "", "", "", *each(shares_in(result), kinds), format_percent(result["density"]), "", ""], "mean"

@@ -9,11 +9,12 @@ from typing import Any
 
 from edge_sdk.replay.metrics.scores import ALONE, FLEET, LOCAL
 from edge_sdk.replay.metrics.statistics import ACCURACY, difference_interval, score_in, shares_in, title_in
+from edge_sdk.replay.over_seeds import mean_over_seeds
 from edge_sdk.replay.reports import rows
 from edge_sdk.replay.reports.choices import choice_lines
 from edge_sdk.replay.reports.rows import Whisker
 from edge_sdk.replay.reports.tables import PHRASES, columns_of, interval, shown_groups, with_spread, yardsticks
-from edge_sdk.replay.reports.terminal import Result, format_percent, mark_newcomer, verdict_of
+from edge_sdk.replay.reports.terminal import Result, describe_gradients, format_percent, mark_newcomer, verdict_of
 from edge_sdk.replay.reports.verdict import titles_of
 
 BETTER, WORSE = "var(--c2)", "var(--bad)"
@@ -158,6 +159,7 @@ def circumstances_section(result: Result, head: str = "What was run") -> str:
     given = {
         f"--{key}": result.get(key) for key in ("settle", "augment", "robust", "uploads", "privacy") if result.get(key)
     }
+    gradients = mean_over_seeds([one.get("gradients") for one in result.get("runs", [result])])
     lines = [
         ("command", made["command"]),
         ("date", made["date"]),
@@ -165,6 +167,7 @@ def circumstances_section(result: Result, head: str = "What was run") -> str:
         ("processor", f"{made['processor']}; others round differently" if "processor" in made else ""),
         ("model", ", ".join(made["bundles"])),
         ("data", made.get("data", "")),
+        ("computed", "" if gradients is None else describe_gradients(gradients)),
         ("settled", "; ".join(choice_lines(result.get("runs", [result])))),
         ("settings", ", ".join(name_settings({**result["settings"], **given})) or "defaults"),
     ]

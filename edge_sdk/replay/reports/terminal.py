@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from edge_sdk.contract.environment.gradients import PHASES, ROUNDS
 from edge_sdk.methods.shared.evaluation.reports import mean_accuracies, mean_loss
 from edge_sdk.methods.shared.evaluation.spent import PrivacySpent, to_words
+from edge_sdk.model.tasks.task_protocol import LABELS
 from edge_sdk.replay.anomalies import tables as anomalies
 from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.metrics.scores import ALONE
@@ -73,13 +75,18 @@ def device_table(result: Result) -> str:
     devices = result["devices"]
     wide = max([14, *(len(mark_newcomer(d)) for d in devices)]), max([12, *(len(d["hospital"]) for d in devices)])
     kinds = " ".join(f"{name.replace(PERSONAL, 'personal'):>{width}}" for name, width in columns_of(result).items())
-    head = format_row(wide, "device", "hospital", "samples", "held out", "classes", kinds)
+    head = format_row(wide, "device", "hospital", "samples", "held out", kinds_of_labels(result), kinds)
     rows = [device_row(wide, d, columns_of(result)) for d in devices]
     rule = "-" * len(head)
     note = [NEWCOMERS_NOTE] * any(d.get("newcomer") for d in devices)
     mean = format_row(wide, "mean", "", "", "", "", format_accuracies(shares_in(result), columns_of(result)))
     title = [] if score_in(result) == ACCURACY else [f"{title_in(result)}, test samples"]
     return "\n".join([*title, head, rule, *rows, rule, mean, *note])
+
+
+def kinds_of_labels(result: Result) -> str:
+    """What is counted of a device's samples: their classes, or the sets of labels that they have."""
+    return "sets" if result.get("labels", {}).get("task", {}).get("kind") == LABELS else "classes"
 
 
 def columns_of(result: Result) -> dict[str, int]:
@@ -109,7 +116,7 @@ def format_accuracies(accuracy: Mapping[str, float], widths: Mapping[str, int]) 
 
 
 def summary(result: Result) -> str:
-    """The figures under the table: bytes, AUC, sizes, ranks, memory and time."""
+    """The figures under the table: bytes, gradients, AUC, sizes, ranks, memory and time."""
     model, full = result["model"], result["model"]["full_ranks"]
     lines = [
         f"bytes    {hop.replace('_to_', ' -> '):24} {format_size(count):>10}" for hop, count in result["bytes"].items()
@@ -120,6 +127,8 @@ def summary(result: Result) -> str:
         )
     if "unseen" in shares_in(result):
         lines.append(f"{f'never trained, {title_in(result)}':<24} {format_percent(shares_in(result)['unseen'], 18)}")
+    if result.get("gradients"):
+        lines.append(f"compute  {describe_gradients(result['gradients'])}")
     lines += [f"AUC      {TITLES.get(kind, kind):24} {area:>10.3f}" for kind, area in result["auc"].items()]
     lines += [f"settled  {line}" for line in choice_lines([result])]
     if model["parameters"]:
@@ -134,6 +143,12 @@ def summary(result: Result) -> str:
         lines.append(f"privacy  {to_words(PrivacySpent(**spent))}")
     lines += simulation_lines(result) if "simulation" in result else replay_lines(result)
     return "\n".join(lines)
+
+
+def describe_gradients(found: Mapping[str, float]) -> str:
+    """Gradients of single samples that a device has computed on average."""
+    after = f", {found[PHASES]:,.0f} after them" if found[PHASES] else ""
+    return f"{found[ROUNDS]:,.0f} gradients per device in rounds{after}"
 
 
 def replay_lines(result: Result) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from edge_sdk.atomic import write_text
+from edge_sdk.contract.environment.gradients import PURPOSES
 from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.methods.shared.evaluation.reports import Complaint, Event, Report
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of
@@ -101,6 +102,7 @@ class Course:
     lines: list[Line] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
     metrics: TextIO | None = None
+    counted: bool = True  # all gradients since the beginning
 
     def begin(self, say: Say) -> None:
         """Makes the network, or puts it where the last checkpoint was."""
@@ -139,7 +141,7 @@ class Course:
             self.network = make_network(self.plan, self.receive, places_of(saved))
             self.checkpoints.restore(self.network, saved)
             self.restore_lines(saved.lines)
-            self.judges.written = json.loads(saved.extra.tobytes())
+            self.restore_extra(json.loads(saved.extra.tobytes()))
             say(f"going on after {self.network.worked} answers of clients, at {self.network.now:.0f} s of the clock")
         self.network.exchange.workings = self.judges.note
         if saved is None:
@@ -162,7 +164,8 @@ class Course:
                 if exchange.saves and self.network.next_answer is None:  # their vectors have gone into the sums
                     exchange.saves = False
                     with pace.saving():
-                        self.checkpoints.save(self.network, len(self.lines), self.judges.written)
+                        extra = self.judges.written, self.envs.gradients
+                        self.checkpoints.save(self.network, len(self.lines), extra)
                 going_on = self.network.step()
 
     def receive(self, name: str, message: Any, now: float) -> None:
@@ -198,11 +201,26 @@ class Course:
         self.lines = json.loads(found[0])
         self.write_lines()
 
+    def restore_extra(self, extra: Any) -> None:
+        """Takes what clients had left behind and computed. A checkpoint of a version that did not count has only the
+        former, as a mapping: then nobody knows."""
+        if isinstance(extra, dict):
+            self.judges.written, self.counted = extra, False
+        else:
+            self.judges.written = extra[0]
+            self.envs.gradients.update(extra[1])
+
     def write_lines(self) -> None:
         if self.ranks.number == 0:
             text = "".join(json.dumps(line) + "\n" for line in self.lines)
             write_text(self.job.replay.out / METRICS, text)
             self.metrics = (self.job.replay.out / METRICS).open("a", encoding="utf-8")
+
+    def all_gradients(self) -> Mapping[str, int] | None:
+        """Purpose -> gradients that the clients of all ranks have computed; None: some were not counted."""
+        own = self.envs.gradients if self.counted else None
+        every = [json.loads(data) for data in self.ranks.gather(json.dumps(own).encode())]
+        return None if None in every else {purpose: sum(one.get(purpose, 0) for one in every) for purpose in PURPOSES}
 
     def finish(self, say: Say) -> dict[str, Any]:
         """The result, of what all ranks have; rank 0 writes the model."""
@@ -219,6 +237,7 @@ class Course:
             memory=peak_memory_mb(),
             bytes=dict(self.network.traffic.bytes),
             trained=all_trained(self.ranks, self.envs.trained),
+            gradients=self.all_gradients(),
         )
         root = self.network.nodes[CLOUD]
         shown = self.method.show(root.env, root.record.state)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from edge_sdk.contract.environment.gradients import GradientCounter
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.records import changed
 from edge_sdk.data.augment import Augment
@@ -43,12 +45,14 @@ class Envs:
         calls: EPOCH: clients make all steps of an epoch in one call, where they can; STEP: each by itself; COHORT: with
             those of other clients.
         trained: what of that they did.
+        gradients: purpose -> those that clients have computed.
     """
 
     prepared: Prepared
     kernels: Kernels
     calls: str = EPOCH
     trained: TrainingCalls = field(default_factory=TrainingCalls)
+    gradients: Counter[str] = field(default_factory=Counter)
     models: dict[Path, Model] = field(default_factory=dict)
     graphs: dict[Path, EpochGraphs] = field(default_factory=dict)
     shared: dict[Path, NodeEnv] = field(default_factory=dict)
@@ -100,16 +104,17 @@ class Envs:
         return make_env(run, model.layout, model.theta0, sizes=sizes, **self.family.for_hospital(parts))
 
     def client(self, name: str) -> NodeEnv:
-        path, parts = self.prepared.population.bundle(name), self.parts(name, self.model(name, "device"))
+        path, own = self.prepared.population.bundle(name), GradientCounter(self.gradients)
+        parts = replace(self.parts(name, self.model(name, "device")), gradients=own)
         given = self.family.for_device(parts)
         if self.calls == EPOCH and "grad_fn" in given:
             given["grad_fn"] = self.in_epochs(path, parts, given["grad_fn"])
         if self.lockstep is not None and "grad_fn" in given:
             given["grad_fn"] = self.with_others(path, parts, given["grad_fn"], self.lockstep)
-        return changed(self.shared_env(name), **given)
+        return changed(self.shared_env(name), gradients=own, **given)
 
     def apart(self, name: str) -> NodeEnv:
-        """A client's env whose steps are made one by one: for training of its own, when the run is over."""
+        """A client's env whose steps are made one by one: for training of its own, uncounted, when the run is over."""
         return changed(self.shared_env(name), **self.family.for_device(self.parts(name, self.model(name, "device"))))
 
     def shared_env(self, name: str) -> NodeEnv:
@@ -126,14 +131,16 @@ class Envs:
         graphs = self.graphs[path]
         if why := refusal(parts.model):
             self.trained.note(why)
-        return grad_fn if why else EpochGradient(grad_fn, graphs, parts.x, parts.y)
+        return grad_fn if why else EpochGradient(grad_fn, graphs, parts.x, parts.y, parts.gradients)
 
     def with_others(self, path: Path, parts: DeviceParts, grad_fn: Gradient, lockstep: Steps) -> Gradient:
         """A client's gradient whose steps are made with those of others; as it is, where its model cannot."""
         if path not in self.trainings:
             self.trainings[path] = make_training(parts.model, self.trained)
         training = self.trainings[path]
-        return grad_fn if training is None else training.gradient_type(grad_fn, training, lockstep, parts.x, parts.y)
+        if training is None:
+            return grad_fn
+        return training.gradient_type(grad_fn, training, lockstep, parts.x, parts.y, parts.gradients)
 
     def parts(self, name: str, model: Model) -> DeviceParts:
         """What a client's kernels are made of."""

@@ -25,6 +25,7 @@ from edge_sdk.replay.result import (
     find_areas,
     find_choice,
     mean,
+    mean_gradients,
     natural,
     score_written,
     summarise_outputs,
@@ -51,6 +52,7 @@ class Spent:
         memory: of this process, its peak in MB.
         bytes: hop -> bytes.
         trained: in which calls of onnxruntime, on all ranks.
+        gradients: purpose -> those of all clients; None: nobody knows.
     """
 
     seconds: float
@@ -62,6 +64,7 @@ class Spent:
     memory: float
     bytes: Mapping[str, int]
     trained: TrainingCalls
+    gradients: Mapping[str, int] | None
 
 
 def make_result(
@@ -96,6 +99,7 @@ def make_result(
         "neighbours": seen["told"],
         "devices": [{key: value for key, value in d.items() if key not in INNER} for d in devices],
         "bytes": {hop: spent.bytes[hop] for hop in HOPS},
+        "gradients": mean_gradients([spent.gradients], len(cohort.devices)),
         "seconds": round(spent.seconds, 1),
         "memory": {"device_peak_mb": round(spent.memory, 1)},
         "density": mean([d["density"] for d in devices if d["density"] is not None]),

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Vector
+from edge_sdk.contract.environment.gradients import NOTHING, GradientCounter
 from edge_sdk.methods.shared.training.local import Gradient
 from edge_sdk.model.inputs import even_weights
 from edge_sdk.model.model import Model
@@ -87,6 +88,8 @@ class CohortTraining:
         if not self.trusted[first.kind]:
             return [self.make_singly(each) for each in some]
         self.trained.together += sum(len(each.rows) for each in some)
+        for each in some:
+            each.gradient.gradients.add(sum(map(len, each.rows)))
         return self.make(some)
 
     def make(self, some: Sequence[WantedSteps]) -> list[list[float]]:
@@ -110,7 +113,8 @@ class CohortTraining:
         for k in range(min(len(wanted.rows), COMPARED)):
             end, expected = wanted.v.copy(), at.copy()
             self.make([replace(wanted, v=end, rows=wanted.rows[: k + 1])])
-            replace(wanted, rows=wanted.rows[k : k + 1]).singly(expected)
+            with wanted.gradient.gradients.counting(NOTHING):
+                replace(wanted, rows=wanted.rows[k : k + 1]).singly(expected)
             step = max(float(np.linalg.norm(expected - at)), 1e-30)
             off, at = max(off, float(np.linalg.norm(end - expected)) / step), end
         if off > CLOSE:
@@ -144,11 +148,21 @@ class CohortGradient:
         training: of its model.
         lockstep: in which its call goes on.
         x, y: its samples (N, ...) and labels.
+        gradients: counts those of steps with others; `step` counts its own.
     """
 
-    def __init__(self, step: Gradient, training: CohortTraining, lockstep: Steps, x: Array, y: Array) -> None:
+    def __init__(
+        self,
+        step: Gradient,
+        training: CohortTraining,
+        lockstep: Steps,
+        x: Array,
+        y: Array,
+        gradients: GradientCounter | None = None,
+    ) -> None:
         rows = training.model.samples(x)
         self.step, self.training, self.lockstep = step, training, lockstep
+        self.gradients = gradients or GradientCounter()
         self.x, self.y = rows, training.model.targets(y, len(rows))
 
     def __call__(self, theta: Vector, indices: Any = None) -> tuple[float, Vector]:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.vectors import Layout, Vector
+from edge_sdk.contract.environment.gradients import GradientCounter
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.training.local import Gradient, descend
 from edge_sdk.model.bundle import BLOCKED_SUFFIX
@@ -141,11 +142,14 @@ class EpochGradient:
         step: its gradient for one step.
         graphs: of its model.
         x, y: its samples (N, ...) and labels.
+        gradients: counts those of calls of many steps; `step` counts its own.
     """
 
-    def __init__(self, step: Gradient, graphs: EpochGraphs, x: Array, y: Array) -> None:
+    def __init__(
+        self, step: Gradient, graphs: EpochGraphs, x: Array, y: Array, gradients: GradientCounter | None = None
+    ) -> None:
         model = graphs.model
-        self.rows = model.bind(x)
+        self.rows, self.gradients = model.bind(x), gradients or GradientCounter()
         self.step, self.graphs, self.count = step, graphs, len(self.rows)
         self.graph, self.y = self.rows.choose("loss_grad"), model.targets(y, self.count)
 
@@ -170,6 +174,7 @@ class EpochGradient:
         if (terms, size) not in self.graphs.trusted:
             return self.compare(terms, size, feeds, v, rows, (eta, damp, pull, base))
         self.graphs.trained.epoch += len(steps)
+        self.gradients.add(sum(map(len, rows)))
         return self.run(terms, feeds, v, rows)
 
     def fits(self, terms: Terms, size: int) -> bool:

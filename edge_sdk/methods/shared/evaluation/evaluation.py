@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, get_type_hints
 
 from edge_sdk.algebra.vectors import Layout
+from edge_sdk.contract.environment.gradients import NOTHING
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv, Role, Send, Step
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.wrapping import state_around
@@ -220,7 +221,8 @@ def device(method: Method) -> Role:
     kind = get_type_hints(method.show)["return"]
 
     def judged(env: NodeEnv, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
-        models, healed = heal_personal(round, method.models(env, s.inner, expected(UP, shown, kind)))
+        with env.gradients.counting(NOTHING):  # but what settles, which says so
+            models, healed = heal_personal(round, method.models(env, s.inner, expected(UP, shown, kind)))
         env = with_scores(method, env, shown)
         told = [*healed, *beside.told_of_own(round, models)]
         models, ensemble = beside.with_forest(models, None if method.predicts is None else method.predicts(env, shown))

@@ -14,6 +14,7 @@ from aggregator.aggregator import describe_figures
 from aggregator.service.api.prometheus import list_of_runs
 from aggregator.service.client.client import print_runs
 from aggregator.service.client.run_export import list_points
+from aggregator.service.console import run_charts
 from aggregator.service.runs.runs import Wanted, add_run, change_run
 from edge_sdk.methods.shared.evaluation import reports
 from edge_sdk.model.tasks.task_protocol import LABELS, STEPS
@@ -58,6 +59,11 @@ def test_a_run_of_labels_says_exact_match_and_macro_f1(browse: Any, runs: tuple[
     labels, classes, _ = (browser.get(f"/runs/{id}").text for id in runs)
     assert "personalised, exact match" in labels and "Exact match on held-out samples" in labels
     assert "Macro-F1 on held-out samples" in labels and "Accurac" not in labels and "accuracy" not in labels
+    for first, second in (
+        ("personalised, macro-F1", "personalised, exact match"),
+        ("Macro-F1 on h", "Exact match on h"),
+    ):
+        assert labels.index(first) < labels.index(second), "first what a replay compares models by"
     assert "Accuracy on held-out samples" in classes and "xact match" not in classes and "acro-F1" not in classes
 
 
@@ -65,7 +71,7 @@ def test_a_run_of_steps_says_steps_right_and_macro_f1(browse: Any, service: Any,
     browser = browse("operator")
     page = browser.get(f"/runs/{runs[2]}").text
     assert "personalised, steps right" in page and "Steps right on held-out samples" in page
-    assert "Steps right is the share of steps whose class is told" in page and "xact match" not in page
+    assert "steps right the share of steps whose class is told" in page and "xact match" not in page
     assert "Macro-F1 on held-out samples" in page and "ccuracy" not in page
     change_run(service.database, runs[2], "stop", "test")
     for address in (f"/compare?run={runs[2]}", "/runs", "/runs.csv", "/"):
@@ -101,6 +107,7 @@ def test_tables_of_runs_say_it_for_each(browse: Any, service: Any, runs: tuple[s
     assert "<h2>Macro-F1, personalised" in both and both.count("<figure") == 4
     assert browser.get(f"/compare?run={runs[1]}").text.count("<figure") == 2
     one = browser.get(f"/compare?run={runs[0]}").text
+    assert one.index("<h2>Macro-F1, personalised") < one.index("<h2>Exact match, personalised")
     assert "<h2>Exact match, personalised" in one and "ccuracy" not in one
     tables = [list(csv.DictReader(browser.get(f"/runs/{id}/rounds.csv").text.splitlines())) for id in runs[:2]]
     assert [rows[0]["score"] for rows in tables] == ["exact match", "accuracy"]
@@ -110,6 +117,8 @@ def test_tables_of_runs_say_it_for_each(browse: Any, service: Any, runs: tuple[s
         change_run(service.database, id, "stop", "test")
     for page in ("/runs", "/runs.csv", "/"):
         assert "exact match" in browser.get(page).text, page
+    lines = lines_of({**SUMS, **F1})
+    assert run_charts.draw_score(lines) == run_charts.draw_macro_f1(lines) != run_charts.draw_accuracy(lines)
     assert browser.get(f"/api/v1/runs/{runs[0]}").json()["score"] == "exact match"
 
 
