@@ -14,6 +14,7 @@ from edge_sdk.cli import main
 from edge_sdk.data.traces import load_folder, read_trace
 from edge_sdk.data.traces.form import Stated
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.imports import columns as columns_files
 from edge_sdk.replay.imports.importing import import_traces
 
 N = 400
@@ -208,6 +209,19 @@ def test_a_folder_of_an_empatica(tmp_path: Path) -> None:
     (tmp_path / "source" / "p1" / "HR.csv").write_text("time\n1\n")
     with pytest.raises(UsageError, match=r"HR.csv"):
         import_traces(tmp_path / "source", tmp_path / "more")
+
+
+def test_a_table_that_says_it_has_billions_of_numbers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 MB of Parquet may have 400 million rows of nothing."""
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(arrow.table({"time": [0.0, 1.0, 2.0], "ax": [1.0, 2.0, 3.0]}), tmp_path / "a.parquet")
+    monkeypatch.setattr(columns_files, "MOST_NUMBERS", 5)
+    with pytest.raises(UsageError, match="3 rows of 2 columns; expected 5 numbers at most"):
+        list(columns_files.read_columns_file(tmp_path / "a.parquet", "a", Stated()))
 
 
 def test_parquet_and_feather(tmp_path: Path) -> None:

@@ -193,9 +193,14 @@ def find_form(file: Path, lines: Sequence[str], said: Stated) -> Form:
 
 
 def split_line(line: str, delimiter: str) -> list[str]:
-    """Cells of a line."""
+    """Cells of a line; signs in quotes are no delimiters where the csv module can read these."""
     text = line.strip("\0\r\n")
-    return text.split() if delimiter == " " else next(csv.reader([text], delimiter=delimiter), [])
+    if delimiter == " ":
+        return text.split()
+    try:
+        return next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error:
+        return text.split(delimiter)
 
 
 def find_delimiter(file: Path, lines: Sequence[str], said: Stated) -> tuple[str, int]:

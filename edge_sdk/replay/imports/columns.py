@@ -25,6 +25,8 @@ from edge_sdk.replay.imports.recording import Recorded
 
 LOOK = 40
 """Rows that are looked at to know how times are written."""
+MOST_NUMBERS = 2**30
+"""Of a table: as many as the largest CSV file has room for. A file of a few kB may say that it has more."""
 BLOCK, BUFFER = 1 << 18, 1 << 20
 """Rows that are converted at once, and bytes that are read at once."""
 
@@ -36,6 +38,10 @@ def read_columns_file(path: Path, name: str, said: Stated) -> Iterator[Recorded]
         UsageError: pyarrow is not installed, the file cannot be read, or has no columns of times and numbers.
     """
     table = open_table(path)
+    if table.rows * len(table.header) > MOST_NUMBERS:
+        raise UsageError(
+            f"{path}: {table.rows} rows of {len(table.header)} columns; expected {MOST_NUMBERS} numbers at most"
+        )
     repairs = Repairs(path, said.strict)
     header = table.header
     time_at, unit = find_time(path, header, said)
