@@ -62,6 +62,8 @@ LOSSES = (
     *("masked_squared_error", "masked_huber"),
 )
 DTYPES = ("float32", "int64")
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, UsageError)
+"""What JSON with other contents than were expected raises."""
 REPORT = "report.json"  # what was measured when it was made: not part of the identity
 
 Array = npt.NDArray[Any]
@@ -128,7 +130,7 @@ class Bundle:
 
     @property
     def report(self) -> Json:
-        return check_object(json.loads(bytes(self.parts.get(REPORT, b"{}"))), REPORT)
+        return read_report(self.parts)
 
     def golden(self) -> dict[str, Array]:
         """Arrays of the self-test, named in.* and out.*"""
@@ -168,9 +170,10 @@ def parse(data: bytes) -> Bundle:
             for form, native in list_forms(name, entry, layout, parts):
                 check_graph(name, form, native)
         check_golden(manifest, parts["golden"])
+        read_report(parts)
     except BundleError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, UsageError, RecursionError) as error:
+    except MALFORMED as error:
         raise BundleError(f"the manifest or a part is malformed: {type(error).__name__}: {error}") from error
     return Bundle(manifest, parts, layout, buffers, compute_identity(manifest))
 
@@ -223,6 +226,10 @@ def read_part_entry(entry: Any, i: int) -> tuple[str, int, str]:
     if not name or "/" in name or "\\" in name or ".." in name or not name.isprintable() or len(name) > 100:
         raise BundleError(f"parts[{i}]: {name[:100]!r} is no name of a part")
     return name, int(str(size)), digest
+
+
+def read_report(parts: Mapping[str, memoryview]) -> Json:
+    return check_object(json.loads(bytes(parts.get(REPORT, b"{}"))), REPORT)
 
 
 def task_of(manifest: Json) -> Task:
