@@ -136,7 +136,7 @@ def test_a_layout_with_an_infinite_number_is_refused(kept, key):
 @pytest.mark.parametrize("text", [b"nope", b"\xff", b"[" * 100_000, b"[]", b""])
 def test_a_report_that_is_none_is_refused_with_its_bundle(kept, text):
     """It is no part of the identity, and whoever looked at it later was ended by it."""
-    with pytest.raises(BundleError, match="malformed|report.json must be"):
+    with pytest.raises(BundleError, match=r"malformed|report\.json must be"):
         parse(repacked(kept, report__json=text))
 
 
