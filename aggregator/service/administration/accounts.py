@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import sqlalchemy as sql
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
+from sqlalchemy.engine import Connection
 
 from aggregator.service.administration.wrong_passwords import WrongPasswords
 from aggregator.service.database import audit
@@ -94,7 +95,7 @@ class People:
 
     def add(self, name: str, role: str, password: str, who: str) -> str:
         """Adds somebody, or gives somebody another role and password; their sessions end, and so do tokens of this name
-        that may more than the role.
+        that may more than the role, and invitations to the fleet where it may make none.
 
         Returns:
             The role before; "": it is somebody new.
@@ -115,6 +116,8 @@ class People:
             more = ROLES[ROLES.index(role) + 1 :]
             its = keys.c.kind == SESSION, (keys.c.kind == TOKEN) & keys.c.role.in_(more)
             t.execute(keys.delete().where(keys.c.name == name, sql.or_(*its)))
+            if OPERATOR in more:
+                end_invitations(t, name)
             audit.note(t, who, "people.add", name, role=role, **({"before": before} if before else {}))
         return before
 
@@ -135,7 +138,7 @@ class People:
             gone = t.execute(people.delete().where(people.c.name == name)).rowcount
             if not (t.execute(keys.delete().where(keys.c.name == name)).rowcount or gone):
                 raise NotFoundError(f"name = {name!r}: there is nobody of that name")
-            t.execute(invitations.delete().where(invitations.c.by == name, invitations.c.used == ""))
+            end_invitations(t, name)
             audit.note(t, who, "people.remove", name)
 
     def sign_in(self, name: str, password: str, address: str = "", browser: str = "") -> tuple[str, str]:
@@ -222,14 +225,16 @@ class People:
         return [{"id": row.pop("hash")[:ID_DIGITS], **row} for row in rows]
 
     def revoke_token(self, id: str, who: str) -> None:
-        """Ends a token. Raises UsageError if there is none of that id."""
+        """Ends a token, with the invitations to the fleet that were made under its name since it was: whoever it has
+        leaked to may have made them. Raises UsageError if there is none of that id."""
         with self.database.transaction() as t:
             rows = t.execute(sql.select(keys).where(keys.c.kind == TOKEN)).mappings()
             token = next((row for row in rows if row["hash"][:ID_DIGITS] == id), None)
             if token is None:
                 raise NotFoundError(f"id = {id[:40]!r}: there is no token of that id")
             t.execute(keys.delete().where(keys.c.hash == token["hash"]))
-            audit.note(t, who, "token.revoke", token["name"], id=id)
+            gone = end_invitations(t, token["name"], token["created"])
+            audit.note(t, who, "token.revoke", token["name"], id=id, **({"invitations": gone} if gone else {}))
 
     def end_key(self, key: str) -> None:
         """Ends a session. Nothing, where there is none."""
@@ -244,6 +249,12 @@ class People:
         """True if somebody of that name signs in with a password here."""
         known = sql.select(people.c.name).where(people.c.name == name)
         return bool(ID.fullmatch(name) and self.database.read(known))
+
+
+def end_invitations(t: Connection, name: str, since: float = 0.0) -> int:
+    """Ends invitations to the fleet that somebody has made and nobody has used; returns how many."""
+    its = invitations.c.by == name, invitations.c.used == "", invitations.c.created >= since
+    return int(t.execute(invitations.delete().where(*its)).rowcount)
 
 
 def draw_key(count: int = 32) -> str:
