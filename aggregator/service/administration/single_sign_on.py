@@ -24,9 +24,9 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from aggregator.service.administration.accounts import ROLES, SignInError
-from aggregator.service.database.webhooks import NoRedirects
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.daemon.device_file import existing
+from edge_sdk.tools.credentials.no_redirects import NoRedirects
 from edge_sdk.wire.addresses import is_this_machine
 
 ALGORITHMS = ["RS256", "PS256", "ES256", "ES384", "EdDSA"]
