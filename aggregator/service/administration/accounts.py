@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 
 from aggregator.service.administration.wrong_passwords import WrongPasswords
 from aggregator.service.database import audit
-from aggregator.service.database.database import Database, Row, invitations, keys, people
+from aggregator.service.database.database import Database, Row, about, invitations, keys, people
 from aggregator.service.database.problems import NotFoundError, NotPossibleError
 from edge_sdk.contract.run import ID, checked_name
 from edge_sdk.errors import UsageError
@@ -30,6 +30,8 @@ ROLES = (VIEWER, OPERATOR, APPROVER, ADMIN)
 """Each may do what those before it may."""
 SESSION, TOKEN, BROWSER = "session", "token", "browser"
 """Kinds of keys. That of a browser opens nothing: it proves that somebody has signed in there."""
+SUBJECT = "sub "
+"""How keys of the table `about` begin that say who came with which name from a provider."""
 SESSION_SECONDS, BROWSER_SECONDS, TOKEN_DAYS = 12 * 3600.0, 90 * 86400.0, 365.0
 LONGEST_DAYS = 3660.0
 SCOPES = (
@@ -136,6 +138,7 @@ class People:
             if keep_admin and t.execute(is_here).first() and not t.execute(others).scalar_one():
                 raise NotPossibleError(f"{name} is the last {ADMIN}: add another one first, on the service's machine")
             gone = t.execute(people.delete().where(people.c.name == name)).rowcount
+            gone += t.execute(about.delete().where(about.c.key.startswith(SUBJECT), about.c.value == name)).rowcount
             if not (t.execute(keys.delete().where(keys.c.name == name)).rowcount or gone):
                 raise NotFoundError(f"name = {name!r}: there is nobody of that name")
             end_invitations(t, name)
@@ -176,6 +179,29 @@ class People:
             self.end_key(session)
             raise SignInError("this name and this password do not go together")
         return session, browser
+
+    def know(self, subject: str, name: str) -> str:
+        """The name here of somebody whom a provider has signed in: the one with which they came first.
+
+        Names at a provider may be changed, by oneself too, and given to somebody else; here who has asked for something
+        and who approves it are told apart by them.
+
+        Args:
+            subject: what the provider calls somebody, for ever.
+
+        Raises:
+            SignInError: somebody else came with this name.
+        """
+        key = SUBJECT + hash_key(subject)[:36]
+        with self.database.transaction() as t:
+            first = t.execute(sql.select(about.c.value).where(about.c.key == key)).scalar()
+            if first is not None:
+                return str(first)
+            its = about.c.key.startswith(SUBJECT), about.c.value == name
+            if t.execute(sql.select(about.c.key).where(*its)).first() is not None:
+                raise SignInError(f"{name} was somebody else at the provider: an admin has to remove that one first")
+            t.execute(about.insert().values(key=key, value=name))
+        return name
 
     def make_session(self, name: str, role: str, address: str) -> str:
         """Makes a session for somebody who has signed in from an address; returns its cookie, which is kept nowhere."""

@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,9 @@ class ProviderDesk:
     Of a sign-in that is under way nothing is kept here: all of it follows from its state and a key of this process.
     Anybody may begin as many as they like, and nobody else's is dropped for them.
 
+    Args:
+        know: who somebody is here, by what the provider calls them for ever (its issuer and `sub`) and by their name.
+
     Raises:
         UsageError: joserfc is not installed.
 
@@ -96,10 +99,11 @@ class ProviderDesk:
         spent: state that a browser has brought back -> time.monotonic() from which on it would be too late.
     """
 
-    def __init__(self, settings: SingleSignOn):
+    def __init__(self, settings: SingleSignOn, know: Callable[[str, str], str] = lambda subject, name: name):
         if importlib.util.find_spec("joserfc") is None:
             raise UsageError("sign_on: joserfc is missing here: pip install 'auscult[oidc]'")
-        self.settings, self.lock, self.key = settings, threading.Lock(), secrets.token_bytes(32)
+        self.settings, self.know = settings, know
+        self.lock, self.key = threading.Lock(), secrets.token_bytes(32)
         self.spent: dict[str, float] = {}
 
     def begin(self) -> tuple[str, str]:
@@ -135,7 +139,8 @@ class ProviderDesk:
         if not (secrets.compare_digest(state.encode(), kept.encode()) and self.spend(state)):
             raise SignInError("this sign-in was not begun in this browser, or too long ago: begin again")
         claims = self.read_token(self.fetch_token(code, self.derive("verifier", state)), self.derive("nonce", state))
-        return self.find_name(claims), self.find_role(claims)
+        name, role = self.find_name(claims), self.find_role(claims)
+        return self.know(f"{self.settings.issuer} {claims['sub']}", name), role
 
     def make_state(self) -> str:
         """What stands for a sign-in that begins now: drawn characters, the time until which it may last, our seal."""
@@ -201,7 +206,9 @@ class ProviderDesk:
 
     def find_name(self, claims: Mapping[str, Any]) -> str:
         """Name of somebody as it stands in the audit log: nobody can have it who signs in with a password here."""
-        found = claims.get(self.settings.user) or claims.get("sub")
+        if not isinstance(claims.get("sub"), str):
+            raise SignInError("the provider's claim sub is no name: expected what it calls somebody for ever")
+        found = claims.get(self.settings.user) or claims["sub"]
         host = urlsplit(self.settings.issuer).hostname
         name = f"{found} ({host})"
         if not isinstance(found, str) or not name.isprintable() or len(name) > LONGEST_NAME:
