@@ -24,7 +24,6 @@ from aggregator.service.administration import single_sign_on
 from aggregator.service.administration.accounts import SignInError
 from aggregator.service.administration.single_sign_on import BACK, ProviderDesk, SingleSignOn
 from aggregator.service.application.password_checks import AT_ONCE, EACH
-from aggregator.service.database.problems import NotFoundError
 from aggregator.service.server.app import make_app
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.nodes.broker import find_free_port, wait_until_listening
@@ -193,20 +192,6 @@ def test_a_sign_in_that_took_too_long_is_over(desk: tuple[ProviderDesk, Any], mo
     late = desk[0].make_state()
     with pytest.raises(SignInError, match="too long ago"):
         desk[0].finish(late, late, "code")
-
-
-def test_who_changes_a_name_at_the_provider_is_no_second_person(make_service: Callable[..., Any]) -> None:
-    """Where people choose their `preferred_username`, one alone asked for a run and approved it, as somebody else."""
-    people = make_service().people
-    assert people.know("https://id.example 17", "ada (id.example)") == "ada (id.example)"
-    assert people.know("https://id.example 17", "bob (id.example)") == "ada (id.example)"
-    assert people.know("https://id.example 18", "bob (id.example)") == "bob (id.example)"
-    with pytest.raises(SignInError, match=r"ada \(id.example\) was somebody else at the provider"):
-        people.know("https://id.example 19", "ada (id.example)")
-    people.remove("ada (id.example)", "test")  # who has left, and whose name is another one's now
-    assert people.know("https://id.example 19", "ada (id.example)") == "ada (id.example)"
-    with pytest.raises(NotFoundError):
-        people.remove("nobody (id.example)", "test")
 
 
 def test_the_desk_tells_whose_name_it_is(desk: tuple[ProviderDesk, Any], monkeypatch: pytest.MonkeyPatch) -> None:
