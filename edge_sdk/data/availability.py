@@ -70,6 +70,8 @@ def read_availability(path: Path) -> Availability:
         UsageError: with the file, the line (from 1, the header), the column and what would be right.
     """
     try:
+        if (size := path.stat().st_size) > LARGEST:
+            raise UsageError(f"{path}: {size} bytes, expected {LARGEST} at most: a line for each change")
         with open(path, newline="", encoding="utf-8-sig") as text:
             rows = list(csv.reader(text))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -147,3 +149,7 @@ def read_time(path: Path, line: int, cell: str, zero: datetime | None) -> float:
     if not isfinite(found):
         raise UsageError(f"{path} line {line}: time = {cell!r}, expected one as in line 2")
     return found
+
+
+LARGEST = 2**26
+"""Bytes of a file."""
