@@ -20,6 +20,8 @@ from pathlib import Path
 from edge_sdk.errors import UsageError
 
 SUFFIX = ".availability.csv"
+LARGEST = 2**26
+"""Bytes of a file."""
 FLAGS = ("offline", "charging", "metered")
 NUMBERS = {"battery": (0.0, 1.0), "celsius": (-100.0, 200.0)}
 """Column -> the smallest and the largest value."""
@@ -149,7 +151,3 @@ def read_time(path: Path, line: int, cell: str, zero: datetime | None) -> float:
     if not isfinite(found):
         raise UsageError(f"{path} line {line}: time = {cell!r}, expected one as in line 2")
     return found
-
-
-LARGEST = 2**26
-"""Bytes of a file."""
