@@ -56,34 +56,45 @@ def serve_aggregator(path: Path) -> None:
         aggregator = aggregator_of(file, path.parent, ranks)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    noted: list[bool] = []
-    began = time.monotonic()
+    began, notes = time.monotonic(), RunNotes(path, file, aggregator)
 
-    suspensions = SuspensionLog(file.name, aggregator.log)
-
-    def note() -> None:
+    def meanwhile() -> None:
         if file.client and watch.has_changed():  # it is the service that writes it
             reread_safely(path, file, aggregator)
-        if aggregator.runtime.holds_directory:  # and no other process, whose notes these would be
-            aggregator.keep_earlier_files()
-            ledger = list_traffic(aggregator)
-            write_json(file.directory / LEDGER, ledger)
-            if aggregator.runtime.node is not None:
-                suspensions.look(ledger["gauges"])
-            if not noted:
-                write_text(file.directory / RUN_FILE, text_without_passwords(path))
-                noted.append(True)
+        notes.write()
 
     def reread() -> None:
         reread_aggregator(path, file, aggregator)
 
-    serve([aggregator], once=True, meanwhile=note, ports=[file.wire.metrics_port], reread=reread)
+    serve([aggregator], once=True, meanwhile=meanwhile, ports=[file.wire.metrics_port], reread=reread)
     if ranks.count > 1:
         dismiss(ranks)
         ranks.close()
     if aggregator.finished.is_set():
         aggregator.keep_earlier_files()
         write_result(file.directory / RESULT_FILE, aggregator, time.monotonic() - began)
+
+
+class RunNotes:
+    """Files that tell of a run while it goes on, in its directory: its settings, once, and what has crossed."""
+
+    def __init__(self, path: Path, file: AggregatorFile, aggregator: Aggregator) -> None:
+        self.path, self.file, self.aggregator = path, file, aggregator
+        self.suspensions = SuspensionLog(file.name, aggregator.log)
+        self.has_settings = False
+
+    def write(self) -> None:
+        """Write what is known now, unless the directory is another process's, whose notes these would be."""
+        if not self.aggregator.runtime.holds_directory:
+            return
+        self.aggregator.keep_earlier_files()
+        ledger = list_traffic(self.aggregator)
+        write_json(self.file.directory / LEDGER, ledger)
+        if self.aggregator.runtime.node is not None:
+            self.suspensions.look(ledger["gauges"])
+        if not self.has_settings:
+            write_text(self.file.directory / RUN_FILE, text_without_passwords(self.path))
+            self.has_settings = True
 
 
 def write_result(path: Path, aggregator: Aggregator, seconds: float) -> None:

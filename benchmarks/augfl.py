@@ -55,6 +55,7 @@ from edge_sdk.models.zoo import ZOO
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.replay import datasets
+from edge_sdk.replay.datasets.table import reserve_rows
 from edge_sdk.wire.codec.codec import Codec
 
 HOSPITALS = 4
@@ -249,7 +250,7 @@ def prepared(spec: str, setup: Setup, seed: int, directory: Path) -> Prepared:
     more |= {"epochs": setup.epochs, "rows": setup.server, "seed": seed, "device": "cpu"}
     found = pretrain(Pretraining(data=spec, out=directory, **more), lambda text: None)
     private = replace(read_toml(directory / "private.toml", Private), every="batch", options={})
-    rows = np.setdiff1d(train, datasets.reserve_rows(table, setup.server))
+    rows = np.setdiff1d(train, reserve_rows(table, setup.server))
     model, tried = Model(directory / "small.bundle"), np.arange(len(rows)) % setup.tried == 0
     return Prepared(setup, table, rows[~tried], rows[tried], test, model, private, found["accuracy"])
 

@@ -14,7 +14,8 @@ import numpy as np
 from aggregator.private_model.pretrain import Pretraining, pretrain
 from benchmarks.fleet import Fleet
 from benchmarks.holders import Holder, drawn, part_of, three_parts
-from edge_sdk.data.traces import cut_windows, load_folder
+from edge_sdk.data.traces.folder import load_folder
+from edge_sdk.data.traces.windows import cut_windows
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.configuration.settings import read_toml

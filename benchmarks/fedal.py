@@ -66,6 +66,7 @@ from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.nodes.kernels import outputs
 from edge_sdk.replay import datasets
 from edge_sdk.replay.cohorts.datasets import set_apart
+from edge_sdk.replay.datasets.partition import deal_rows, draw_some
 
 CALM = NetworkFaults(repeat=0, delay=(0, 0))
 SIDE, CLASSES, PUBLIC = 14, 10, 1000
@@ -129,16 +130,16 @@ def read(path: Path, alpha: float, seed: int, samples: int, tests: int) -> Data:
     table = small_images(path)
     train, test = datasets.hold_out(table, seed=seed)
     common, train = set_apart(train, PUBLIC, seed)
-    shares = datasets.deal_rows(table.y[train], f"mixes={alpha}", HOSPITALS, DEVICES, 0.0, seed)
+    shares = deal_rows(table.y[train], f"mixes={alpha}", HOSPITALS, DEVICES, 0.0, seed)
     own, judged, cut = {}, {}, round(VALIDATION * samples)
 
     def part(rows: Any) -> tuple[Any, Any]:
         return table.x[rows], table.y[rows]
 
     for i, share in enumerate(rows for devices in shares for rows in devices):
-        rows = np.random.default_rng([seed, 8, i]).permutation(train[datasets.draw_some(share, samples, seed, i)])
+        rows = np.random.default_rng([seed, 8, i]).permutation(train[draw_some(share, samples, seed, i)])
         own[f"d{i}"], judged[f"d{i}"] = part(rows[cut:]), part(rows[:cut])
-    rows = test[datasets.draw_some(np.arange(len(test)), tests, seed, 99)]
+    rows = test[draw_some(np.arange(len(test)), tests, seed, 99)]
     return Data(own, judged, part(common)[0], part(rows))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.replay import datasets
+from edge_sdk.replay.datasets.partition import deal_rows, draw_some
 
 HOSPITALS, DEVICES, TESTS = 10, 10, 1000
 VALIDATION = 0.2
@@ -45,9 +46,9 @@ def images_of(path: Path) -> datasets.Table:
 def dealt(path: Path, diversity: int, samples: int, seed: int) -> Data:
     table = images_of(path)
     train, test = datasets.hold_out(table)
-    shares = datasets.deal_rows(table.y[train], f"classes={diversity}", HOSPITALS, DEVICES, 0.0, seed)
-    flat = [train[datasets.draw_some(rows, samples, seed, i)] for i, rows in enumerate(r for d in shares for r in d)]
-    tests = datasets.draw_some(test, TESTS, seed)
+    shares = deal_rows(table.y[train], f"classes={diversity}", HOSPITALS, DEVICES, 0.0, seed)
+    flat = [train[draw_some(rows, samples, seed, i)] for i, rows in enumerate(r for d in shares for r in d)]
+    tests = draw_some(test, TESTS, seed)
     parts = {d: np.random.default_rng([seed, 8]).permutation(rows) for d, rows in zip(NAMES, flat, strict=True)}
     cut = round(VALIDATION * samples)
 

@@ -33,7 +33,7 @@ import torch
 import edge_sdk as auscult
 from benchmarks.flower_task_peer import FEATURES, make_network
 from edge_sdk.cli import main as command
-from edge_sdk.data.traces import read_trace
+from edge_sdk.data.traces.read import read_trace
 
 RATE, WINDOW, STRIDE, RHYTHMS = 32, 256, 128, range(30, 221, 5)
 """Samples per second; samples of a window, and from one to the next; beats per minute that are looked for."""

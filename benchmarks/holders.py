@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.data.traces import Windows, cut_windows, keep_labelled, load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.data.traces.split import split
+from edge_sdk.data.traces.unlabelled import keep_labelled
+from edge_sdk.data.traces.windows import Windows, cut_windows
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.traces.smartwatch import write_watch_traces
 

@@ -40,7 +40,9 @@ from edge_sdk.methods.shared.aggregation.draw import round_half_up
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.kernels import split as parties
 from edge_sdk.replay import datasets
-from edge_sdk.replay.datasets import DATASETS, Vertical
+from edge_sdk.replay.datasets import DATASETS
+from edge_sdk.replay.datasets.partition import deal_mixed, draw_some
+from edge_sdk.replay.datasets.table import Vertical, hold_out_of
 
 BUNDLE = Path(__file__).parents[1] / "models" / "shipped" / "split-esr.bundle"
 TARGETS = (0.8, 0.88)
@@ -100,10 +102,10 @@ def table_of(path: Path) -> datasets.Table:
 def read(path: Path, seed: int) -> Data:
     table, known = table_of(path), DATASETS["esr"]
     rest, test = datasets.hold_out(table, HELD_OUT, 0)
-    train, validation = datasets.hold_out_of(table, rest, HELD_OUT, seed)
+    train, validation = hold_out_of(table, rest, HELD_OUT, seed)
     whole = datasets.divide(datasets.standardise(table, train, known.together))
-    train = train[datasets.draw_some(np.arange(len(train)), GROUP * known.groups, seed)]
-    groups = datasets.deal_mixed(table.y[train], known.groups, known.majority, seed)
+    train = train[draw_some(np.arange(len(train)), GROUP * known.groups, seed)]
+    groups = deal_mixed(table.y[train], known.groups, known.majority, seed)
     return Data(whole.rows(train), groups, whole.rows(validation), whole.rows(test))
 
 

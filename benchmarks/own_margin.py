@@ -13,9 +13,9 @@ A rule decides by a device's validation samples, and by its training samples wit
 validation samples alone (the second look); some rules see how often both ways agree on windows without a label. It is
 judged by the classes of these windows, which the benchmark knows and no device does: the share that is right, less that
 of what the fleet has chosen, as means over the devices and seeds of a fleet, and how many devices lose more than two
-points, in the mean over seeds, against the better of network and forest on their own labels, as the fleet's validation
-samples choose it. Below the rules, each fleet: never falling back, one look, and the product's rule. With all labels no
-window is left to judge by. `--test` prints the same of test samples instead.
+points, in the mean over seeds, against the better of network and forest on their own labels ("trees"), as the fleet's
+validation samples choose it. Below the rules, each fleet: never falling back, one look, and the product's rule. With
+all labels no window is left to judge by. `--test` prints the same of test samples instead.
 """
 
 from __future__ import annotations
@@ -41,17 +41,16 @@ from benchmarks import settling
 from benchmarks.holders import Holder
 from benchmarks.poisoned_labels import ATTACKS, OF_SAMPLES, bad_ones, changed_by, poisoned
 from benchmarks.settling_runs import Job, play
-from edge_sdk.algebra.ensemble import log_probabilities, voted
-from edge_sdk.algebra.forest import log_votes
+from edge_sdk.algebra.ensemble import log_probabilities
 from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.methods.settling import method, own_line
-from edge_sdk.methods.settling.equations import ensemble, forest
-from edge_sdk.methods.settling.settings import FOREST as ON_LABELS
+from edge_sdk.methods.settling.equations import ensemble
 from edge_sdk.nodes.configuration import window_runs
 
 BAD, NOBODY, COST = 3, "nobody", 0.02
 FLEET, NETWORK, TREES, HEDGE, AVERAGE = "fleet", "network", "trees", "hedge", "average"
-OWN = tuple(f"own {weight:g}" for weight in own_line.OWN_WEIGHTS)
+TAUGHT = tuple(f"own {weight:g}" for weight in own_line.OWN_WEIGHTS)
+OWN = (*TAUGHT, TREES)
 FIRST, SECOND, LOOSE, TEST = "validation", "second", "loose", "test"
 SURE, FAR = own_line.SURE, own_line.FAR_AHEAD
 
@@ -102,17 +101,14 @@ def ways(
 ) -> dict[str, dict[str, Floats]]:
     """Part -> way to predict -> log-probabilities (samples, classes)."""
     models, known = make(env), ensemble(env, s, weight).classes
-    own, weights = own_line.own_models(env, s, models)
-    trees = forest(env.untaught or env, s, ON_LABELS)
-    pooled = {FLEET: (models, weight), **{f"own {w:g}": (own, w) for w in weights}}
-    pooled[HEDGE] = {**models, own_line.FOREST: own[own_line.FOREST]}, 0.75
+    own = own_line.own_ways(env, s, models)
+    pooled = {FLEET: (models, weight), **dict(zip(TAUGHT, own, strict=False)), TREES: own[-1]}
+    pooled[HEDGE] = {**models, own_line.FOREST: own[0][0][own_line.FOREST]}, 0.75
 
     def of(judged: Labelled) -> dict[str, Floats]:
         found = {way: own_line.log_predicted(judged, some, w, known) for way, (some, w) in pooled.items()}
         found[AVERAGE] = np.log(np.exp(found[FLEET]) / 2 + np.exp(found[OWN[0]]) / 2 + 1e-12)
         found[NETWORK] = log_probabilities(judged.logits(models["local"]), known)
-        assert trees is not None and judged.features is not None
-        found[TREES] = voted(log_votes(trees, judged.features()), found[NETWORK].shape[1], known)
         return found
 
     return {name: of(judged) for name, judged in parts.items()}
@@ -151,20 +147,21 @@ def ahead(device: Device, part: str, some: Sequence[str] = OWN) -> Floats:
 
 
 def taken(sums: Floats, margin: float, some: Sequence[str] = OWN) -> str:
-    return some[int(sums.argmax())] if sums.max() > margin else FLEET
+    best = own_line.best_alone(-sums, margin) if some == OWN else int(sums.argmax())
+    return some[best] if sums[best] > margin else FLEET
 
 
-def one_look(margin: float) -> Rule:
-    return lambda device: taken(ahead(device, FIRST), margin)
+def one_look(margin: float, some: Sequence[str] = OWN) -> Rule:
+    return lambda device: taken(ahead(device, FIRST, some), margin, some)
 
 
-def both_looks(margin: float, alike: bool = False) -> Rule:
+def both_looks(margin: float, alike: bool = False, some: Sequence[str] = OWN) -> Rule:
     """`alike`: each sample counts; else those of the second look count as no more than those of the first."""
 
     def rule(device: Device) -> str:
         n, m = (len(device.get(part, {}).get(FLEET, {}).get("loss", ())) for part in (FIRST, SECOND))
         share = 1.0 if alike or not m else min(1.0, n / m)
-        return taken(ahead(device, FIRST) + share * ahead(device, SECOND), margin)
+        return taken(ahead(device, FIRST, some) + share * ahead(device, SECOND, some), margin, some)
 
     return rule
 
@@ -175,13 +172,13 @@ def both_unless_far(margin: float, far: float = FAR) -> Rule:
     return lambda device: second(device) if ahead(device, FIRST).max() >= -far else FLEET
 
 
-def second_if_unsure(margin: float, far: float = FAR) -> Rule:
+def second_if_unsure(margin: float, far: float = FAR, some: Sequence[str] = OWN) -> Rule:
     """The product's, with 4: a second look where the first says neither yes nor, by more than `far`, no."""
-    second = both_looks(margin)
+    second = both_looks(margin, some=some)
 
     def rule(device: Device) -> str:
-        first = one_look(SURE)(device)
-        return second(device) if first == FLEET and ahead(device, FIRST).max() >= -far else first
+        first = one_look(SURE, some)(device)
+        return second(device) if first == FLEET and ahead(device, FIRST, some).max() >= -far else first
 
     return rule
 
@@ -209,6 +206,9 @@ RULES: Mapping[str, Rule] = {
     **{f"both, {m:g}": both_looks(m) for m in (0.0, 2.0, 4.0)},
     **{f"both unless far, {m:g}": both_unless_far(m) for m in (0.0, 1.0, 2.0, 3.0, 4.0)},
     **{f"second if unsure, {m:g}": second_if_unsure(m) for m in (0.0, 1.0, 2.0, 4.0, 6.0)},
+    "without trees, 4": second_if_unsure(4.0, some=TAUGHT),
+    "trees if best, 4": second_if_unsure(4.0, some=(TREES, *TAUGHT)),
+    "with network, 4": second_if_unsure(4.0, some=(*OWN, NETWORK)),
     **{f"both unless {far:g} ahead, 2": both_unless_far(2.0, far) for far in (2.0, 3.0, 8.0)},
     "personal, own forest": hedged(HEDGE),
     "average of both": hedged(AVERAGE),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.datasets import Table
+from edge_sdk.replay.datasets.table import Table
 
 DEVICES, TRAINING = 50, 40
 

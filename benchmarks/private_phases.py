@@ -35,7 +35,7 @@ from benchmarks.settling import compiled
 from benchmarks.settling_runs import HOSPITALS, Counting, Job, env_of, judged
 from edge_sdk.contract.loopback import ROOT, NetworkFaults
 from edge_sdk.contract.run import Run
-from edge_sdk.data.traces import load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.methods.settling.method import Choice
 from edge_sdk.methods.settling.self_training import LabelChoice
 from edge_sdk.methods.settling.settings import Settling

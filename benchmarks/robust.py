@@ -42,6 +42,7 @@ from edge_sdk.methods.robust.settings import NONE, RULES, Robust
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.nodes.configuration.settings import assigned, from_mapping
 from edge_sdk.replay import datasets
+from edge_sdk.replay.datasets.partition import deal_rows
 
 HOSPITALS, DEVICES, EACH, VALIDATION, TESTS = 5, 10, 100, 2000, 3000
 BARE = "bare"
@@ -89,7 +90,7 @@ def deal(images: Images, rule: str, seed: int, validation: bool, each: int = EAC
     order = np.random.default_rng([seed, 1]).permutation(len(images.y))
     judged = order[:VALIDATION] if validation else order[VALIDATION : VALIDATION + TESTS]
     rest = images.some(order[VALIDATION + TESTS :][: HOSPITALS * DEVICES * each])
-    rows = datasets.deal_rows(rest.y, rule, HOSPITALS, DEVICES, 0.0, seed)
+    rows = deal_rows(rest.y, rule, HOSPITALS, DEVICES, 0.0, seed)
     parts = {f"h{h}-{d}": rest.some(own) for h, devices in enumerate(rows) for d, own in enumerate(devices)}
     return Fleet(parts, images.some(judged))
 

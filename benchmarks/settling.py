@@ -43,7 +43,7 @@ from benchmarks.holders import one_recording, patient, people, watch
 from benchmarks.outcomes import Outcome, show
 from benchmarks.settling_runs import Job, run
 from edge_sdk.contract.run import Run
-from edge_sdk.data.traces import load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration import window_runs
 from edge_sdk.nodes.configuration.settings import assigned

@@ -54,7 +54,7 @@ from edge_sdk.algebra.vectors import Layout, Slot
 from edge_sdk.model.forms import native_part
 from edge_sdk.model.sessions.kernels import KernelChoice, takes_products
 from edge_sdk.model.sessions.native import find_library
-from edge_sdk.model.sessions.tensor_session import open_session
+from edge_sdk.model.sessions.form_session import open_session
 from edge_sdk.model.theta_tensors import read_tensors
 folder, kind, most = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 given = dict(np.load(folder / "feeds.npz"))

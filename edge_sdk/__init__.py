@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from edge_sdk.algebra.optim import Adam as Adam
     from edge_sdk.contract.run import Run as Run
     from edge_sdk.data.patients import Patients as Patients
+    from edge_sdk.data.recording import Recording as Recording
+    from edge_sdk.data.recording import StoreLimits as StoreLimits
     from edge_sdk.data.samples import Samples as Samples
     from edge_sdk.data.samples import Unlabelled as Unlabelled
     from edge_sdk.data.store.index import StoreUnusable as StoreUnusable
-    from edge_sdk.data.store.recording import Recording as Recording
-    from edge_sdk.data.store.recording import StoreLimits as StoreLimits
     from edge_sdk.errors import AuscultError as AuscultError
     from edge_sdk.errors import PeerError as PeerError
     from edge_sdk.errors import UsageError as UsageError
@@ -67,14 +67,14 @@ HOMES = {
     "PeerError": "errors",
     "Prediction": "nodes.models.predictions",
     "Predictions": "nodes.models.predictions",
-    "Recording": "data.store.recording",
+    "Recording": "data.recording",
     "Results": "research.comparisons.results",
     "ResultsCompared": "research.comparisons.comparison",
     "Run": "contract.run",
     "RunRefused": "nodes.device.descriptions",
     "SGD": "algebra.optim",
     "Samples": "data.samples",
-    "StoreLimits": "data.store.recording",
+    "StoreLimits": "data.recording",
     "StoreUnusable": "data.store.index",
     "SplitModel": "model.split_model",
     "TrainingBudget": "nodes.policy.budget",
@@ -88,45 +88,7 @@ HOMES = {
     "simulate": "research.runs.simulate",
 }
 
-__all__ = [
-    "METHODS",
-    "SGD",
-    "Adam",
-    "AuscultError",
-    "Device",
-    "DeviceList",
-    "DevicePolicy",
-    "Fleet",
-    "Hospital",
-    "HospitalPolicy",
-    "LocalTraining",
-    "Model",
-    "ModelsDeclined",
-    "OwnKept",
-    "OwnTask",
-    "Patients",
-    "PeerError",
-    "Prediction",
-    "Predictions",
-    "Recording",
-    "Results",
-    "ResultsCompared",
-    "Run",
-    "RunRefused",
-    "Samples",
-    "SplitModel",
-    "StoreLimits",
-    "StoreUnusable",
-    "TrainingBudget",
-    "Unlabelled",
-    "Upstream",
-    "UsageError",
-    "Wire",
-    "compare",
-    "load",
-    "method",
-    "simulate",
-]
+__all__ = [*HOMES]
 
 
 WORKSTATION = "research."

@@ -70,3 +70,9 @@ def write_set(names: Iterable[object]) -> str:
         UsageError: a name would be read as something else.
     """
     return JOIN.join(sorted({label_key(name): name for name in map(check_set_name, names)}.values())) or NONE
+
+
+def check_separator(sign: str) -> None:
+    """Raises UsageError for what cannot stand between the labels of a set."""
+    if not sign or sign.strip() != sign or sign[:1].isalnum():
+        raise UsageError(f"separator = {sign!r}: expected a sign that is in no label, such as '+', '|' or ';'")

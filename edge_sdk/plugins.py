@@ -107,7 +107,9 @@ class PlugIns(Generic[T]):
             UsageError: the name is taken, or it cannot be used.
         """
         if name in self.ours or name in entries_of(self.kind):
-            raise UsageError(f"{self.kind} {name}: there is one of that name; choose another")
+            whose = "one of Auscult's own" if name in self.ours else self.place_of(name)
+            by_name = "" if name in self.ours else f", or take that one by its name, {name!r}"
+            raise UsageError(f"{self.kind} {name}: there is one of that name, {whose}; choose another{by_name}")
         before = self.given.get(name)
         self.given[name] = found
         try:

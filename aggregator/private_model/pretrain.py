@@ -23,11 +23,13 @@ from torch import Tensor, nn
 from aggregator.kernels import processor
 from aggregator.private_model.checkpoint import build_module
 from edge_sdk.arguments import Parser
-from edge_sdk.data.traces import cut_windows, load_traces
+from edge_sdk.data.traces.folder import load_traces
 from edge_sdk.data.traces.split import split
+from edge_sdk.data.traces.windows import cut_windows
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import parse_assignment
 from edge_sdk.replay import datasets
+from edge_sdk.replay.datasets.table import hold_out, reserve_rows, standardise
 from edge_sdk.replay.planning.bundles import INPUTS
 from edge_sdk.replay.planning.toml_files import write_toml
 
@@ -103,9 +105,9 @@ def take_samples(job: Pretraining, say: Any) -> tuple[Pairs, Pairs, tuple[int, .
     if Path(job.data).is_dir():
         return take_recorded(job, say)
     table = datasets.load(job.data)
-    train, test = datasets.hold_out(table, seed=job.seed)
-    table = datasets.standardise(table, train, datasets.DATASETS[table.name].together)
-    mine = datasets.reserve_rows(table, job.rows)
+    train, test = hold_out(table, seed=job.seed)
+    table = standardise(table, train, datasets.DATASETS[table.name].together)
+    mine = reserve_rows(table, job.rows)
     shape = job.input or INPUTS.get(table.name, table.x.shape[1:])
     if np.prod(shape) != np.prod(table.x.shape[1:]):
         raise UsageError(f"--input {shape}: samples of {table.name} have the shape {table.x.shape[1:]}")

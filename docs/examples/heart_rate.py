@@ -13,7 +13,7 @@ from torch import nn
 
 import edge_sdk as auscult
 from edge_sdk.cli import main as command
-from edge_sdk.data.traces import read_trace
+from edge_sdk.data.traces.read import read_trace
 
 
 class Pulse(nn.Module):

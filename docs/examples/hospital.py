@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import edge_sdk as auscult
-from edge_sdk.data.traces import load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.replay.nodes.broker import Mosquitto
 from edge_sdk.replay.planning.bundles import find_shipped_bundle
 

@@ -28,6 +28,8 @@ from edge_sdk.errors import UsageError
 Floats = npt.NDArray[np.floating]
 Integers = npt.NDArray[np.integer]
 Rows = npt.NDArray[np.int32]
+Small = npt.NDArray[np.signedinteger[Any]]
+"""Whole numbers in as few bytes as hold the largest that there can be: a device keeps several forests."""
 
 DEEPEST = 60
 """Levels after which a node is a leaf whatever it holds."""
@@ -36,8 +38,8 @@ ROWS = 2**13
 """Samples in nodes that are split at once: what that takes is some MB, with whole nodes of up to so many more."""
 DONE = 0.25
 """Share of the samples from which on it pays to leave those in decided nodes out."""
-PIECE = 512
-"""Samples that are voted on at once: what that takes is some MB."""
+PIECE = 128
+"""Samples that are voted on at once: what that takes is some 100 KB, and more are no faster."""
 MOST_NODES = 2**23
 """Nodes of a forest: float32 holds their numbers exactly."""
 FLOOR = 1e-3
@@ -49,17 +51,17 @@ class Forest:
     """Trees, node by node; the first `trees` nodes are the roots.
 
     Attributes:
-        feature: int32 (nodes,), what a node asks for; of a leaf 0.
+        feature: int8 (nodes,), or as wide as F needs, what a node asks for; of a leaf 0.
         threshold: float32 (nodes,): up to it a sample goes to `below`, else to the node after that.
         below: int32 (nodes,), the first of two children; of a leaf the leaf itself.
-        label: int32 (nodes,), the class of most of a node's samples.
+        label: int8 (nodes,), or as wide as `classes` needs, the class of most of a node's samples.
         trees: how many. classes: codes lie below that.
     """
 
-    feature: npt.NDArray[np.int32]
+    feature: Small
     threshold: npt.NDArray[np.float32]
     below: npt.NDArray[np.int32]
-    label: npt.NDArray[np.int32]
+    label: Small
     trees: int
     classes: int
 
@@ -82,6 +84,7 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
     rows: Rows = np.tile(np.arange(len(x), dtype=np.int32), trees)
     node: Rows = np.repeat(np.arange(trees, dtype=np.int32), len(x))  # that each row is in, counted within the level
     levels: list[tuple[Integers, Floats, Integers, Integers]] = []
+    asked, said = least_kind(samples.features), least_kind(classes)
     first, width = 0, trees
     for depth in range(DEEPEST):
         rows, node = by_node(rows, node)
@@ -91,7 +94,8 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
         order = np.cumsum(splits, dtype=np.int32) - np.int32(1)
         own = np.arange(first, first + width, dtype=np.int32)
         below = np.where(splits, np.int32(first + width) + np.int32(2) * order, own)
-        levels.append((np.where(splits, level.feature, np.int32(0)), level.threshold, below, level.label))
+        feature = np.where(splits, level.feature, np.int32(0)).astype(asked)
+        levels.append((feature, level.threshold, below, level.label.astype(said)))
         first, width = first + width, 2 * int(splits.sum())
         if not width:
             break
@@ -102,6 +106,11 @@ def grow(x: Floats, y: Integers, classes: int, trees: int, random: np.random.Gen
         del level, inner, up  # what a level takes does not lie beside what the next one does
     found = [np.concatenate([level[k] for level in levels]) for k in range(4)]
     return Forest(found[0], found[1], found[2], found[3], trees, classes)
+
+
+def least_kind(count: int) -> np.dtype[np.signedinteger[Any]]:
+    """The smallest type of signed numbers that holds 0 to `count` - 1."""
+    return np.dtype(np.min_scalar_type(-max(1, count)))
 
 
 def by_node(rows: Rows, node: Rows) -> tuple[Rows, Rows]:
@@ -286,7 +295,8 @@ def pack(forest: Forest | None) -> npt.NDArray[np.float32]:
     if len(forest.label) > MOST_NODES:
         raise UsageError(f"a forest of {len(forest.label)} nodes: at most {MOST_NODES}; take fewer trees or samples")
     head = np.array([forest.trees, forest.classes], np.float32)
-    return np.concatenate([head, forest.feature, forest.threshold, forest.below, forest.label]).astype(np.float32)
+    fields = forest.feature, forest.threshold, forest.below, forest.label
+    return np.concatenate([head, *fields], dtype=np.float32, casting="same_kind")
 
 
 def unpack(vector: npt.NDArray[np.float32]) -> Forest | None:
@@ -307,4 +317,5 @@ def unpack(vector: npt.NDArray[np.float32]) -> Forest | None:
     is_tree = (whole[1] >= places).all() and (whole[1] <= last).all() and (whole[0] >= 0).all()
     if not (1 <= trees <= nodes and is_tree and ((whole[2] >= 0) & (whole[2] < classes)).all()):
         raise UsageError(f"a forest of {trees} trees and {classes} classes: its nodes do not fit together")
-    return Forest(whole[0], np.array(threshold), whole[1], whole[2], trees, classes)
+    kinds = least_kind(int(whole[0].max()) + 1), least_kind(classes)
+    return Forest(whole[0].astype(kinds[0]), np.array(threshold), whole[1], whole[2].astype(kinds[1]), trees, classes)

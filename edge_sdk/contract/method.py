@@ -34,7 +34,6 @@ from edge_sdk.contract.round import Policy, barriers
 from edge_sdk.contract.run import DOWN as DOWN
 from edge_sdk.contract.run import ME as ME
 from edge_sdk.contract.run import OUT as OUT
-from edge_sdk.contract.run import RESERVED_NAMES as RESERVED_NAMES
 from edge_sdk.contract.run import UP as UP
 from edge_sdk.contract.search import SearchSpace
 from edge_sdk.contract.traffic import VectorTraffic

@@ -18,6 +18,8 @@ from edge_sdk.errors import UsageError
 
 Batch = npt.NDArray[np.float32]
 AXES = 3
+PIECE = 64
+"""Samples that noise is drawn for at once: a device has no room for that of all."""
 MOST_COPIES = 64
 WINDOWS, IMAGES = "windows of channels x samples", "images of channels x height x width"
 
@@ -104,8 +106,10 @@ def augment(x: Batch, how: Augment, random: np.random.Generator) -> Batch:
         factor = (1 + how.scale * random.standard_normal((len(x), *[1] * (x.ndim - 1)))).astype(x.dtype)
         x = np.multiply(x, factor, out=None if x is given else x)  # a device has no room for both
     if how.noise:
-        more = (how.noise * random.standard_normal(x.shape, np.float32)).astype(x.dtype)
-        x = np.add(x, more, out=None if x is given else x)
+        x = x.copy() if x is given else x
+        for i in range(0, len(x), PIECE):
+            some = x[i : i + PIECE]
+            some += how.noise * random.standard_normal(some.shape, np.float32)
     if how.shift:
         most = how.shift * x.shape[2]
         x = shifted(x, np.rint(random.uniform(-most, most, len(x))).astype(np.intp))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from edge_sdk.data.traces.labels import JOIN, check_separator
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import JOIN, check_separator
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,12 @@ from edge_sdk.data.cut import Cut
 from edge_sdk.data.live.resample import is_same_rate
 from edge_sdk.data.samples import Normalise, Samples, SplitSamples, label_samples, read_labels
 from edge_sdk.data.steps import cut_step_windows, cut_value_steps, step_texts
-from edge_sdk.data.traces import (
-    Trace,
-    Windows,
-    cut_windows,
-    keep_labelled,
-    resample_trace,
-    split_off_validation,
-)
 from edge_sdk.data.traces.abnormal import cut_all_windows, split_normal
-from edge_sdk.data.traces.read import read_stated, stated
-from edge_sdk.data.traces.split import split
+from edge_sdk.data.traces.rates import resample_trace
+from edge_sdk.data.traces.read import Trace, read_stated, stated
+from edge_sdk.data.traces.split import split, split_off_validation
+from edge_sdk.data.traces.unlabelled import keep_labelled
+from edge_sdk.data.traces.windows import Windows, cut_windows
 from edge_sdk.errors import UsageError
 
 

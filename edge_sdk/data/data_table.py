@@ -56,7 +56,7 @@ def unlabelled_of(data: Cut | Stored, normalise: Normalise | None = None) -> Unl
 def cut_unlabelled(data: Cut, normalise: Normalise | None = None) -> Unlabelled:
     """Cuts the windows of a trace that have no label, or none that the device is to know."""
     from edge_sdk.data.cutting import cut_trace, labelled_part, three_parts
-    from edge_sdk.data.traces import find_stretches, unlabelled_rows
+    from edge_sdk.data.traces.unlabelled import find_stretches, unlabelled_rows
 
     trace, cuts = cut_trace(data)
     train = three_parts(cuts, data)[0]

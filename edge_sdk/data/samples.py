@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.npz import read_npz
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import check_set_name, label_key, write_set
 from edge_sdk.records import gather_arrays, join_records, list_inputs, name_arrays
@@ -208,6 +207,8 @@ def name_columns(path: Path, file: Mapping[str, Array], names: Array) -> Mapping
 
 def read_gathered(path: Path, wanted: Callable[[str], bool], prefixes: Sequence[str]) -> Mapping[str, Array]:
     """Arrays of an NPZ file that are wanted, with inputs of these prefixes as records."""
+    from edge_sdk.data.npz import read_npz  # with zipfile, for samples that are ready
+
     try:
         return gather_arrays(read_npz(path, wanted), tuple(prefix + "x" for prefix in prefixes))
     except UsageError as error:
@@ -236,6 +237,8 @@ def read_arrays(path: Path, needed: Sequence[str], *together: Sequence[str]) -> 
     Raises:
         UsageError: it cannot be read, one is missing, or there is one that nobody asked for.
     """
+    from edge_sdk.data.npz import read_npz
+
     return check_arrays(path, read_npz(path), needed, *together)
 
 

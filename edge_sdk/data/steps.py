@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.traces import Trace, Windows, cut_windows
 from edge_sdk.data.traces.labels import UNLABELLED
-from edge_sdk.data.traces.windows import split_channels
+from edge_sdk.data.traces.read import Trace
+from edge_sdk.data.traces.windows import Windows, cut_windows, split_channels
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import STEP_JOIN
 

@@ -89,7 +89,7 @@ class Session:
         self.inbox, self.transfers_in, self.acks = self.incoming.inbox, self.incoming.transfers_in, self.incoming.acks
         loaded = load_node(self.name, self.parent, self.assembly, self.store, self.outgoing.load())
         self.node = go_on_from_backup(loaded, self.store, self.assembly.records, self.log)
-        self.members = Members(self.store, self.children, self.assembly.env.sizes)
+        self.members = Members(self.store, self.children, self.assembly.env.sizes, self.assembly.may_decline)
         self.restarted = self.node.record.started
         waits = self.assembly.patient, self.assembly.joins_later, self.assembly.policy.deadline
         self.beginning = Beginning(self.habits, self.members, self.restarted, *waits)
@@ -108,9 +108,9 @@ class Session:
 
     @property
     def counting(self) -> tuple[str, ...]:
-        """Names of the children that belong to a round which is opened now."""
+        """Names of the children that belong to a round which is opened now, and may be asked."""
         below = self.node.record.below
-        return self.members.list_counting(rounds.patience(below), below.policy.quorum)
+        return self.members.list_asked(rounds.patience(below), below.policy.quorum)
 
     def take_message(self, m: Message) -> str:
         """Take a message that has been read; returns the inbox's verdict."""

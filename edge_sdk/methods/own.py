@@ -35,7 +35,8 @@ from edge_sdk.methods import fedavg
 from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.own_settings import Settings, settings_type
 from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally, has_diverged
+from edge_sdk.methods.shared.aggregation.exact import has_diverged
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally
 from edge_sdk.methods.shared.aggregation.traffics import always_floats, summed
 from edge_sdk.methods.shared.evaluation.reports import progress, training_scores
 from edge_sdk.methods.shared.training.local import TRAINING_SEARCH, batches, descend, gradient

@@ -28,7 +28,6 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model import onnx_scan
 from edge_sdk.model.dropout import DropSite, count_columns, read_sites
 from edge_sdk.model.forms import NATIVE_DOMAIN, list_forms
-from edge_sdk.model.front_values import read_front
 from edge_sdk.model.manifest import (
     MAX_FILE,
     Json,
@@ -38,6 +37,7 @@ from edge_sdk.model.manifest import (
     check_inputs,
     check_object,
     is_count,
+    read_front,
 )
 from edge_sdk.model.manifest import BundleError as BundleError
 from edge_sdk.model.tasks.signal_spec import SignalSpec, read_class_names, read_signal
@@ -62,8 +62,6 @@ LOSSES = (
     *("masked_squared_error", "masked_huber"),
 )
 DTYPES = ("float32", "int64")
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, UsageError)
-"""What JSON with other contents than were expected raises."""
 REPORT = "report.json"  # what was measured when it was made: not part of the identity
 
 Array = npt.NDArray[Any]
@@ -107,6 +105,11 @@ class Bundle:
         return bool(self.manifest.get("own_gradient"))
 
     @property
+    def is_split(self) -> bool:
+        """Is its network divided between the parties that hold parts of each sample?"""
+        return bool(self.manifest.get("split"))
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the outputs where no run has told others; empty: the bundle does not say."""
         names = self.manifest.get("class_names")
@@ -130,7 +133,7 @@ class Bundle:
 
     @property
     def report(self) -> Json:
-        return read_report(self.parts)
+        return check_object(json.loads(bytes(self.parts.get(REPORT, b"{}"))), REPORT)
 
     def golden(self) -> dict[str, Array]:
         """Arrays of the self-test, named in.* and out.*"""
@@ -170,10 +173,10 @@ def parse(data: bytes) -> Bundle:
             for form, native in list_forms(name, entry, layout, parts):
                 check_graph(name, form, native)
         check_golden(manifest, parts["golden"])
-        read_report(parts)
+        check_object(json.loads(bytes(parts.get(REPORT, b"{}"))), REPORT)
     except BundleError:
         raise
-    except MALFORMED as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, UsageError, RecursionError) as error:
         raise BundleError(f"the manifest or a part is malformed: {type(error).__name__}: {error}") from error
     return Bundle(manifest, parts, layout, buffers, compute_identity(manifest))
 
@@ -226,10 +229,6 @@ def read_part_entry(entry: Any, i: int) -> tuple[str, int, str]:
     if not name or "/" in name or "\\" in name or ".." in name or not name.isprintable() or len(name) > 100:
         raise BundleError(f"parts[{i}]: {name[:100]!r} is no name of a part")
     return name, int(str(size)), digest
-
-
-def read_report(parts: Mapping[str, memoryview]) -> Json:
-    return check_object(json.loads(bytes(parts.get(REPORT, b"{}"))), REPORT)
 
 
 def task_of(manifest: Json) -> Task:

@@ -14,16 +14,16 @@ import numpy as np
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, BundleError
-from edge_sdk.model.front_values import FROM_FRONT, FRONT, read_front, sample_bytes
 from edge_sdk.model.inputs import Array, Data, Floats, split_inputs
+from edge_sdk.model.manifest import FROM_FRONT, FRONT, read_front, sample_bytes
 from edge_sdk.model.sessions.self_test import Runnable, make_feeds
 from edge_sdk.records import join_records
 
 KEPT_LIMIT = 32 << 20
 """Bytes of the front of one bound set of samples that are kept. Of a larger one nothing is: each step begins with the
 data, as without a front, and the result is the same."""
-FRONT_BATCH = 64
-"""Samples whose front is computed at once."""
+FRONT_BATCH = 32
+"""Samples whose front is computed at once: more are hardly faster, and cost a device its memory."""
 
 log = logging.getLogger(__name__)
 

@@ -21,13 +21,12 @@ from edge_sdk.model.bound import FORWARD_BATCH, Cancel, GradFn, OutputFn, ScoreF
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, BundleError, read_bundle
 from edge_sdk.model.dropout import MASKS, step_masks
 from edge_sdk.model.front import KEPT_LIMIT, BoundSamples, compute_front, uses_front
-from edge_sdk.model.front_values import FRONT, read_front, sample_bytes
 from edge_sdk.model.inputs import Array, Data, Floats, check_floats
+from edge_sdk.model.manifest import FRONT, read_front, sample_bytes
+from edge_sdk.model.sessions.form_session import open_form, open_session
 from edge_sdk.model.sessions.kernels import KernelChoice, choose
-from edge_sdk.model.sessions.native_session import open_form
 from edge_sdk.model.sessions.onnx_session import OnnxSession, check_version
 from edge_sdk.model.sessions.self_test import check_answers, check_layout
-from edge_sdk.model.sessions.tensor_session import open_session
 from edge_sdk.model.tasks.task import Task
 from edge_sdk.model.theta_tensors import ThetaTensors
 from edge_sdk.model.whole_batches import check_step

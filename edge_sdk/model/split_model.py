@@ -31,7 +31,7 @@ class SplitModel(Model):
 
     def __init__(self, bundle: Any, threads: int = 1, check: bool = True) -> None:
         super().__init__(bundle, threads, check, kernels="portable")
-        if not self.bundle.manifest.get("split"):
+        if not self.bundle.is_split:
             raise BundleError(f"{self.name} is no split model; use Model")
 
     @property
@@ -109,14 +109,10 @@ class SplitModel(Model):
 
 
 # Bundles of either kind -----------------------------------------------------------------------------------------
-def is_split(bundle: Bundle) -> bool:
-    return bool(bundle.manifest.get("split"))
-
-
 def load_model(bundle: str | Path, threads: int = 1) -> Model:
     """The model of a bundle, as a split one if it is one."""
     file = read_bundle(bundle)
-    return (SplitModel if is_split(file) else Model)(file, threads=threads)
+    return (SplitModel if file.is_split else Model)(file, threads=threads)
 
 
 def input_shapes(bundle: Bundle) -> dict[str, tuple[int, ...]]:

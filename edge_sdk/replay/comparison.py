@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import UsageError
-from edge_sdk.model.tasks.step_classes import STEPS
+from edge_sdk.model.tasks.task_protocol import STEPS
 from edge_sdk.replay.circumstances import circumstance_lines, list_unlike
 from edge_sdk.replay.metrics.scores import ALONE, IN_USE, LOCAL, POOLED, REFERENCES, members
 from edge_sdk.replay.metrics.statistics import compare, title_in

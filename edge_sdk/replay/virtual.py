@@ -19,7 +19,7 @@ from typing import Any
 
 from edge_sdk.contract import node as nodes
 from edge_sdk.contract import round as rounds
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import Reason
 from edge_sdk.contract.node import Effects, Envelope, Node
 from edge_sdk.contract.records import changed
 from edge_sdk.data.availability import Availability, Moment

@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_sdk.model.bundle import BLOCKED_SUFFIX, Bundle, read_bundle
 from edge_sdk.model.forms import has_native, native_part
-from edge_sdk.model.front_values import read_front, sample_bytes
+from edge_sdk.model.manifest import read_front, sample_bytes
 from edge_sdk.model.model import Model
 from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.tools.profiling.step_cost import measure

@@ -21,7 +21,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import MessageType, MQTTErrorCode
 
 from edge_sdk.wire.codec.bodies import clip
-from edge_sdk.wire.link_speed import LARGEST
+from edge_sdk.wire.link_limits import LARGEST
 from edge_sdk.wire.stream import Stream
 
 KIND, QOS, RETAIN = 0xF0, 0x06, 0x01  # bits of a packet's first byte

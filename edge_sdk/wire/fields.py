@@ -8,9 +8,8 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from edge_sdk.contract.children.device_facts import LONGEST, DeviceFacts
+from edge_sdk.contract.children.device_facts import LONGEST, DeviceFacts, Reason
 from edge_sdk.contract.children.limits import MOST_DEVICES, MOST_LABELLED
-from edge_sdk.contract.children.willing import Reason
 from edge_sdk.errors import PeerError
 
 Ack = tuple[str, int, int]

@@ -39,8 +39,7 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from edge_sdk.contract.children.device_facts import DeviceFacts
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import DeviceFacts, Reason
 from edge_sdk.contract.records import record
 from edge_sdk.errors import PeerError
 from edge_sdk.wire.fields import (
@@ -63,10 +62,7 @@ from edge_sdk.wire.fields import (
     show,
     split_payload,
 )
-from edge_sdk.wire.fields import LARGEST as LARGEST
-from edge_sdk.wire.fields import LARGEST_BODY as LARGEST_BODY
 from edge_sdk.wire.fields import MOST_CHUNKS as MOST_CHUNKS
-from edge_sdk.wire.fields import SMALLEST_CHUNK as SMALLEST_CHUNK
 from edge_sdk.wire.fields import Ack as Ack
 
 Buffer = bytes | memoryview

@@ -3,7 +3,7 @@
 With MQTT 5 a broker says at once how large a packet may be. With 3.1.1 it cuts off whoever sends a larger one, without
 a word, and what was cut off would be sent again for ever. So whoever is cut off while larger packets were under way
 than the broker has acknowledged sends half as large ones next time. A bad link cuts connections too: one cut says
-nothing, a packet that was proven (`packet_proof.py`) says that the broker takes packets of its size, and smaller ones
+nothing, a packet that was proven (`link_limits.py`) says that the broker takes packets of its size, and smaller ones
 are what a bad link needs anyway. What was learned is kept on the disk, and forgotten after a week: brokers change.
 """
 

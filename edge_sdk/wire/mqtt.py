@@ -28,9 +28,8 @@ from edge_sdk.wire.addresses import Broker
 from edge_sdk.wire.client import Client
 from edge_sdk.wire.known_broker import HEADROOM as HEADROOM
 from edge_sdk.wire.known_broker import LEAST_PACKET, PACKET, UNKNOWN, SendLimits
-from edge_sdk.wire.link_speed import LARGEST as LARGEST
-from edge_sdk.wire.link_speed import Quota, fit_chunk, update_rate
-from edge_sdk.wire.packet_proof import PacketProof
+from edge_sdk.wire.link_limits import LARGEST as LARGEST
+from edge_sdk.wire.link_limits import PacketProof, Quota, fit_chunk, update_rate
 from edge_sdk.wire.stream import Stream
 
 BURST = 256  # packets read at once

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import UsageError, nearest
 from edge_sdk.hardware.sensors.sensor import Sensor
 from edge_sdk.plugins import PlugIns
 
@@ -37,8 +37,10 @@ def make_sensor(text: str, root: Path = Path("/")) -> Sensor:
     """
     kind, colon, rest = text.partition(":")
     if not colon or not rest or (kind not in KINDS and kind not in PLUGINS):
-        known = ", ".join([*KINDS, *PLUGINS])
-        raise UsageError(f"sensor = {text!r}; expected KIND:TARGET[,KEY=VALUE ...] with one of {known}")
+        known = [*KINDS, *PLUGINS]
+        meant = "" if kind in known else nearest(kind, known)
+        said = f"expected KIND:TARGET[,KEY=VALUE ...] with one of {', '.join(known)}"
+        raise UsageError(f"sensor = {text!r}; {said}{meant}")
     target, *pairs = rest.split(",")
     options: Options = {}
     for pair in pairs:
@@ -74,7 +76,25 @@ def make_plugged(kind: str, target: str, options: Options, root: Path) -> Sensor
 
 
 def take_number(options: Options, key: str, default: float | None = None) -> float | None:
-    return float(options.pop(key)) if key in options else default
+    """Takes a number out of the options. Raises ValueError if it is none."""
+    if key not in options:
+        return default
+    try:
+        return float(text := options.pop(key))
+    except ValueError:
+        raise ValueError(f"{key} = {text!r}, expected a number") from None
+
+
+def take_whole(options: Options, key: str, default: int) -> int:
+    """Takes a whole number out of the options. Raises ValueError if it is none."""
+    return read_whole(key, options.pop(key)) if key in options else default
+
+
+def read_whole(key: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{key} = {text!r}, expected a whole number") from None
 
 
 def take_names(options: Options, key: str = "channels") -> list[str]:
@@ -101,14 +121,14 @@ def make_polled(target: str, options: Options, root: Path) -> Sensor:
 def make_serial(target: str, options: Options, _: Path) -> Sensor:
     from edge_sdk.hardware.sensors.serial_lines import SerialLines
 
-    baud = int(options.pop("baud", "115200"))
+    baud = take_whole(options, "baud", 115200)
     return SerialLines(target, take_names(options), take_names(options, "units"), baud, take_number(options, "rate"))
 
 
 def make_mqtt(target: str, options: Options, _: Path) -> Sensor:
     from edge_sdk.hardware.sensors.mqtt_topics import MqttTopics
 
-    port = int(options.pop("port", "1883"))
+    port = take_whole(options, "port", 1883)
     secret = (options.pop("username", ""), options.pop("password", ""))
     topics = {name: options.pop(name) for name in list(options)}
     return MqttTopics(target, topics, port, *secret)
@@ -130,8 +150,8 @@ def make_gatt(target: str, options: Options, _: Path) -> Sensor:
 def make_mpu6050(target: str, options: Options, _: Path) -> Sensor:
     from edge_sdk.hardware.sensors.mpu6050 import Mpu6050
 
-    ranges = (int(options.pop("accel_range", "2")), int(options.pop("gyro_range", "250")))
-    return Mpu6050(int(target), take_number(options, "rate", 50.0) or 0.0, *ranges)
+    ranges = (take_whole(options, "accel_range", 2), take_whole(options, "gyro_range", 250))
+    return Mpu6050(read_whole("bus", target), take_number(options, "rate", 50.0) or 0.0, *ranges)
 
 
 def make_wfdb(target: str, options: Options, _: Path) -> Sensor:

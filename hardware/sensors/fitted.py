@@ -8,7 +8,7 @@ from typing import Protocol
 
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.channel_names import find_columns
-from edge_sdk.hardware.sensors.sensor import Reading, Sensor
+from edge_sdk.hardware.sensors.sensor import Reading, Sensor, check_units, checked_values
 from edge_sdk.hardware.units import conversion
 
 log = logging.getLogger("auscult.sensors")
@@ -33,11 +33,12 @@ class FittedSensor:
         channels: names of the sensor's channels, in the order of the signal's; empty: by the names of both.
 
     Raises:
-        UsageError: the names do not say which is which, or a unit is none of the same quantity.
+        UsageError: the names do not say which is which, or a unit is missing or none of the same quantity.
     """
 
     def __init__(self, sensor: Sensor, signal: WantedSignal, channels: Sequence[str] = ()) -> None:
         self.sensor, self.name = sensor, sensor.name
+        check_units(sensor)
         self.channels, self.units = signal.channels, signal.units
         self.columns = columns_of(sensor, signal.channels, channels)
         self.factors = []
@@ -62,7 +63,8 @@ class FittedSensor:
         return [Reading(reading.time, self.values(reading.values)) for reading in self.sensor.read(timeout)]
 
     def values(self, values: Sequence[float]) -> tuple[float, ...]:
-        """A sample of the sensor as one of the signal."""
+        """A sample of the sensor as one of the signal. Raises SensorError where it has not its channels' values."""
+        checked_values(self.name, values, self.sensor.channels)
         pairs = zip(self.columns, self.factors, strict=True)
         return tuple(scale * values[column] + offset for column, (scale, offset) in pairs)
 

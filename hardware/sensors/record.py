@@ -22,10 +22,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from edge_sdk.errors import UsageError, say_reason
+from edge_sdk.errors import AuscultError, UsageError, say_reason
 from edge_sdk.hardware.boards.telemetry import Telemetry, read_telemetry
 from edge_sdk.hardware.sensors.availability import AvailabilityFiles
-from edge_sdk.hardware.sensors.sensor import Reading, Sensor, SensorEnded, SensorError, opened
+from edge_sdk.hardware.sensors.sensor import (
+    Reading,
+    Sensor,
+    SensorEnded,
+    SensorError,
+    check_units,
+    checked_values,
+    opened,
+)
 
 WAIT = 0.2
 """Seconds that a sensor is waited for at once, so that the end of a recording does not wait long."""
@@ -81,9 +89,15 @@ class TraceFile:
     file: io.FileIO | None = field(default=None, repr=False)
 
     def write(self, readings: Sequence[Reading]) -> None:
-        """Writes readings as one block of lines, in a new file where the clock went back."""
+        """Writes readings as one block of lines, in a new file where the clock went back.
+
+        Raises:
+            SensorError: one of them has not a value for each channel, and none of them is written.
+        """
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
+        for reading in readings:
+            checked_values(self.name, reading.values, self.channels)
         for reading in readings:
             if self.last - reading.time > CLOCK_WENT_BACK:
                 self.flush(text)
@@ -173,8 +187,9 @@ class Recorder:
             SensorError: a sensor could not be opened, and nothing is written; or it failed, and what there was is.
         """
         with ExitStack() as stack:
-            for sensor in self.sensors.values():
-                stack.enter_context(opened(sensor))
+            for text, sensor in self.sensors.items():
+                with blaming(text):
+                    stack.enter_context(opened(sensor))
             self.folder.mkdir(parents=True, exist_ok=True)
             self.describe()
             self.note_telemetry()
@@ -210,12 +225,13 @@ class Recorder:
         """Writes what one sensor gives, to its end."""
         sensor, file = self.sensors[text], self.files[text]
         try:
-            while not self.stopping.is_set():
-                file.write(sensor.read(WAIT))
+            with blaming(text):
+                while not self.stopping.is_set():
+                    file.write(sensor.read(WAIT))
         except SensorEnded:
             pass
         except Exception as error:  # whatever ends this thread, `run` tells it
-            self.faults.append(error if isinstance(error, (SensorError, UsageError)) else wrap(text, error))
+            self.faults.append(error)
         finally:
             file.close()
 
@@ -251,14 +267,20 @@ def naming(path: Path) -> Iterator[None]:
         raise SensorError(f"{path}: cannot be written: {say_reason(error)}; what is in it is whole lines") from error
 
 
-def wrap(text: str, error: Exception) -> SensorError:
-    made = SensorError(f"{text}: {type(error).__name__}: {error}")
-    made.__cause__ = error
-    return made
+@contextmanager
+def blaming(text: str) -> Iterator[None]:
+    """Lets whatever a sensor raises name it."""
+    try:
+        yield
+    except AuscultError:
+        raise
+    except Exception as error:
+        raise SensorError(f"{text}: {type(error).__name__}: {error}") from error
 
 
 def check_channels(sensor: Sensor) -> None:
-    """Checks that a trace can have these columns."""
+    """Checks that a trace can have these columns, and that each has a unit."""
+    check_units(sensor)
     names = sensor.channels
     if not names or len(set(names)) < len(names) or {"time", "activity"} & set(names):
         raise UsageError(f"{sensor.name}: channels {names}; a trace has each name once, and neither time nor activity")

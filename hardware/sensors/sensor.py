@@ -9,12 +9,12 @@ with opened(IioPolled(folder)) as sensor:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from edge_sdk.errors import AuscultError
+from edge_sdk.errors import AuscultError, UsageError
 
 
 class SensorError(AuscultError):
@@ -70,6 +70,26 @@ class Sensor(Protocol):
         """Closes the device; closing twice is fine."""
 
 
+def check_units(sensor: Sensor) -> None:
+    """Raises UsageError unless a sensor has a unit for each of its channels."""
+    channels, units = tuple(sensor.channels), tuple(sensor.units)
+    if len(units) != len(channels):
+        raise UsageError(
+            f"sensor {sensor.name}: units {units}, expected {len(channels)}, one for each of its channels {channels}; "
+            '"" where it does not tell'
+        )
+
+
+def checked_values(name: str, values: Sequence[float], channels: Sequence[str]) -> Sequence[float]:
+    """The values of a sensor's reading. Raises SensorError unless there is one for each of its channels."""
+    if len(values) != len(channels):
+        raise SensorError(
+            f"sensor {name}: a reading of {len(values)} values, expected {len(channels)}, one for each of its channels "
+            f"{', '.join(channels)}"
+        )
+    return values
+
+
 def spread_times(last: float | None, now: float, rows: list[tuple[float, ...]]) -> list[Reading]:
     """Gives times to samples that arrived together: evenly over the time since the last ones, the newest is now.
 
@@ -99,6 +119,9 @@ class Pace:
 
     Where the reader was late, the times that were missed are left out, not made up: samples of a moment that is over
     cannot be read any more.
+
+    Raises:
+        UsageError: the rate is not above 0.
     """
 
     def __init__(
@@ -107,6 +130,8 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        if not rate_hz > 0:
+            raise UsageError(f"rate_hz = {rate_hz}, expected above 0")
         self.step, self.clock, self.sleep = 1 / rate_hz, clock, sleep
         self.next = clock()
         self.missed = 0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from edge_sdk.model.front_values import FROM_FRONT, FRONT
+from edge_sdk.model.manifest import FROM_FRONT, FRONT
 from edge_sdk.models.bundle.graphs import write_loss_grad
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.front import Front, cut_front, write_front

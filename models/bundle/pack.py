@@ -13,7 +13,7 @@ import onnx
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.dropout import DropSite, write_sites
 from edge_sdk.model.forms import NATIVE, native_part
-from edge_sdk.model.front_values import FRONT
+from edge_sdk.model.manifest import FRONT
 from edge_sdk.model.tasks.signal_spec import write_signal
 from edge_sdk.model.theta_tensors import TENSORS, tensor_part
 from edge_sdk.models.bundle import container

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from edge_sdk.model.front_values import PREFIX
+from edge_sdk.model.manifest import PREFIX
 from edge_sdk.models.derive.reverse import take_out_marks
 from edge_sdk.models.derive.targets import Source, Target, finish
 from edge_sdk.models.ir.graph import OnnxGraph

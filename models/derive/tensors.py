@@ -2,7 +2,7 @@
 
 A graph cuts theta at its start: of millions of parameters a copy of theta, in every step. Here each tensor is an input
 of its own, in the shape in which the graph uses it, and a device gives it to onnxruntime where it lies in theta
-(edge_sdk/model/sessions/tensor_session.py). Gradients are still joined at the end. Products that write them to where
+(edge_sdk/model/sessions/form_session.py). Gradients are still joined at the end. Products that write them to where
 the caller gets them find that memory outside of the cache: for gradients below a million numbers that costs more than
 the copy.
 """

@@ -21,6 +21,7 @@ from edge_sdk.models.zoo import ZOO
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.replay import datasets
+from edge_sdk.replay.datasets.table import reserve_rows
 
 SMALL = {"data": "breast-cancer", "rows": 200, "architecture": "mlp", "epochs": 15, "rate": 0.01}
 
@@ -54,7 +55,7 @@ def test_its_files_are_a_regulariser(made):
 def test_its_samples_are_the_reserved_ones(made):
     out, _, _ = made
     table = datasets.load("breast-cancer")
-    rows = datasets.reserve_rows(table, 200)
+    rows = reserve_rows(table, 200)
     with np.load(out / "data.npz", allow_pickle=False) as file:
         assert np.array_equal(file["y"], table.y[rows]) and file["x"].shape == (200, 30)
         scale = file["x"][:, 0] @ table.x[rows][:, 0] / np.linalg.norm(file["x"][:, 0]) ** 2

@@ -131,6 +131,20 @@ def test_it_grows_as_the_definition_says_to_the_bit(rows_at_once, done, monkeypa
         assert np.array_equal(mine, literally)
 
 
+@pytest.mark.parametrize(("features", "classes", "kinds"), [(128, 128, ("i1", "i1")), (129, 129, ("i2", "i2"))])
+def test_its_whole_numbers_take_no_more_bytes_than_they_need(features, classes, kinds):
+    """Nodes are what a device keeps of a forest, and it keeps several."""
+    x = np.zeros((classes, features), np.float32)
+    x[:, -1] = np.arange(classes)  # nothing else tells the samples apart
+    grown = forest.grow(x, np.arange(classes), classes, 3, np.random.default_rng(0))
+    assert (grown.feature.dtype, grown.label.dtype) == kinds
+    assert (grown.feature.max(), grown.label.max()) == (features - 1, classes - 1)
+    back = forest.unpack(forest.pack(grown))
+    assert (back.feature.dtype, back.label.dtype) == kinds and forest.vote(back, x).argmax(1).tolist() == [
+        *range(classes)
+    ]
+
+
 def test_a_forest_of_nothing_is_refused():
     with pytest.raises(UsageError, match="at least one of each"):
         forest.grow(np.zeros((0, 3)), np.zeros(0, int), 2, 5, np.random.default_rng(0))

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import pairs
 from edge_sdk.errors import UsageError
-from edge_sdk.replay.datasets import Table
+from edge_sdk.replay.datasets.table import Table
 
 
 def table(each):

@@ -8,7 +8,7 @@ import pytest
 
 from edge_sdk.data import availability
 from edge_sdk.data.availability import ALWAYS, Moment, find_availability, read_availability
-from edge_sdk.data.traces import load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.traces.nights import write_nights
 

@@ -7,7 +7,8 @@ import pytest
 
 from edge_sdk.data.cut import Cut
 from edge_sdk.data.data_table import samples_of
-from edge_sdk.data.traces import Windows, keep_labelled
+from edge_sdk.data.traces.unlabelled import keep_labelled
+from edge_sdk.data.traces.windows import Windows
 from edge_sdk.errors import UsageError
 
 LENGTH = 4

@@ -12,7 +12,7 @@ from edge_sdk.data.cutting import cut_parts, cut_samples
 from edge_sdk.data.steps import cut_step_windows, step_edges, step_texts
 from edge_sdk.data.store.step_windows import said_of
 from edge_sdk.data.store.timeline import LabelledSpan
-from edge_sdk.data.traces import read_trace
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from tests.steps import TASK
 

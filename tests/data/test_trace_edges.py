@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.traces import read_trace
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.data.traces.repairs import Repair, Repairs
 from edge_sdk.data.traces.rows import STRAY, Rows, fill_sparse_channels, order_times
 from edge_sdk.data.traces.text import find_encoding

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.traces import Trace, cells, cut_windows, read_trace
+from edge_sdk.data.traces import cells
 from edge_sdk.data.traces.form import split_line
+from edge_sdk.data.traces.read import Trace, read_trace
 from edge_sdk.data.traces.text import LONGEST_LINE
+from edge_sdk.data.traces.windows import cut_windows
 from edge_sdk.errors import UsageError
 
 ROWS = 200

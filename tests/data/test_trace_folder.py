@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.noted_units import read_units
-from edge_sdk.data.traces import load_folder, load_traces, read_trace, resample_trace
+from edge_sdk.data.traces.folder import load_folder, load_traces
+from edge_sdk.data.traces.rates import resample_trace
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from tests.data.trace_making import write_csv
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.traces import cells, load_folder, read_trace
+from edge_sdk.data.traces import cells
+from edge_sdk.data.traces.folder import load_folder
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from tests.data.trace_making import write_csv
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_sdk.data.traces import Windows, cut_windows, load_folder, split_off_validation
-from edge_sdk.data.traces.split import split
+from edge_sdk.data.traces.folder import load_folder
+from edge_sdk.data.traces.split import split, split_off_validation
+from edge_sdk.data.traces.windows import Windows, cut_windows
 from edge_sdk.errors import UsageError
 from tests.data.trace_making import runs, samples, trace_of
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_sdk.data.traces import Trace, cut_windows, find_recordings
+from edge_sdk.data.traces.read import Trace
+from edge_sdk.data.traces.windows import cut_windows, find_recordings
 from edge_sdk.errors import UsageError
 from tests.data.trace_making import runs, trace_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.traces import Trace
+from edge_sdk.data.traces.read import Trace
 
 
 def trace_of(codes: Sequence[int], steps: Sequence[float] | None = None, channels: int = 2) -> Trace:

@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
 
-from edge_sdk.delivery.storage.store import DiskError, Store
+from edge_sdk.delivery.storage.database import DiskError
+from edge_sdk.delivery.storage.store import Store
 from tests.faults.machine import cut_off_writes, map_control
 
 SIZES = (20_000, 10, 20_000, 9_000, 14_000)

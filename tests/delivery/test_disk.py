@@ -18,9 +18,9 @@ from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.storage.checksums import StoreDamaged, checksum, checksums, make_digest
-from edge_sdk.delivery.storage.database import Transaction
+from edge_sdk.delivery.storage.database import DiskError, Transaction
 from edge_sdk.delivery.storage.outbox_table import OutboxTable
-from edge_sdk.delivery.storage.store import DiskError, Store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.live.presence.directory import NodeDirectory

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.delivery.storage.store import DiskError, Store
+from edge_sdk.delivery.storage.database import DiskError
+from edge_sdk.delivery.storage.store import Store
 from tests.delivery.fleet import ROOT
 from tests.delivery.killed_commits import SIZES
 from tests.faults.machine import Machine, missing

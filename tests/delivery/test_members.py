@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from random import Random
 
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import APPLICATION, Reason
 from edge_sdk.delivery.roles.members import Members
 
 
@@ -51,10 +51,10 @@ def test_a_child_that_comes_costs_no_look_at_all_others():
 
 def test_children_one_by_one_are_as_all_at_once():
     dice, names = Random(4), [f"child-{i}" for i in range(6)]
-    one, all_at_once = Members(Nowhere(), names, {}), Members(Nowhere(), names, {})
+    one, all_at_once = (Members(Nowhere(), names, {}, may_decline=True) for _ in range(2))
     here, refusing, told = set(), set(), {}
     for _ in range(200):
-        name, reason = dice.choice(names), dice.choice([None, Reason("charge", 0.1, 0.5)])
+        name, reason = dice.choice(names), dice.choice([None, Reason("charge", 0.1, 0.5), Reason(APPLICATION)])
         for some in (here, refusing):
             (some.add if dice.random() < 0.5 else some.discard)(name)
         told = {**told, name: reason}
@@ -65,3 +65,5 @@ def test_children_one_by_one_are_as_all_at_once():
         states = [{n: at == inf for n, at in members.gone_at.items()} for members in (one, all_at_once)]
         assert states[0] == states[1]
         assert one.list_counting(60.0, 1) == all_at_once.list_counting(60.0, 1)
+        asked = [n for n in one.list_counting(60.0, 1) if told.get(n) != Reason(APPLICATION)]
+        assert [*one.list_asked(60.0, 1)] == asked == [*all_at_once.list_asked(60.0, 1)]

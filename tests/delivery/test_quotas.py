@@ -22,7 +22,8 @@ from edge_sdk.delivery.session import Session
 from edge_sdk.delivery.storage.checksums import checksum, checksums, make_digest
 from edge_sdk.delivery.storage.files import Files
 from edge_sdk.delivery.storage.store import QUARANTINED, QUARANTINED_BYTES, Job, Store
-from edge_sdk.wire.frames import LARGEST_BODY, MOST_CHUNKS, Chunk, Message, Offer
+from edge_sdk.wire.fields import LARGEST_BODY
+from edge_sdk.wire.frames import MOST_CHUNKS, Chunk, Message, Offer
 from tests.delivery import roles
 
 CHUNK = LARGEST_BODY // MOST_CHUNKS

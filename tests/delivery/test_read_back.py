@@ -24,7 +24,7 @@ from edge_sdk.methods import METHODS
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from edge_sdk.nodes.configuration.assembly import record_codec
-from edge_sdk.wire.frames import LARGEST
+from edge_sdk.wire.fields import LARGEST
 from tests.methods.problems import LAYOUT, envs_of, play
 from tests.methods.test_contract import settings_of
 

@@ -22,7 +22,8 @@ from edge_sdk.delivery.storage.snapshot import copy_store, make_another_disk
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.wire import topics
-from edge_sdk.wire.frames import SMALLEST_CHUNK, unpack_frame
+from edge_sdk.wire.fields import SMALLEST_CHUNK
+from edge_sdk.wire.frames import unpack_frame
 from edge_sdk.wire.topics import ALL
 from tests.delivery import roles
 from tests.delivery.flips import flip_record

@@ -21,7 +21,8 @@ import numpy as np
 
 from edge_sdk.data.npz import read_npz
 from edge_sdk.data.samples import read_samples
-from edge_sdk.data.traces import cut_windows, read_trace
+from edge_sdk.data.traces.read import read_trace
+from edge_sdk.data.traces.windows import cut_windows
 from edge_sdk.errors import AuscultError
 from edge_sdk.live.membership.roster import Roster
 from edge_sdk.model import bundle
@@ -30,6 +31,7 @@ from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.device_file import DeviceFile
 from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile
 from edge_sdk.wire import frames
+from edge_sdk.wire.fields import SMALLEST_CHUNK
 from tests.wire.test_codec_fuzz import CODEC, WRITTEN
 
 WRIST = Path(__file__).parents[2] / "models" / "shipped" / "wrist.bundle"
@@ -57,8 +59,8 @@ def frame_seeds() -> list[bytes]:
     head = ("run-1", "d1", 3, 12, 7, acks, 5, True)
     whole = (
         frames.Message(*head, body=b"12345678"),
-        frames.Chunk(*head, 40_000, frames.SMALLEST_CHUNK, digest, 1, 77, True, body=b"chunk"),
-        frames.Offer(*head, 40_000, frames.SMALLEST_CHUNK, digest, 99),
+        frames.Chunk(*head, 40_000, SMALLEST_CHUNK, digest, 1, 77, True, body=b"chunk"),
+        frames.Offer(*head, 40_000, SMALLEST_CHUNK, digest, 99),
         frames.ChunkReports("run-1", "h", (frames.ChunkReport("d1", 3, 12, b"\3", 99),)),
         frames.Acks("run-1", "d1", acks),
         frames.Acks("run-1", "h1", acks, 7, 9),

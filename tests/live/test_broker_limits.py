@@ -30,7 +30,7 @@ from edge_sdk.wire.known_broker import (
     KnownBrokers,
 )
 from edge_sdk.wire.link import HOPELESS_CAP, Backoff
-from edge_sdk.wire.link_speed import Quota
+from edge_sdk.wire.link_limits import Quota
 from edge_sdk.wire.mqtt import Connection
 from tests.conftest import missing
 from tests.delivery import roles

@@ -24,7 +24,7 @@ from edge_sdk.contract.children.device_facts import (
 )
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.live.loop.fleet_report import describe_child
-from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.membership.permission import Willingness
 from edge_sdk.live.presence.presence import Presence
 from edge_sdk.nodes.device import machine_facts
 from edge_sdk.wire.frames import Birth, pack_frame, unpack_frame

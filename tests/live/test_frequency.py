@@ -12,7 +12,8 @@ from edge_sdk.live.membership.rate_limit import Frequency
 from edge_sdk.live.presence.presence import Child
 from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire import topics
-from edge_sdk.wire.frames import SMALLEST_CHUNK, Birth, pack_frame
+from edge_sdk.wire.fields import SMALLEST_CHUNK
+from edge_sdk.wire.frames import Birth, pack_frame
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing
 from tests.live.test_old_captures import recording

@@ -13,7 +13,8 @@ import pytest
 
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.wire import topics
-from edge_sdk.wire.frames import LARGEST, LARGEST_BODY, MOST_CHUNKS, SMALLEST_CHUNK
+from edge_sdk.wire.fields import LARGEST, LARGEST_BODY, SMALLEST_CHUNK
+from edge_sdk.wire.frames import MOST_CHUNKS
 from tests.delivery.live import Net
 
 DIGEST = b"\1" * 16

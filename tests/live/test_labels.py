@@ -12,7 +12,7 @@ from edge_sdk.contract.children.limits import MOST_LABELLED
 from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.data.store.sample_store import SampleStore
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.membership.permission import Willingness
 from edge_sdk.live.presence.labels import DEVICE_STEP, LabelSum
 from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire.frames import Birth, pack_frame, unpack_frame

@@ -12,7 +12,7 @@ from edge_sdk.replay.nodes.broker import Mosquitto
 from edge_sdk.wire.addresses import broker_at
 from edge_sdk.wire.known_broker import LEAST_PACKET
 from edge_sdk.wire.link import Backoff
-from edge_sdk.wire.packet_proof import LINGER, PacketProof
+from edge_sdk.wire.link_limits import LINGER, PacketProof
 from tests.conftest import missing
 from tests.delivery.fleet import eventually
 from tests.delivery.live import Net, playing

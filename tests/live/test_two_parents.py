@@ -22,7 +22,7 @@ OTHER = Run(id="other", method="count", rounds=10**6)
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine, no silence is long enough to go back to an earlier run."""
-    monkeypatch.setattr("edge_sdk.live.membership.rival_parents.PATIENCE", 10.0**6)
+    monkeypatch.setattr("edge_sdk.live.membership.offers.PATIENCE", 10.0**6)
 
 
 def second_aggregator(base: Path, url: str, name: str = "agg") -> Runtime:

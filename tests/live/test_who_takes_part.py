@@ -88,7 +88,7 @@ def test_a_device_says_that_nobody_answers(
     known: tuple[str, ...],
 ) -> None:
     """A hospital of another name, and one that does not name it. It said "connected", and then nothing."""
-    monkeypatch.setattr("edge_sdk.live.membership.parent_silence.SILENT", 1.5)
+    monkeypatch.setattr("edge_sdk.live.membership.waiting_log.SILENT", 1.5)
     net = Net(tmp_path, quick.url)
     device = net.device("watch-9", parent)
     with playing(net.aggregator(*known), device):
@@ -101,7 +101,7 @@ def test_a_device_says_that_nobody_answers(
 def test_a_device_that_is_answered_has_nothing_to_say(
     tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge_sdk.live.membership.parent_silence.SILENT", 0.3)
+    monkeypatch.setattr("edge_sdk.live.membership.waiting_log.SILENT", 0.3)
     net = Net(tmp_path, quick.url)
     device = net.device("a", "agg")
     with playing(device):
@@ -165,5 +165,6 @@ def test_a_run_waits_for_each_device_where_none_can_join_later(
     run = run_of(method, 2)
     nodes = {node.name: node for node in nodes_of(run, tmp_path, quick.url, lambda n, m: None)}
     hospital = nodes[next(iter(TREE))]
-    assert hospital.membership.assemble(run).joins_later is later and hospital.habits.waits_for_able
+    parts = hospital.membership.assemble(run)
+    assert parts.joins_later is later and parts.may_decline is later and hospital.habits.waits_for_able
     assert not nodes["agg"].membership.assemble(run).joins_later

@@ -10,13 +10,12 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from edge_sdk.contract.children.device_facts import DeviceFacts
-from edge_sdk.contract.children.willing import Reason
-from edge_sdk.contract.method import NodeEnv, Role, Send, unchanged
+from edge_sdk.contract.children.device_facts import APPLICATION, DeviceFacts, Reason
+from edge_sdk.contract.method import DOWN, NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.round import Policy, count_questions
 from edge_sdk.errors import PeerError
 from edge_sdk.live.loop.runtime import Runtime
-from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.membership.permission import Willingness
 from edge_sdk.methods.shared.aggregation import draw
 from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire.frames import APPENDED, Birth, pack_frame, unpack_frame
@@ -33,7 +32,14 @@ def hospital_receive(env: roles.Env, state: roles.Sums, sender: str, m: object) 
     return after, [Send(draw.chosen(env, m.round, 99), s.message) for s in sends]  # type: ignore[attr-defined]
 
 
+def ask_everybody(env: roles.Env, state: roles.Sums, sender: str, m: object) -> object:
+    """As the counting hospital, but it asks all that are here, as phases of labelling and settling do."""
+    after, sends = roles.hospital_receive(env, state, sender, m)
+    return after, [Send(DOWN, s.message, all=True) for s in sends]  # type: ignore[attr-defined]
+
+
 HOSPITAL = Role(roles.hospital_start, hospital_receive, roles.hospital_close, roles.Sums)
+PHASES = Role(roles.hospital_start, ask_everybody, roles.hospital_close, roles.Sums)
 
 
 class Moody:
@@ -103,6 +109,29 @@ def test_where_nobody_is_willing_the_run_waits(
                 b.say(None)
                 eventually(lambda: net.rounds >= rounds + 3, 60)
     assert all(done.devices == 1 for _, done in net.told)
+
+
+@pytest.mark.parametrize("reason", [Reason(APPLICATION), LOW], ids=["application", "battery"])
+def test_whose_application_says_no_is_away_where_all_are_asked(
+    tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture, reason: Reason
+) -> None:
+    """It held up the phases that ask everybody, of labelling and settling, for an hour each. A condition passes."""
+    caplog.set_level(logging.INFO)
+    net, over = Net(tmp_path, quick.url), threading.Event()
+    b = net.device("b", "h", lambda round: assert_set(over), willingness=Willingness(lambda: reason, 60.0))
+    hospital, a = net.node("h", PHASES, "agg", ("a", "b")), net.device("a", "h")
+    parts = hospital.membership.assemble
+    hospital.membership.assemble = lambda run: replace(parts(run), may_decline=True)
+    with playing(net.aggregator("h", rounds=3), hospital, a, b):
+        if reason.kind == APPLICATION:
+            eventually(lambda: net.rounds == 3, 60)
+            assert all(done.devices == 1 for _, done in net.told)
+            assert "h: b is not in round 1: the application says no" in caplog.text
+        else:
+            eventually(lambda: hospital.node is not None and [*hospital.node.record.below.owed] == ["b"], 60)
+            assert not net.told
+        over.set()
+        eventually(lambda: net.rounds == 3, 60)
 
 
 def test_a_question_that_waits_for_a_willing_device_goes_when_its_round_is_over(

@@ -2,11 +2,13 @@
 
 inputs_untouched, replays        roles are pure functions
 survives_the_codec               states and messages can be written and read, and mean the same afterwards
+no_number_below_zero             of COUNTED is taken in a message
 only_declared_messages           nothing else leaves a node
 duplicates_change_nothing        every message twice, or once: the same
 late_answers_change_nothing      an answer after the close, or never: the same
 an_interrupted_round_is_dropped  what a hospital had gathered does not leak into its next answer
 a_silent_device_does_not_stall
+a_device_without_samples_spoils_nothing
 order_does_not_matter            any delays: the same, bit for bit
 """
 
@@ -22,6 +24,7 @@ import numpy as np
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.contract.method import UP, Method, Role
+from edge_sdk.errors import AuscultError
 from edge_sdk.methods.shared.evaluation.evaluation import Progress
 from edge_sdk.wire.codec.codec import Codec
 from tests.methods.problems import DEVICES, HASTY, LAYOUT, PATIENT, TREE, envs_of, play, told
@@ -30,6 +33,8 @@ ROUNDS = 6
 TIERS = ("device", "hospital", "aggregator")
 
 
+COUNTED = ("round", "interval", "exchange", "era", "pick", "count")
+"""What messages call numbers that are counted from 0."""
 PLAIN = frozenset({int, float, bool, str, bytes, type(None)})
 name_fields = cache(lambda kind: [f.name for f in dataclasses.fields(kind)])
 
@@ -129,6 +134,25 @@ def survives_the_codec(method, settings):
     assert outcome(through) == plain, "bytes in between change the result"
 
 
+def no_number_below_zero(method, settings):
+    """From a round of -1 no random stream derives, and -1 devices would be subtracted."""
+    seen = {}
+    run(method, settings, through=lambda m: seen.setdefault(type(m), m) and m)
+    for message in seen.values():
+        for field in dataclasses.fields(message):
+            if field.name in COUNTED and type(getattr(message, field.name)) is int:
+                wrong = dataclasses.replace(message, **{field.name: -1})
+                assert is_refused(wrong), f"{type(message).__name__} may say {field.name} = -1"
+
+
+def is_refused(message) -> bool:
+    try:
+        getattr(message, "check", lambda layout: None)(LAYOUT)
+    except ValueError:
+        return True
+    return False
+
+
 def only_declared_messages(method, settings):
     def leaving(m):
         assert type(m) in method.messages, f"{type(m).__name__} leaves a node, undeclared"
@@ -192,6 +216,26 @@ def a_silent_device_does_not_stall(method, settings):
     assert rounds == list(range(1, ROUNDS + 1)), f"{len(rounds)} of {ROUNDS} rounds with a silent device"
 
 
+def a_device_without_samples_spoils_nothing(method, settings):
+    """What it answers can be read by who gets it, and so can all that follows from it. (Where features are divided,
+    its hospital knows how many samples it has, and refuses an answer for others.)"""
+    if method.kernels == "split":
+        return
+    messages = Codec(method.messages, layout=LAYOUT, dtype=np.float32)
+    envs = envs_of(method, settings, ROUNDS, np.float32)
+    envs["d4"] = dataclasses.replace(envs["d4"], samples=0)
+
+    def read(m):
+        try:
+            return messages.decode(messages.encode(m))
+        except AuscultError as error:
+            raise AssertionError(f"{type(m).__name__}: {error}") from error
+
+    with np.errstate(all="ignore"):
+        _, transcript = play(method, settings, ROUNDS, envs=envs, through=read)
+    assert len(told(transcript, Progress)) == ROUNDS
+
+
 def order_does_not_matter(method, settings):
     """Delays in between, so that every seed has another order of arrival."""
     played = [run(method, settings, policies=PATIENT, seed=s, faults=NetworkFaults(delay=(0.1, 9.0))) for s in range(3)]
@@ -204,10 +248,12 @@ CHECKS = (
     inputs_untouched,
     replays,
     survives_the_codec,
+    no_number_below_zero,
     only_declared_messages,
     duplicates_change_nothing,
     late_answers_change_nothing,
     an_interrupted_round_is_dropped,
     a_silent_device_does_not_stall,
+    a_device_without_samples_spoils_nothing,
     order_does_not_matter,
 )

@@ -16,7 +16,8 @@ from edge_sdk.methods.fedbcd.settings import Settings as FedbcdSettings
 from edge_sdk.methods.fedslr.messages import Forgotten
 from edge_sdk.methods.fedslr.settings import Settings as FedslrSettings
 from edge_sdk.methods.hsgd.messages import Trained
-from edge_sdk.methods.shared.aggregation.gather import LARGEST, Nobody, Sum
+from edge_sdk.methods.shared.aggregation.exact import LARGEST
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
 from edge_sdk.methods.shared.evaluation.reports import Diverged, Progress, training_scores

@@ -104,6 +104,23 @@ def patient_for_ever(env, s):
     return fedavg.aggregator_close(env, s)
 
 
+def weightless(env, s, sender, m):
+    """A device that divides by the number of its samples, whatever that is."""
+    s, sends = fedavg.device_receive(env, s, sender, m)
+    return s, sends if env.samples else [Send(UP, Sum(env.theta0 / np.float32(env.samples), 1.0))]
+
+
+@dataclass(frozen=True)
+class Unchecked(Sum):
+    def check(self, layout):
+        """Whatever it says is taken."""
+
+
+def unchecked(env, s, sender, m):
+    s, (send,) = fedavg.device_receive(env, s, sender, m)
+    return s, [Send(UP, Unchecked(**vars(send.message)))]
+
+
 FAULTS = {
     "a role that writes into its state": (changed(FEDSLR, "device", receive=mutating), contract.inputs_untouched),
     "a role that writes into a message": (
@@ -114,6 +131,10 @@ FAULTS = {
     "a message that is not declared": (
         changed(FEDAVG, "device", receive=telling),
         contract.only_declared_messages,
+    ),
+    "a message that takes any number": (
+        changed(FEDAVG, "device", receive=unchecked),
+        contract.no_number_below_zero,
     ),
     "a state of an undeclared type": (
         changed(FEDAVG, "hospital", close=of_another_type),
@@ -126,6 +147,10 @@ FAULTS = {
     "sums in the order of arrival": (
         changed(FEDAVG, "hospital", receive=adding_floats, close=sum_of_floats, start=lambda env: (Floats(), [])),
         contract.order_does_not_matter,
+    ),
+    "an upload of no samples": (
+        changed(FEDAVG, "device", receive=weightless),
+        contract.a_device_without_samples_spoils_nothing,
     ),
 }
 

@@ -18,7 +18,8 @@ from edge_sdk.delivery.roles import engine
 from edge_sdk.delivery.storage.store import Job
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
-from edge_sdk.methods.shared.aggregation.gather import LARGEST, Nobody, Sum
+from edge_sdk.methods.shared.aggregation.exact import LARGEST
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.aggregation.registration import Overclaimed
 from edge_sdk.methods.shared.aggregation.suspension import Suspended

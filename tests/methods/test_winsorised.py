@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_sdk.methods.shared.aggregation.gather import split
+from edge_sdk.methods.shared.aggregation.exact import split
 from edge_sdk.methods.standardising.equations import UNIT, are_moments, moments
 from edge_sdk.methods.standardising.messages import FeatureSums
 from edge_sdk.methods.standardising.winsorised import RATIO, REACH, winsorised

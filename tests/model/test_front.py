@@ -11,7 +11,7 @@ import torch
 from edge_sdk.errors import UsageError
 from edge_sdk.model import front
 from edge_sdk.model.bundle import BundleError, parse
-from edge_sdk.model.front_values import FROM_FRONT, FRONT
+from edge_sdk.model.manifest import FROM_FRONT, FRONT
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.ir.specification.spec import Spec
@@ -86,7 +86,8 @@ def test_of_samples_that_come_in_parts_only_the_front_is_kept(bundle, computed):
     model = Model(bundle)
     whole = model.grad_fn(X, Y)
     parts = front.bind_parts(model, (X[a:b] for a, b in ((0, 9), (9, 10), (10, COUNT))), COUNT, "loss_grad")
-    assert computed == [9, 1, COUNT - 10] and len(parts) == COUNT and not hasattr(parts, "rows")
+    assert computed == [9, 1, front.FRONT_BATCH, COUNT - 10 - front.FRONT_BATCH]
+    assert len(parts) == COUNT and not hasattr(parts, "rows")
     for rows in (None, np.array([3, 69, 9, 9])):
         (loss, grad), wanted = model.grad_fn(parts, Y)(model.theta0, rows), whole(model.theta0, rows)
         assert loss == wanted[0] and grad.tobytes() == wanted[1].tobytes()

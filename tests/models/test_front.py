@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from edge_sdk.model.bundle import parse
-from edge_sdk.model.front_values import FROM_FRONT, FRONT, read_front, sample_bytes
+from edge_sdk.model.manifest import FROM_FRONT, FRONT, read_front, sample_bytes
 from edge_sdk.model.model import Model
 from edge_sdk.models.bundle.compile import compile_module
 from edge_sdk.models.derive import tensors

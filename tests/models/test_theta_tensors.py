@@ -13,8 +13,8 @@ from torch import nn
 from edge_sdk.algebra.vectors import Slot
 from edge_sdk.model.bundle import BundleError, parse
 from edge_sdk.model.model import Model
+from edge_sdk.model.sessions.form_session import TensorSession
 from edge_sdk.model.sessions.onnx_session import OnnxSession
-from edge_sdk.model.sessions.tensor_session import TensorSession
 from edge_sdk.model.theta_tensors import TENSORS, read_tensors, tensor_part
 from edge_sdk.models.bundle import tensor_graphs
 from edge_sdk.models.bundle.compile import compile_module

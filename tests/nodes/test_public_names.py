@@ -44,7 +44,7 @@ def test_all_names_are_there() -> None:
     assert {*edge_sdk.__all__} == {*edge_sdk.HOMES} == NAMES
     for name in NAMES:
         assert getattr(edge_sdk, name).__class__.__name__ != "module"
-    with pytest.raises(AttributeError, match="edge_sdk has no Devise; perhaps Device; it has METHODS"):
+    with pytest.raises(AttributeError, match="edge_sdk has no Devise; perhaps Device; it has Adam"):
         _ = edge_sdk.Devise
 
 

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("actfast", reason="files of actigraphs are read by actfast")
 
 from edge_sdk.cli import main
-from edge_sdk.data.traces import Trace, read_trace
 from edge_sdk.data.traces.form import Stated
+from edge_sdk.data.traces.read import Trace, read_trace
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.actigraph_files import MEMBERS

@@ -13,7 +13,7 @@ from edge_sdk.algebra.metrics.reconstruction import score_sums, scores_of
 from edge_sdk.cli import main
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import store_samples
-from edge_sdk.data.traces import read_trace
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.replay.anomalies import compared, tables

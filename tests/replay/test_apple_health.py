@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.data.traces import read_trace
 from edge_sdk.data.traces.form import Stated
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports import apple_health

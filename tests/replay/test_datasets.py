@@ -12,7 +12,9 @@ import pytest
 from edge_sdk.algebra.metrics import classification
 from edge_sdk.errors import UsageError
 from edge_sdk.replay import datasets
-from edge_sdk.replay.datasets import clinical, deal_group, deal_labels, deal_mixed, hold_out, load, prepare
+from edge_sdk.replay.datasets import clinical, load, prepare
+from edge_sdk.replay.datasets.partition import deal_group, deal_labels, deal_mixed, deal_rows, match_tests
+from edge_sdk.replay.datasets.table import hold_out
 
 DATA = Path(os.environ.get("AUSCULT_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
 
@@ -199,17 +201,17 @@ LABELS = np.arange(600) % 6
 
 @pytest.mark.parametrize("rule", ["iid", "classes=2", "dirichlet=0.3", "mixes=0.3", "mixed"])
 def test_every_rule_deals_each_sample_at_most_once(rule):
-    shared = datasets.deal_rows(LABELS, rule, 3, 4, 0.5, seed=2)
+    shared = deal_rows(LABELS, rule, 3, 4, 0.5, seed=2)
     assert [len(devices) for devices in shared] == [4, 4, 4]
     rows = np.concatenate([rows for devices in shared for rows in devices])
     assert len(np.unique(rows)) == len(rows) == 600
-    again = datasets.deal_rows(LABELS, rule, 3, 4, 0.5, seed=2)
+    again = deal_rows(LABELS, rule, 3, 4, 0.5, seed=2)
     assert all((a == b).all() for d, e in zip(shared, again, strict=True) for a, b in zip(d, e, strict=True))
 
 
 def test_rules_mean_what_they_say():
     def kinds(rule):
-        return [len(np.unique(LABELS[r])) for devices in datasets.deal_rows(LABELS, rule, 3, 4, 0.0) for r in devices]
+        return [len(np.unique(LABELS[r])) for devices in deal_rows(LABELS, rule, 3, 4, 0.0) for r in devices]
 
     assert kinds("classes=2") == [2] * 12
     assert min(kinds("iid")) == min(kinds("mixed")) == 6
@@ -220,19 +222,19 @@ def test_mixes_are_of_one_size_and_closer_to_uniform_the_larger_alpha_is():
     """FedAL's split: a draw of Dir(alpha) over the labels for each device, without replacement."""
 
     def apart(alpha):
-        parts = [r for devices in datasets.deal_rows(LABELS, f"mixes={alpha}", 2, 4, 0.0, seed=1) for r in devices]
+        parts = [r for devices in deal_rows(LABELS, f"mixes={alpha}", 2, 4, 0.0, seed=1) for r in devices]
         assert {len(rows) for rows in parts} == {75} and len(np.unique(np.concatenate(parts))) == 600
         return np.mean([np.abs(np.bincount(LABELS[rows], minlength=6) / 75 - 1 / 6).sum() for rows in parts])
 
     distances = [apart(alpha) for alpha in (0.1, 1, 5, 1000)]
     assert distances == sorted(distances, reverse=True) and distances[-1] < 0.25 * distances[0]
-    left_over = datasets.deal_rows(LABELS, "mixes=1", 1, 7, 0.0)[0]
+    left_over = deal_rows(LABELS, "mixes=1", 1, 7, 0.0)[0]
     assert {len(rows) for rows in left_over} == {85}
 
 
 def test_a_device_is_judged_on_its_own_mix():
-    parts = [r for devices in datasets.deal_rows(LABELS, "dirichlet=0.5", 2, 3, 0.0) for r in devices]
-    judged = datasets.match_tests(LABELS, LABELS[:300], parts)
+    parts = [r for devices in deal_rows(LABELS, "dirichlet=0.5", 2, 3, 0.0) for r in devices]
+    judged = match_tests(LABELS, LABELS[:300], parts)
     assert len(np.unique(np.concatenate(judged))) == 300
     for mine, tests in zip(parts, judged, strict=True):
         half = np.bincount(LABELS[mine], minlength=6) / 2
@@ -244,9 +246,9 @@ def test_a_device_is_judged_on_its_own_mix():
 )
 def test_a_rule_that_is_none(rule):
     with pytest.raises(UsageError):
-        datasets.deal_rows(LABELS, rule, 1, 2, 0.0)
+        deal_rows(LABELS, rule, 1, 2, 0.0)
 
 
 def test_too_few_samples_for_the_devices():
     with pytest.raises(UsageError, match="each has at least one"):
-        datasets.deal_rows(LABELS, "iid", 100, 7, 0.0)
+        deal_rows(LABELS, "iid", 100, 7, 0.0)

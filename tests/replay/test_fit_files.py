@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("fitdecode", reason="FIT files are read by fitdecode")
 
 from edge_sdk.cli import main
-from edge_sdk.data.traces import read_trace
 from edge_sdk.data.traces.form import Stated
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports import fit_files

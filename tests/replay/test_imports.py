@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.data.traces import load_folder, read_trace
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.data.traces.form import Stated
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports import columns as columns_files

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.data.traces import read_trace
 from edge_sdk.data.traces.form import Stated
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.importing import import_traces
 from edge_sdk.replay.labels.intervals import begins_with, held_between, match_intervals, read_intervals

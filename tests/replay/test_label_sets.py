@@ -13,7 +13,7 @@ from edge_sdk.cli import main
 from edge_sdk.data.cut import Cut
 from edge_sdk.data.cutting import cut_samples
 from edge_sdk.data.data_table import cut_unlabelled
-from edge_sdk.data.traces import read_trace
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.several_labels import SeveralLabels
 from edge_sdk.replay.cohorts.form import form_cohort

@@ -14,8 +14,9 @@ import pytest
 pytest.importorskip("sklearn", reason="trees and linear models are scikit-learn's")
 
 from edge_sdk.data.augment import Augment
-from edge_sdk.data.traces import cut_windows, load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.data.traces.split import split
+from edge_sdk.data.traces.windows import cut_windows
 from edge_sdk.replay.metrics.scores import ALONE, describe_pairs, score_devices, summarise
 from edge_sdk.replay.neighbours import find, fitted
 from edge_sdk.replay.neighbours.candidates import LINEAR, NETWORK, TREES, list_candidates

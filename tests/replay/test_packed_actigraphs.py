@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.data.traces import read_trace
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports import actigraph_files
 from tests.replay.test_actigraphs import BEGAN, axivity, read

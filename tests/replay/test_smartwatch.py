@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.data.traces import cut_windows, load_folder
+from edge_sdk.data.traces.folder import load_folder
+from edge_sdk.data.traces.windows import cut_windows
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.traces import smartwatch
 from edge_sdk.replay.traces.smartwatch import read_watch, recordings_of, unpickled, write_watch_traces

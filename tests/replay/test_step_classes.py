@@ -11,7 +11,7 @@ import pytest
 
 from edge_sdk.cli import main
 from edge_sdk.data.samples import Samples
-from edge_sdk.data.traces import read_trace
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.reports import share_name
 from edge_sdk.model.tasks.step_classes import StepClasses

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.traces import cut_windows, load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.data.traces.split import split
+from edge_sdk.data.traces.windows import cut_windows
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.traces.motions import ACTIVITIES, RATE, sense, walk
 from edge_sdk.replay.traces.synth import MARK, RANGE, STEP, draw_person, make_bouts, write_traces

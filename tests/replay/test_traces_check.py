@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.cli import main
-from edge_sdk.data.traces import Trace, read_trace
+from edge_sdk.data.traces.read import Trace, read_trace
 from edge_sdk.replay.traces.mistakes import find_clock, find_mistakes
 
 N, RATE = 3000, 20

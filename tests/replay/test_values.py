@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.data.traces import read_trace
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.task import Values
 from edge_sdk.replay.cohorts.form import form_cohort

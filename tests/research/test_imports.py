@@ -53,9 +53,9 @@ def test_all_names_are_there_and_are_completed():
 
 
 def test_a_name_that_is_not_there_is_answered_with_the_nearest():
-    with pytest.raises(AttributeError, match=r"edge_sdk has no Flet; perhaps Fleet; it has METHODS, "):
+    with pytest.raises(AttributeError, match=r"edge_sdk has no Flet; perhaps Fleet; it has Adam, "):
         edge_sdk.Flet  # noqa: B018
-    with pytest.raises(AttributeError, match=r"edge_sdk has no _all; it has METHODS, "):
+    with pytest.raises(AttributeError, match=r"edge_sdk has no _all; it has Adam, "):
         edge_sdk._all  # noqa: B018
 
 

@@ -16,7 +16,7 @@ from edge_sdk import cli
 from edge_sdk.data.cut import Cut
 from edge_sdk.data.data_table import samples_of
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+from edge_sdk.nodes.daemon.device_file import find_normaliser
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.planning.bundles import find_shipped_bundle
 from edge_sdk.replay.reports import simulated, terminal

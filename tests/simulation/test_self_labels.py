@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="the model of these data is compiled with it
 
 from edge_sdk.data.cut import Cut
 from edge_sdk.data.data_table import unlabelled_of
-from edge_sdk.data.traces import load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.nodes.kernels.labels import wants_unlabelled
 from edge_sdk.replay.metrics.scores import NAMES
 from edge_sdk.replay.planning.bundles import compile_network

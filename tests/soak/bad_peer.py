@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import paho.mqtt.client as mqtt
 
-from edge_sdk.wire.frames import SMALLEST_CHUNK, Birth, Message, Offer, pack_frame
+from edge_sdk.wire.fields import SMALLEST_CHUNK
+from edge_sdk.wire.frames import Birth, Message, Offer, pack_frame
 
 BURST = 20  # messages
 

@@ -20,7 +20,8 @@ from edge_sdk.data.samples import label_samples, store_samples
 from edge_sdk.hardware.bad_link import Proxy
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.kernels import split as parties
-from edge_sdk.replay.datasets import Vertical, prepare
+from edge_sdk.replay.datasets import prepare
+from edge_sdk.replay.datasets.table import Vertical
 from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
 from tests.system.live_nodes import CLASSES, Cloud, Nodes
 

@@ -38,7 +38,7 @@ class Fleet:
     """
 
     def __init__(self, directory: Path, url: str, evaluations: int = 0):
-        from edge_sdk.data.traces import load_folder
+        from edge_sdk.data.traces.folder import load_folder
         from edge_sdk.replay.planning.toml_files import write_toml
 
         self.directory, self.running = directory, dict[str, subprocess.Popen[bytes]]()

@@ -14,7 +14,7 @@ import pytest
 
 from edge_sdk.algebra.ensemble import Ensemble
 from edge_sdk.contract.run import Run
-from edge_sdk.data.traces import load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.methods.settling.method import Choice
 from edge_sdk.methods.settling.self_training import LabelChoice
 from edge_sdk.model.bundle import read_bundle

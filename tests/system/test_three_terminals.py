@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.traces import load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.nodes.forking import NodeProcess
 from edge_sdk.replay.planning.toml_files import write_toml

@@ -169,7 +169,10 @@ def test_what_is_no_task_of_a_notebook_is_told() -> None:
         (3, "task is a int: expected its name, a class that is an edge_sdk.OwnTask, or what that makes"),
         (int, "task is int: expected its name"),
         (auscult.OwnTask, "task is OwnTask: expected its name"),
-        (written(), "task grades: there is one of that name; choose another"),
+        (
+            written(),
+            r"there is one of that name, our_task:Grades of ordinal 1\.0; choose another, .* by its name, 'grades'",
+        ),
         (Wide, "task wide, which this program has given: outputs = 65, expected 1 to 64"),
         (Needs, r"task needs, which this program has given: TypeError: .* 'levels'"),
     ):
@@ -280,6 +283,15 @@ def test_wrong_values_are_told_with_their_package(install: Install) -> None:
         find_plugged("mine").shown(np.zeros((3, 1)))
     with pytest.raises(UsageError, match=r"odd:X of odd 1\.0: .*"):
         find_plugged("mine").counts(np.zeros((3, 2)), np.zeros((3, 1)))
+
+
+@pytest.mark.parametrize("wrong", ["shown", "truth"])
+def test_errors_that_a_task_leaves_to_us_are_told_by_what_makes_them(install: Install, wrong: str) -> None:
+    """Whoever has written no `errors` was told that these are wrong."""
+    code = f"from edge_sdk import OwnTask\nclass X(OwnTask):\n    def {wrong}(self, values): return values[:, 0]\n"
+    install("odd", {"task": "mine = odd:X"}, {"odd.py": code})
+    with pytest.raises(UsageError, match=rf"odd:X of odd 1\.0: {wrong} gives an array \(3,\), expected \(3, 1\)"):
+        find_plugged("mine").counts(np.zeros((3, 1)), np.zeros((3, 1)))
 
 
 def test_a_bundle_without_its_package_is_refused(

@@ -291,10 +291,10 @@ def test_a_host_must_be_a_name_or_an_address(tmp_path: Path) -> None:
 
 # Keys for secret sums ---------------------------------------------------------------------------------------------
 def test_device_and_aggregator_get_keys_that_fit(tmp_path: Path) -> None:
-    """Two sites: the aggregator's public key goes to the hospital's, the devices' to the aggregator's. A device that
-    is taken back is on the list no more, and the others keep their keys."""
+    """Two sites: the one's key goes to the other. A device that is taken back is on the list no more."""
     pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
-    from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, DeviceKeys
+    from edge_sdk.nodes.configuration.mask_tables import DeviceKeys
+    from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys
     from edge_sdk.nodes.secrets.masks import aggregator_masks, device_masks
 
     cloud, site = tmp_path / "cloud", tmp_path / "site"

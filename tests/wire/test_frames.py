@@ -11,7 +11,8 @@ import pytest
 
 from edge_sdk.errors import PeerError
 from edge_sdk.wire import topics
-from edge_sdk.wire.frames import ACKS_PER_FRAME, LARGEST, Acks, Birth, Frame, Hello, Message, pack_frame, unpack_frame
+from edge_sdk.wire.fields import LARGEST
+from edge_sdk.wire.frames import ACKS_PER_FRAME, Acks, Birth, Frame, Hello, Message, pack_frame, unpack_frame
 
 FRAMES: list[Frame] = [
     Message("run", "a", 1, 2, 1, (("h", 3, 4), ("agg", 5, LARGEST)), 7, True, b"body"),

@@ -22,6 +22,7 @@ from aggregator.service.api.response_types import (
     WHOLE_RUN,
 )
 from aggregator.service.application import view
+from aggregator.service.application.alerts import list_needs
 from aggregator.service.application.forms import from_table, read_json
 from aggregator.service.application.guard import needs
 from aggregator.service.application.paging import NUMBERS, QUERY, cut_page
@@ -150,7 +151,7 @@ async def why(request: Request) -> Response:
 async def status(request: Request) -> Response:
     """Is everything all right, and what needs somebody?"""
     service = service_of(request)
-    needed = [vars(need) for need in view.list_needs(service)]
+    needed = [vars(need) for need in list_needs(service)]
     broken, count, _ = await run_in_threadpool(audit.find_break, service.database)
     about = {"broker": service.monitor.is_connected, "waits": service.supervisor.waits}
     return JSONResponse({"needs": needed, "audit": {"entries": count, "broken": broken}, **about})

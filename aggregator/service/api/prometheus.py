@@ -14,10 +14,10 @@ import sqlalchemy as sql
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from aggregator.service.application.alerts import list_needs
 from aggregator.service.application.guard import needs
 from aggregator.service.application.requests import service_of
 from aggregator.service.application.service import FleetService
-from aggregator.service.application.view import list_needs
 from aggregator.service.database.database import audit, runs
 from aggregator.service.runs.runs import ACTIVE, FAILED, FINISHED, PAUSED, PROPOSED, QUEUED, RUNNING, STOPPED, list_runs
 from edge_sdk.live.loop.fleet_report import STATES as DEVICE_STATES

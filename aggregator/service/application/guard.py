@@ -35,6 +35,9 @@ from aggregator.service.database.refusals import CODES, NOBODY
 COOKIE, KNOWN_COOKIE = "auscult-session", "auscult-browser"
 """Of a session; and of a browser in which somebody has signed in, which opens nothing (wrong_passwords.py)."""
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"
+OLD_FORM = "The form is too old, or not of this console. Go back and load the page again."
+NO_TOKEN = "What changes something brings a token, Authorization: Bearer TOKEN (auscult people token makes one)."
+"""Why a change is refused that brings no secret: to a browser, and to a program."""
 ROLE = "role"
 """Attribute of an endpoint: the role that it needs."""
 METRICS = "/metrics"
@@ -151,9 +154,7 @@ def needs(role: str = VIEWER) -> Callable[[Endpoint], Endpoint]:
             if who.scopes and find_scope(request.scope["path"]) not in who.scopes:
                 return refuse(request, 403, f"This token is for {', '.join(who.scopes)} only.")
             if request.method not in ("GET", "HEAD") and not await brings_secret(request, who):
-                return refuse(
-                    request, 403, "The form is too old, or not of this console. Go back and load the page again."
-                )
+                return refuse(request, 403, NO_TOKEN if wants_json(request) else OLD_FORM)
             request.state.who = who
             return await endpoint(request)
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aggregator.service.application.alerts import Need
 from aggregator.service.application.formats import DAY
 from aggregator.service.application.service import FleetService
-from aggregator.service.application.view import Need
 from aggregator.service.database.database import Row
 from aggregator.service.models.rollouts import is_active, list_rollouts
 from aggregator.service.runs.runs import FINISHED, QUEUED, RUNNING, list_actions

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from aggregator.service.administration.accounts import APPROVER, OPERATOR, VIEWER, SignInError
-from aggregator.service.application import rollout_view, view
+from aggregator.service.application import alerts, rollout_view, view
 from aggregator.service.application.forms import explain_personal, list_methods, read_form, to_asked, to_fields
 from aggregator.service.application.guard import COOKIE, KNOWN_COOKIE, give_cookies, needs, note_no_entry
 from aggregator.service.application.requests import awaits_of, checked_action, service_of
@@ -60,7 +60,7 @@ async def overview(request: Request) -> Response:
         request,
         "overview.html",
         title="Overview",
-        needs=view.list_needs(service) + rollout_view.list_needs(service),
+        needs=alerts.list_needs(service) + rollout_view.list_needs(service),
         run=None if shown is None else view.describe_run(service, shown),
         others=[view.describe_run(service, row) for row in beside],
         chart=None if shown is None else run_charts.draw_score(service.supervisor.lines_of(shown["id"]).lines),

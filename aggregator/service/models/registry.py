@@ -30,11 +30,11 @@ from edge_sdk.atomic import make_private_directory, replace_file
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.split_model import input_shapes
 from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.configuration.presets import RECOMMENDED
 from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.nodes.configuration.window_runs import changes_of, is_window_network, settle_of, steps_of, training_of
-from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.wire.signatures import sign_model
 
 BUNDLE, GLOBAL = "bundle", "global"

@@ -10,14 +10,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from edge_sdk.methods.shared.evaluation.reports import (
-    ACCURACY,
-    TEST,
-    mean_accuracies,
-    mean_loss,
-    mean_macro_f1,
-    share_name,
-)
+from edge_sdk.methods.shared.aggregation.scores import TEST
+from edge_sdk.methods.shared.evaluation.reports import ACCURACY, mean_accuracies, mean_loss, mean_macro_f1, share_name
 
 Line = Mapping[str, Any]
 METRICS = "metrics.jsonl"

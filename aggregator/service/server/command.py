@@ -19,9 +19,9 @@ from typing import Any
 from aggregator.service.administration.accounts import ROLES, SCOPES, TOKEN, TOKEN_DAYS, People
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.terminal import find_user, name_user
+from aggregator.service.application.alerts import list_needs
 from aggregator.service.application.live_updates import ConsoleServer
 from aggregator.service.application.service import FleetService
-from aggregator.service.application.view import list_needs
 from aggregator.service.database import audit
 from aggregator.service.database.database import Database, database_in
 from aggregator.service.database.webhooks import WebhookSender

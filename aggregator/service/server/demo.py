@@ -17,7 +17,7 @@ from aggregator.service.administration.signing import PUBLIC_FILE
 from aggregator.service.application.service import FleetService
 from aggregator.service.runs.runs import Wanted, add_run, list_runs
 from edge_sdk.atomic import make_private_directory, replace_file
-from edge_sdk.data.traces import load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.fleet_report import NAMES
 from edge_sdk.nodes.configuration.presets import PLAIN

@@ -26,7 +26,8 @@ from edge_sdk.data.npz import UNREADABLE
 from edge_sdk.data.ordered import find_median
 from edge_sdk.data.samples import Samples
 from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
-from edge_sdk.data.traces import Windows, split_off_validation
+from edge_sdk.data.traces.split import split_off_validation
+from edge_sdk.data.traces.windows import Windows
 
 FOR_CHOICES = 0.25
 """Share of the training windows on which choices are made, in a run that makes some."""

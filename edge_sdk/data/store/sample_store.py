@@ -28,11 +28,11 @@ import numpy.typing as npt
 
 from edge_sdk.atomic import make_private_directory
 from edge_sdk.data.live.windower import LiveWindows
+from edge_sdk.data.recording import StoreLimits
 from edge_sdk.data.store.cipher import Cipher, DamagedWindow, PlainWindows
 from edge_sdk.data.store.facts import settle_facts
 from edge_sdk.data.store.index import SampleIndex, StoreFault, StoreUnusable, saying_unusable
 from edge_sdk.data.store.parts import HeldOut
-from edge_sdk.data.store.recording import StoreLimits
 from edge_sdk.data.store.taken_times import TakenTimes
 from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_words
 

@@ -12,10 +12,11 @@ import numpy as np
 from edge_sdk.data.availability import SUFFIX
 from edge_sdk.data.live.resample import is_same_rate
 from edge_sdk.data.traces.form import Stated
-from edge_sdk.data.traces.labels import JOIN, describe_folds, fold_labels, join_classes
+from edge_sdk.data.traces.labels import UNLABELLED, describe_folds, fold_labels, join_classes
 from edge_sdk.data.traces.rates import common_rate, resample_trace
-from edge_sdk.data.traces.read import LIMIT, UNLABELLED, Trace, read_stated, stated
+from edge_sdk.data.traces.read import LIMIT, Trace, read_stated, stated
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import JOIN
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".dat")
 """Of files of a folder that are traces."""

@@ -1,7 +1,5 @@
-"""The way in which a file of rows is written: the sign between cells, the header, and what each column is.
-
-What nobody has said is found by looking at the first lines, and told.
-"""
+"""The way in which a file of rows is written: the sign between cells, the header, and what each column is. What nobody
+has said is found by looking at the first lines, and told."""
 
 from __future__ import annotations
 
@@ -12,8 +10,9 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from edge_sdk.data.traces.labels import JOIN, LABEL_NAMES, check_separator
+from edge_sdk.data.traces.labels import LABEL_NAMES
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import JOIN, check_separator
 
 DELIMITERS = ("\t", ";", "|", ",", " ")
 """Signs between cells, in the order in which they are tried; the last one is any number of spaces."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from edge_sdk.errors import UsageError
-from edge_sdk.label_names import JOIN as JOIN
-from edge_sdk.label_names import clean_label as clean_label
-from edge_sdk.label_names import label_key
+from edge_sdk.label_names import JOIN, label_key
 
 NO_LABEL = ("", "unlabelled", "nan", "?", "sleep stage ?")
 """What the cell of a sample without a label says: nothing, the word that `auscult record` writes, what libraries of
@@ -16,12 +14,6 @@ UNLABELLED = -1
 """Code of a sample without a label."""
 LABEL_NAMES = ("activity", "label", "class", "labels", "activities", "target", "annotation", "event", "state")
 """Names of the label column, the likely ones first, where nobody has said which it is."""
-
-
-def check_separator(sign: str) -> None:
-    """Raises UsageError for what cannot stand between the labels of a set."""
-    if not sign or sign.strip() != sign or sign[:1].isalnum():
-        raise UsageError(f"separator = {sign!r}: expected a sign that is in no label, such as '+', '|' or ';'")
 
 
 def join_labels(label: str, separator: str) -> str:

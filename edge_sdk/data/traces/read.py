@@ -20,13 +20,13 @@ import numpy.typing as npt
 from edge_sdk.data.ordered import find_median, list_distinct
 from edge_sdk.data.traces.cells import EXACT, Block, read_blocks
 from edge_sdk.data.traces.form import TRIED, Form, Stated, find_form, split_line
-from edge_sdk.data.traces.labels import JOIN, LABEL_NAMES
-from edge_sdk.data.traces.labels import UNLABELLED as UNLABELLED
+from edge_sdk.data.traces.labels import LABEL_NAMES
 from edge_sdk.data.traces.repairs import Repair, Repairs
 from edge_sdk.data.traces.rows import Rows, code_labels, mend
 from edge_sdk.data.traces.text import completed, look_encoding, open_lines
 from edge_sdk.data.traces.times import Convert, find_dates, find_unit, find_zone, from_local, has_zone
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import JOIN
 
 LIMIT = 512 * 2**20
 COLUMNS = ("time", "values", "codes", "line")

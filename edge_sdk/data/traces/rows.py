@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from edge_sdk.data.ordered import find_median
 from edge_sdk.data.traces.form import Stated
-from edge_sdk.data.traces.labels import UNLABELLED, clean_label, describe_folds, fold_labels, is_missing, join_labels
+from edge_sdk.data.traces.labels import UNLABELLED, describe_folds, fold_labels, is_missing, join_labels
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import clean_label
 
 LATE = 10.0
 """Seconds by which a row may come late, as buffers are flushed, and still be put in its place."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.data.ordered import list_distinct
-from edge_sdk.data.traces.read import UNLABELLED
+from edge_sdk.data.traces.labels import UNLABELLED
 from edge_sdk.data.traces.windows import Windows
 from edge_sdk.errors import UsageError
 

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.data.ordered import list_distinct
-from edge_sdk.data.traces.read import UNLABELLED, Trace
+from edge_sdk.data.traces.labels import UNLABELLED
+from edge_sdk.data.traces.read import Trace
 from edge_sdk.data.traces.windows import Windows, find_gaps, longest_step
 
 

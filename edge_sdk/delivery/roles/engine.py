@@ -58,6 +58,7 @@ class Assembly:
         late_counts: what is done for a round that the parent has closed without this node counts in a later one.
         patient: a node that begins the run waits for its children however long that takes; see `roles/beginning.py`.
         joins_later: a child may take part from a later round on, so nobody need wait for one that cannot now.
+        may_decline: so a child whose application wants no training is away; in a rollout nothing is trained.
     """
 
     role: Role
@@ -68,6 +69,7 @@ class Assembly:
     late_counts: bool = False
     patient: bool = True
     joins_later: bool = False
+    may_decline: bool = False
 
 
 Verb = Literal["start", "arrive", "excuse", "tick"]

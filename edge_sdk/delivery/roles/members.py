@@ -15,10 +15,11 @@ from math import inf
 
 import msgpack  # type: ignore[import-untyped]
 
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import APPLICATION, Reason
 from edge_sdk.contract.run import ID
 from edge_sdk.delivery.roles.sizes import Sizes
-from edge_sdk.delivery.storage.store import Store, StoreDamaged
+from edge_sdk.delivery.storage.checksums import StoreDamaged
+from edge_sdk.delivery.storage.store import Store
 
 KEY = "members"
 
@@ -29,6 +30,7 @@ class Members:
     Args:
         children: who may take part; members that were saved and are none of them any more are left out.
         sizes: child -> number of its devices, as the settings have it.
+        may_decline: as in `Assembly`.
 
     Attributes:
         gone_at: member -> when it was last seen to be here, by time.monotonic(); inf: it is here.
@@ -37,13 +39,14 @@ class Members:
         in_order: these, sorted; None: not known now.
         refusing: children that cannot take part, and so belong to no round until they can.
         unwilling: child that wants no training now -> why. Who is gone is taken as it was when it went.
+        declining: those among them that are away as their application says no: nobody knows for how long.
         sizes: how many devices there are behind each child (see sizes.py).
         are_new: there are members that are not on the disk.
         listed: what `list_counting` has found, for which arguments, and until when that holds.
     """
 
-    def __init__(self, store: Store, children: Collection[str], sizes: Mapping[str, int]):
-        self.store, self.sizes = store, Sizes(store, sizes)
+    def __init__(self, store: Store, children: Collection[str], sizes: Mapping[str, int], may_decline: bool = False):
+        self.store, self.sizes, self.may_decline = store, Sizes(store, sizes), may_decline
         self.gone_at = {name: time.monotonic() for name in load_members(store) if name in children}
         self.listed: tuple[tuple[float, int], float, tuple[str, ...]] | None = None
         self.came_at = -inf
@@ -51,6 +54,7 @@ class Members:
         self.in_order: tuple[str, ...] | None = ()
         self.refusing = frozenset[str]()
         self.unwilling: dict[str, Reason] = {}
+        self.declining = frozenset[str]()
         self.are_new = False
 
     @property
@@ -64,6 +68,7 @@ class Members:
         """Note which children are here now, which of them cannot take part, and what each says of its willingness."""
         told = {**self.unwilling, **(willingness or {})}
         self.unwilling = {name: reason for name, reason in told.items() if reason is not None}
+        self.declining = frozenset(name for name, reason in self.unwilling.items() if self.is_no(reason))
         now, self.listed, self.refusing = time.monotonic(), None, frozenset(refusing)
         self.present, self.in_order = set(here), None
         self.note_new(self.present - self.gone_at.keys(), now)
@@ -80,6 +85,7 @@ class Members:
             self.unwilling.pop(name, None)
         else:
             self.unwilling = {**self.unwilling, name: reason}
+        self.declining = self.declining | {name} if self.is_no(reason) else self.declining - {name}
         if here:
             self.present.add(name)
             self.note_new({name} - self.gone_at.keys(), time.monotonic())
@@ -87,6 +93,10 @@ class Members:
         elif name in self.present:
             self.present.discard(name)
             self.gone_at[name] = time.monotonic()
+
+    def is_no(self, reason: Reason | None) -> bool:
+        """Says if a reason is an application's word, where that makes its device one that is away."""
+        return self.may_decline and reason is not None and reason.kind == APPLICATION
 
     def note_new(self, names: Collection[str], now: float) -> None:
         """Note that these have come who were not here before."""
@@ -106,6 +116,11 @@ class Members:
         self.gone_at = {name: at for name, at in self.gone_at.items() if name not in gone}
         self.present, self.in_order, self.listed = self.present - gone, None, None
         self.are_new = self.are_new or bool(gone)
+
+    def list_asked(self, patience: float, least: int) -> tuple[str, ...]:
+        """Names of those among `list_counting` who may be asked: whose application says no is away."""
+        names = self.list_counting(patience, least)
+        return tuple(name for name in names if name not in self.declining) if self.declining else names
 
     def list_counting(self, patience: float, least: int) -> tuple[str, ...]:
         """Names of the members that belong to a round which is opened now, in order.

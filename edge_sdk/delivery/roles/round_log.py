@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from logging import Logger
 
 from edge_sdk.contract import round as rounds
+from edge_sdk.contract.children.device_facts import Reason
 from edge_sdk.contract.children.patience import FACTOR, usual_time
-from edge_sdk.contract.children.willing import Reason
 from edge_sdk.contract.round import Round
 from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.roles.engine import Task

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.run import ID
-from edge_sdk.delivery.storage.store import Store, StoreDamaged
+from edge_sdk.delivery.storage.checksums import StoreDamaged
+from edge_sdk.delivery.storage.store import Store
 
 KEY = "sizes"
 

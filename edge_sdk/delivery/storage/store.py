@@ -13,19 +13,17 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.contract.records import changed, record
-from edge_sdk.delivery.storage.checksums import StoreDamaged as StoreDamaged
 from edge_sdk.delivery.storage.checksums import check_row, check_saved, checksum, row_checksum
 from edge_sdk.delivery.storage.database import (
     RESTORED,
     Transaction,
     check_pages,
     close_database,
+    finding_damage,
     get_value,
     open_database,
     put_value,
 )
-from edge_sdk.delivery.storage.database import DiskError as DiskError
-from edge_sdk.delivery.storage.database import finding_damage as finding_damage
 from edge_sdk.delivery.storage.files import Files
 from edge_sdk.delivery.storage.log_check import WritingMark
 from edge_sdk.delivery.storage.outbox_table import OutboxRow, OutboxTable

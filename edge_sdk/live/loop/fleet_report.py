@@ -14,13 +14,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edge_sdk.contract.children.device_facts import DeviceFacts, clean
 from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.live.loop.node_lanes import NodeLanes
+from edge_sdk.live.loop.node_settings import COUNTS as COUNTS
+from edge_sdk.live.loop.node_settings import NAMES as NAMES
+from edge_sdk.live.loop.node_settings import NOTHING
 from edge_sdk.live.membership.dispatcher import Dispatcher
 from edge_sdk.live.membership.neighbours import Neighbours
 from edge_sdk.live.membership.waiting_log import SHOWN, WaitingLog
@@ -30,12 +32,8 @@ from edge_sdk.version import find_version
 from edge_sdk.wire.topics import ALL, REPORTS, upward
 
 if TYPE_CHECKING:
-    from edge_sdk.contract.node import Node
     from edge_sdk.delivery.session import Session
 
-NOTHING, COUNTS, NAMES = "nothing", "counts", "names"
-LEVELS = (NOTHING, COUNTS, NAMES)
-"""What a hospital tells a console of its devices."""
 VERSION, CHANGES = 1, 2
 """Versions of a whole report, and of changes. A console that knows whole ones alone drops the others."""
 SOON, AGAIN = 0.5, 15.0  # seconds between two reports: after a change, and without one
@@ -48,22 +46,6 @@ HERE, TRAINING, JOINING, CONNECTED, REFUSES, AWAY = "here", "training", "joining
 STATES = (TRAINING, HERE, JOINING, CONNECTED, REFUSES, AWAY)
 """States of a child: it owes an answer; it is here and has nothing to do; it starts its role; it is in no run of ours;
 it cannot take part; it is not connected."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reporting:
-    """What a node says of itself and of its children.
-
-    Attributes:
-        reports: what it reports of its children to a console, see above.
-        figures: the node as it was last saved -> further gauges, by name.
-    """
-
-    reports: str = NOTHING
-    figures: Callable[[Node], dict[str, float]] = lambda node: {}
-
-
-NO_REPORTS = Reporting()
 
 
 class Reported(Protocol):

@@ -23,11 +23,9 @@ from edge_sdk.live.membership.changes import RequestedChanges
 from edge_sdk.live.membership.dispatcher import Dispatcher
 from edge_sdk.live.membership.membership import GRACE, Membership
 from edge_sdk.live.membership.neighbours import Neighbours
-from edge_sdk.live.membership.parent_silence import ParentSilence
-from edge_sdk.live.membership.permission import Permission
+from edge_sdk.live.membership.permission import Permission, Willingness
 from edge_sdk.live.membership.surroundings import RunWork, Surroundings
-from edge_sdk.live.membership.waiting_log import WaitingLog
-from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.membership.waiting_log import ParentSilence, WaitingLog
 from edge_sdk.live.presence.announcer import Announcer
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.live.presence.presence import Presence

@@ -22,17 +22,16 @@ from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.roles.habits import Habits
-from edge_sdk.live.loop.fleet_report import NO_REPORTS, FleetReporter
-from edge_sdk.live.loop.fleet_report import Reporting as Reporting
 from edge_sdk.live.loop.gauges import CounterLog, name_peers, read_gauges
 from edge_sdk.live.loop.lane import LaneWork as LaneWork
 from edge_sdk.live.loop.log_guard import guard_log
 from edge_sdk.live.loop.node_lanes import ONE_LANE, NodeLanes
 from edge_sdk.live.loop.node_lanes import LaneSettings as LaneSettings
+from edge_sdk.live.loop.node_settings import NO_REPORTS, NOTHING, check_names
+from edge_sdk.live.loop.node_settings import Reporting as Reporting
 from edge_sdk.live.loop.node_settings import Transport as Transport
 from edge_sdk.live.loop.node_settings import TreePlace as TreePlace
 from edge_sdk.live.membership.surroundings import Surroundings
-from edge_sdk.live.presence.node_names import check_names
 from edge_sdk.live.presence.presence import Presence
 from edge_sdk.wire.known_broker import KnownBrokers
 from edge_sdk.wire.link import Link
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from edge_sdk.contract.node import Node
     from edge_sdk.delivery.roles.engine import Assembly as Assembly
     from edge_sdk.delivery.session import Session
+    from edge_sdk.live.loop.fleet_report import FleetReporter
 
 LONGEST_NAP = 60.0  # seconds
 LOOK = 0.25  # seconds between two calls of `until`
@@ -90,7 +90,7 @@ class Runtime:
         )
         self.log, self.counters = guard_log(log or logging.getLogger("auscult.node")), Counters()
         self.counter_log = CounterLog(name, self.counters, self.gauges, self.log)
-        self.reporter = FleetReporter(reporting.reports)
+        self.reporter = None if reporting.reports == NOTHING else make_reporter(reporting.reports)
         self.directory, self.keepalive, self.stopping = work.directory, wire.keepalive, False
         self.due = 0.0  # when something is to be done if nothing comes; 0: not known
         self.turned = inf  # the loop has not gone round yet
@@ -270,7 +270,8 @@ class Runtime:
         self.due = 0.0
         for lane in self.lanes:
             lane.take_turn(now)
-        self.reporter.publish_due(self, now)
+        if self.reporter is not None:
+            self.reporter.publish_due(self, now)
         if now >= self.counter_log.due:
             self.counter_log.write(now)
 
@@ -289,7 +290,7 @@ class Runtime:
             wait = min(wait, link.get_timer() - now, inf if link.connection is None else link.connection.keepalive / 4)
             if (connection := link.connection) is not None:
                 wait = min(wait, connection.quota.get_pause(now), inf if link.up else 1.0)
-        return min(wait, self.reporter.look_at - now)
+        return wait if self.reporter is None else min(wait, self.reporter.look_at - now)
 
     def serve_link(self, link: Link, now: float) -> bool:
         """Read from and write to a connection; True if something has come or changed that needs more than that."""
@@ -325,3 +326,10 @@ class Runtime:
         self.counter_log.write(time.monotonic())
         for lane in self.lanes:
             lane.leave()
+
+
+def make_reporter(level: str) -> FleetReporter:
+    """What reports of a node's children."""
+    from edge_sdk.live.loop.fleet_report import FleetReporter  # of nodes with a console, which devices are not
+
+    return FleetReporter(level)

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 
 from edge_sdk.contract.run import ID
 from edge_sdk.delivery.roles.counters import Counters
-from edge_sdk.delivery.storage.store import DiskError
+from edge_sdk.delivery.storage.database import DiskError
 from edge_sdk.errors import PeerError
 from edge_sdk.live.membership.membership import Membership
 from edge_sdk.live.membership.neighbours import Neighbours
 from edge_sdk.live.membership.rate_limit import LARGE, Frequency
-from edge_sdk.live.membership.roster import Roster
 from edge_sdk.wire import topics
 from edge_sdk.wire.frames import Acks, Birth, Chunk, ChunkReports, Frame, Hello, Message, Offer, unpack_frame
 from edge_sdk.wire.topics import ALL, BIRTHS, LONGEST, MESSAGES, REPORTS, ROSTERS
 
 if TYPE_CHECKING:
     from edge_sdk.delivery.session import Session
+    from edge_sdk.live.membership.roster import Roster
 
 STRANGERS = 20
 """Names of strangers that are kept."""

@@ -14,14 +14,14 @@ from logging import ERROR, WARNING
 from math import inf
 from typing import TYPE_CHECKING
 
-from edge_sdk.contract.children.device_facts import DeviceFacts
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import DeviceFacts, Reason
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import Counters
-from edge_sdk.delivery.storage.store import DiskError, Store, StoreDamaged, finding_damage
+from edge_sdk.delivery.storage.checksums import StoreDamaged
+from edge_sdk.delivery.storage.database import DiskError, finding_damage
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import PeerError, SamplesMissing, UsageError
-from edge_sdk.live.membership.offers import assemble_offered
-from edge_sdk.live.membership.rival_parents import Turns
+from edge_sdk.live.membership.offers import Turns, assemble_offered
 from edge_sdk.live.membership.surroundings import RunWork, Surroundings
 from edge_sdk.live.presence.announcer import Announcer, Standing
 from edge_sdk.live.presence.directory import NodeDirectory, decode_run, encode_run, is_same_training

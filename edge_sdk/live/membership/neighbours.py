@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from logging import Logger
 from typing import TYPE_CHECKING
 
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import Reason
 from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.errors import UsageError
 from edge_sdk.live.membership.membership import Membership

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from edge_sdk.contract.children.device_facts import DeviceFacts
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import DeviceFacts, Reason
 from edge_sdk.contract.run import Run
 from edge_sdk.live.presence.directory import encode_run
 from edge_sdk.live.presence.presence import Presence

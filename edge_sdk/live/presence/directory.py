@@ -14,7 +14,8 @@ import msgpack  # type: ignore[import-untyped]
 
 from edge_sdk.atomic import LOCK, make_private_directory, sweep_aside, write_text
 from edge_sdk.contract.run import ID, Run
-from edge_sdk.delivery.storage.store import Store, StoreDamaged
+from edge_sdk.delivery.storage.checksums import StoreDamaged
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import PeerError, UsageError, say_reason
 from edge_sdk.wire.codec.bodies import Fault
 from edge_sdk.wire.frames import Buffer

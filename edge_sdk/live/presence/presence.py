@@ -6,8 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edge_sdk.contract.children.device_facts import DeviceFacts
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import DeviceFacts, Reason
 from edge_sdk.wire.codec.bodies import clip
 from edge_sdk.wire.frames import Birth, Hello
 

@@ -7,7 +7,6 @@ from logging import Logger
 from math import inf
 from typing import TYPE_CHECKING
 
-from edge_sdk.delivery.messages.outbox import OutboxMessage
 from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.storage.checksums import checksum
 from edge_sdk.delivery.storage.failpoints import reach
@@ -17,6 +16,7 @@ from edge_sdk.wire.link import Link
 from edge_sdk.wire.topics import MESSAGES
 
 if TYPE_CHECKING:
+    from edge_sdk.delivery.messages.outbox import OutboxMessage
     from edge_sdk.delivery.session import Session
 
 

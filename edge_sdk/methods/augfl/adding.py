@@ -29,7 +29,7 @@ from edge_sdk.methods.augfl import device as opened
 from edge_sdk.methods.augfl.aggregator import census_close, make_terms, measure_residual
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Upload, check_devices
 from edge_sdk.methods.augfl.settings import BOTH, SAMPLES, Env, U
-from edge_sdk.methods.shared.aggregation import draw, gather
+from edge_sdk.methods.shared.aggregation import draw, exact, gather
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Tally
 from edge_sdk.methods.shared.aggregation.plain import never_clipped
 from edge_sdk.methods.shared.aggregation.registration import registered
@@ -249,7 +249,7 @@ def step(env: Env, s: AggregatorState) -> tuple[AggregatorState, dict[str, float
         return replace(s, round=s.round + 1, ledger=s.ledger.next_era(), running=None), {}
     heard = s.ledger.tally is not None
     s = replace(s, round=s.round + 1, ledger=s.ledger.closed(s.round, env.devices), running=total)
-    return stepped(env, s, total) if heard and total is not None and gather.number(total.weight) > 0 else (s, {})
+    return stepped(env, s, total) if heard and total is not None and exact.number(total.weight) > 0 else (s, {})
 
 
 def stepped(env: Env, s: AggregatorState, total: Tally) -> tuple[AggregatorState, dict[str, float]]:

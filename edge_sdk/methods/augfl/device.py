@@ -16,7 +16,8 @@ from edge_sdk.methods.augfl.equations import dual_step, meta_gradient, primal_st
 from edge_sdk.methods.augfl.messages import AugflModel, Census, Counted, Upload, has_diverged
 from edge_sdk.methods.augfl.settings import BOTH, PLAIN, Env, U
 from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.methods.shared.aggregation.gather import Nobody, bounded
+from edge_sdk.methods.shared.aggregation.exact import bounded
+from edge_sdk.methods.shared.aggregation.gather import Nobody
 from edge_sdk.methods.shared.evaluation.reports import Diverged, training_scores
 from edge_sdk.methods.shared.training import meta
 

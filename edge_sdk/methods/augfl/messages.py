@@ -14,7 +14,7 @@ from edge_sdk.algebra.lowrank import Packed
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.aggregation.gather import LARGEST
+from edge_sdk.methods.shared.aggregation.exact import LARGEST
 from edge_sdk.methods.shared.aggregation.guard import Measure, norm
 from edge_sdk.methods.shared.aggregation.scores import check_scores
 

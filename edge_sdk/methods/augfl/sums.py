@@ -22,7 +22,7 @@ from edge_sdk.algebra.arrays import Theta
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.traffic import VectorTraffic
 from edge_sdk.methods.augfl.messages import AugflModel, Sums, Upload
-from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation import exact, gather
 from edge_sdk.methods.shared.aggregation.gather import Sum
 
 
@@ -90,8 +90,8 @@ def near_model(env: Any, who: str, upload: Any, path: str, theta: Vector) -> Vec
 
 def add_scores(parts: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Name -> exact sum over those that have it."""
-    found: dict[str, gather.Exact] = {}
+    found: dict[str, exact.Exact] = {}
     for scores in parts.values():
         for name, value in scores.items():
-            found[name] = gather.plus(found.get(name, (0, 0)), gather.split_number(value))
-    return {name: gather.bounded(gather.number(found[name])) for name in sorted(found)}
+            found[name] = exact.plus(found.get(name, (0, 0)), exact.split_number(value))
+    return {name: exact.bounded(exact.number(found[name])) for name in sorted(found)}

@@ -15,7 +15,8 @@ import numpy as np
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.methods.fedal.distillation import Logits, Stack
-from edge_sdk.methods.shared.aggregation.gather import LARGEST, Sum
+from edge_sdk.methods.shared.aggregation.exact import LARGEST
+from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.aggregation.guard import Measure, norm
 
 LOGITS, MODEL, SETTLED = "logits", "model", "settled"  # what a question wants to be answered with
@@ -76,6 +77,8 @@ class Feedback:
 
     def check(self, layout: Layout) -> None:
         check_question(self.round, self.exchange, self.then)
+        if self.count < 0:
+            raise ValueError(f"an exchange of {self.count} devices, 0 or more")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from edge_sdk.methods.fedbcd.equations import common_start, project
 from edge_sdk.methods.fedbcd.messages import FedbcdModel
 from edge_sdk.methods.fedbcd.settings import Env, OfflineSettings
 from edge_sdk.methods.fedbcd.sums import add_unheard, feasible
-from edge_sdk.methods.shared.aggregation import draw, gather
+from edge_sdk.methods.shared.aggregation import draw, exact, gather
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, Tally
 from edge_sdk.methods.shared.aggregation.plain import never_clipped
 from edge_sdk.methods.shared.evaluation.reports import progress
@@ -137,7 +137,7 @@ def add_up_devices(env: Env, s: AggregatorState, total: Tally | None) -> Sum | N
     """S and G over all devices. The mean of those heard is in X, as each x_i is, whatever rounding has made of it."""
     all_weights = env.settings.weights(env.devices)
     least, heard = running.ROUNDING * all_weights, None
-    if total is not None and gather.number(total.weight) > least:
+    if total is not None and exact.number(total.weight) > least:
         found = gather.total(total, env.theta0)
         heard = replace(found.contributing(project(env.settings, found.total / found.weight)), count=env.devices)
     unheard = all_weights - (heard.weight if heard else 0.0)

@@ -26,7 +26,7 @@ Leaves the device: gamma_i x_i, and scores as sums. It is summed in sync; otherw
 Kind of upload: replaceable in FedBCD: silent devices and hospitals count with what was last heard of them, at first the
 common start, so a lost answer is merely old; with selection = "fastest" x_i moves only if its answer was counted. A
 hospital that has lost its disk counts a device that it has not heard since with its own z_n, which such a device leaves
-where it is, and asks it in the next phase. A device without samples has x_i = z_n. Sums are exact integers (gather.py):
+where it is, and asks it in the next phase. A device without samples has x_i = z_n. Sums are exact integers (exact.py):
 replacing a summand leaves no drift, so a running sum equals the sum made anew. Memoryless in FedBCD-I: nobody answers,
 nothing moves.
 Where nobody may look at a single upload (run.uploads.unopened, secret), adding.py stands in for this.

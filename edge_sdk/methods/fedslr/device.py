@@ -17,7 +17,8 @@ from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import Env
 from edge_sdk.methods.fedslr.uploads import Past
 from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.aggregation.exact import has_diverged
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
 from edge_sdk.methods.shared.evaluation.reports import Diverged, training_scores
 from edge_sdk.methods.shared.membership.mirror import own_vector, recalled
 
@@ -88,16 +89,6 @@ def healed(round: int, p: Vector) -> tuple[Vector, list[Send]]:
     if not has_diverged(p):
         return p, []
     return np.zeros_like(p), [Send(OUT, Diverged(round, "the personal component diverged; it begins at zero again"))]
-
-
-def shortened(env: Env, before: DeviceState, after: DeviceState, m: FedslrModel, share: float) -> DeviceState:
-    """The state where only a share of w_i - w_t has left: gamma_i moves as the aggregator's mean does (eq. 5)."""
-    account = recalled(before.account, env.me, m)
-    if account is None:
-        return after
-    gamma = own_vector(before.account, account, before.gamma, before.tried)
-    tried = gamma + share * (after.tried - gamma) if share else gamma
-    return replace(after, gamma=gamma, tried=tried, account=replace(account, round=m.round))
 
 
 def models(env: Env, s: DeviceState | None, m: FedslrModel) -> dict[str, Vector]:

@@ -41,13 +41,14 @@ from edge_sdk.methods.fedslr.aggregator import (
     aggregator_start,
     show,
 )
-from edge_sdk.methods.fedslr.device import DeviceState, device_receive, device_start, models, shortened
+from edge_sdk.methods.fedslr.device import DeviceState, device_receive, device_start, models
 from edge_sdk.methods.fedslr.hospital import HospitalState, hospital_close, hospital_receive, hospital_start
 from edge_sdk.methods.fedslr.messages import FedslrModel, Forgotten
 from edge_sdk.methods.fedslr.settings import RECOMMENDED, SEARCH, Env, Settings, warnings
 from edge_sdk.methods.fedslr.uploads import movement
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
 from edge_sdk.methods.shared.aggregation.traffics import summed
+from edge_sdk.methods.shared.membership.mirror import shortened
 
 FEDSLR = Method(
     name="fedslr",
@@ -62,7 +63,7 @@ FEDSLR = Method(
     models=models,
     warnings=lambda settings, sizes: warnings(settings),
     mirrored={"hospital": movement, "aggregator": movement},
-    shortened=shortened,
+    shortened=shortened("gamma"),
     traffic=summed(FedslrModel, "model"),
     recommended=RECOMMENDED,
     search=SEARCH,

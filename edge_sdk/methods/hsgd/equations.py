@@ -16,7 +16,7 @@ from edge_sdk.contract.environment.kernels import Rows
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.hsgd.compression import Floats
 from edge_sdk.methods.hsgd.settings import Env, Plan, require
-from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation import exact
 from edge_sdk.methods.shared.aggregation.draw import round_half_up
 
 BATCH, MEASURE, ROUND = 1, 2, 3  # purposes of randomness
@@ -89,7 +89,7 @@ Integers = Annotated[npt.NDArray[np.int64], Tensor(("?",), "int64")]
 
 @dataclass(frozen=True)
 class Added:
-    """A running sum of models that does not depend on the order of arrival (see gather.py).
+    """A running sum of models that does not depend on the order of arrival (see exact.py).
 
     Attributes:
         high, low: the sum.
@@ -104,7 +104,7 @@ class Added:
 
 
 def add_model(sum: Added | None, name: str, x: Vector, weight: int) -> Added:
-    high, low = gather.split(x)
+    high, low = exact.split(x)
     if sum is None:
         return Added(weight * high, weight * low, weight, (name,))
     names = tuple(sorted({*sum.names, name}))
@@ -112,5 +112,5 @@ def add_model(sum: Added | None, name: str, x: Vector, weight: int) -> Added:
 
 
 def mean_model(sum: Added, like: Vector) -> Vector:
-    total = np.ldexp(sum.high.astype(np.float64), -gather.HIGH) + np.ldexp(sum.low.astype(np.float64), -gather.LOW)
+    total = np.ldexp(sum.high.astype(np.float64), -exact.HIGH) + np.ldexp(sum.low.astype(np.float64), -exact.LOW)
     return (total / sum.weight).astype(like.dtype)

@@ -14,7 +14,7 @@ from edge_sdk.methods.hsgd import compression
 from edge_sdk.methods.hsgd.compression import Floats, Matrix, PackedMatrix
 from edge_sdk.methods.hsgd.row_integers import RowIntegers, read_rows, read_vector
 from edge_sdk.methods.hsgd.settings import Plan
-from edge_sdk.methods.shared.aggregation.gather import LARGEST
+from edge_sdk.methods.shared.aggregation.exact import LARGEST
 from edge_sdk.methods.shared.aggregation.guard import Measure, norm
 
 
@@ -59,6 +59,9 @@ class Embed:
     round: int
     interval: int
 
+    def check(self, layout: Layout) -> None:
+        check_batch(self.round, self.interval)
+
 
 @dataclass(frozen=True)
 class Embedding:
@@ -88,6 +91,7 @@ class Train:
     back: bool = True
 
     def check(self, layout: Layout) -> None:
+        check_batch(self.round, self.interval)
         if self.t < 0 or self.plan.Q < 1 or not 0 <= self.plan.eta <= LARGEST:
             raise ValueError(f"iteration {self.t}, {self.plan}: no steps")
 
@@ -117,6 +121,9 @@ class EmbedByIntegers:
     round: int
     interval: int
 
+    def check(self, layout: Layout) -> None:
+        check_batch(self.round, self.interval)
+
 
 @dataclass(frozen=True)
 class Moved:
@@ -132,6 +139,12 @@ class Moved:
 @dataclass(frozen=True)
 class OwnSteps:
     """A hospital to itself: your devices are at work, now do your own steps."""
+
+
+def check_batch(round: int, interval: int) -> None:
+    """Raises ValueError for what numbers no mini-batch: no random stream derives from it."""
+    if min(round, interval) < 0:
+        raise ValueError(f"round {round}, interval {interval}: both are 0 or more")
 
 
 def check_size(x: Vector, size: int, name: str) -> Vector:

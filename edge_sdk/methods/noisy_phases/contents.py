@@ -33,7 +33,7 @@ from edge_sdk.methods.settling.counting import Counts, no_counts
 from edge_sdk.methods.settling.method import Settle
 from edge_sdk.methods.settling.self_training import Examine, turns
 from edge_sdk.methods.settling.settings import Settling
-from edge_sdk.methods.shared.aggregation.gather import split
+from edge_sdk.methods.shared.aggregation.exact import split
 from edge_sdk.methods.shared.membership.riders import Rider
 from edge_sdk.methods.standardising.equations import LIMIT, ROUNDING, UNIT, moments, nothing, slots
 from edge_sdk.methods.standardising.messages import AskFeatures, FeatureSums

@@ -29,7 +29,8 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.contract.versions import with_entry
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.aggregation.gather import LARGEST, Integers, expected, with_name
+from edge_sdk.methods.shared.aggregation.exact import LARGEST, Integers
+from edge_sdk.methods.shared.aggregation.gather import expected, with_name
 
 Rows = npt.NDArray[np.float64]
 Near = Callable[[Rows, float], npt.NDArray[np.bool_]]

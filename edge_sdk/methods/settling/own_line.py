@@ -3,8 +3,10 @@
 The fleet chooses one way to predict for all its devices, as one device has few samples to choose by. But a shared model
 that others have poisoned, counts that others have made up, or a choice that is right for everybody else can be wrong
 for one device. So each device compares what was chosen with what it has by itself: a forest on its own labels and on
-those that it gives its own windows without the shared model, alone or half and half with its local network. The better
-of these two is taken where its loss on the device's validation samples is smaller by more than SURE, added up,
+those that it gives its own windows without the shared model, alone or half and half with its local network, or a forest
+on its labels only, as what a device labels itself can be wrong, too. The best of the first two is taken where its loss
+on the device's validation samples is smaller by more than SURE, added up, and the last where it is by as much better
+than these as well,
 
     loss = -log max(P(label), FLOOR)
 
@@ -33,7 +35,7 @@ samples cannot see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, isfinite, log
 
@@ -60,9 +62,8 @@ FAR_AHEAD = 5.0
 OWN_WEIGHTS = (0.5, 1.0)
 """Candidates for the weight of the forest beside the local network."""
 
-
-Ways = tuple[Mapping[str, Vector], Mapping[str, Vector], tuple[float, ...]]
-"""Models as the fleet has chosen, those that a device made alone, and weights of the own forest among these."""
+Way = tuple[Mapping[str, Vector], float]
+"""Models, and the weight of the own one among these: a way to predict."""
 Make = Callable[[NodeEnv], Mapping[str, Vector]]
 """A device's env -> its models, as the fleet has chosen: "personal", "local" and perhaps FOREST."""
 
@@ -77,17 +78,28 @@ def behind_own_line(env: NodeEnv, s: Settling, weight: float, make: Make) -> Map
     found, judged = make(env), env.validation
     if not s.keep_own or judged is None or not len(judged.labels):
         return found
-    own, weights = own_models(env, s, found)
-    losses, samples, sure = losses_of(env, s, weight, (found, own, weights)), len(judged.labels), SURE
-    if env.swapped is not None and -FAR_AHEAD <= losses[0] - losses[1:].min() <= SURE:
+    own = own_ways(env, s, found)
+    losses, samples, sure = losses_of(env, s, [(found, weight), *own]), len(judged.labels), SURE
+    best = best_alone(losses[1:], sure)
+    if env.swapped is not None and -FAR_AHEAD <= losses[0] - losses[1 + best] <= SURE:
         again, others = second_look(env, s, weight, make)
         counted = min(samples, others)
         losses, samples = losses + again * (counted / others), samples + counted
         sure = 2 * SURE
-    best = 1 + int(np.argmin(losses[1:]))
-    if not losses[0] - losses[best] > sure:
+        best = best_alone(losses[1:], sure)
+    if not losses[0] - losses[1 + best] > sure:
         return found
-    return {**own, OWN: np.array([losses[0] / samples, losses[best] / samples, samples, weights[best - 1]], np.float32)}
+    models, of_forest = own[best]
+    told = [losses[0] / samples, losses[1 + best] / samples, samples, of_forest]
+    return {**models, OWN: np.array(told, np.float32)}
+
+
+def best_alone(losses: Floats, sure: float) -> int:
+    """Index of the best of `own_ways`, by sums of losses. The one with given labels only is taken where it is ahead of
+    the others by more than `sure`: a device goes without its own labels no sooner than without the fleet."""
+    best = int(np.argmin(losses[: len(OWN_WEIGHTS)]))
+    plain = len(OWN_WEIGHTS)
+    return plain if len(losses) > plain and losses[best] - losses[plain] > sure else best
 
 
 def second_look(env: NodeEnv, s: Settling, weight: float, make: Make) -> tuple[Floats, int]:
@@ -98,42 +110,44 @@ def second_look(env: NodeEnv, s: Settling, weight: float, make: Make) -> tuple[F
     env = env.swapped(env.untaught or env)
     assert env.validation is not None
     found = make(env)
-    own, weights = own_models(env, s, found)
-    return losses_of(env, s, weight, (found, own, weights)), len(env.validation.labels)
+    return losses_of(env, s, [(found, weight), *own_ways(env, s, found)]), len(env.validation.labels)
 
 
-def losses_of(env: NodeEnv, s: Settling, weight: float, of: Ways) -> Floats:
-    """Sums of bounded losses on a device's validation samples: of the fleet's choice, and of each way to be alone."""
-    found, own, weights = of
+def losses_of(env: NodeEnv, s: Settling, ways: Sequence[Way]) -> Floats:
+    """Sums of bounded losses on a device's validation samples of ways to predict: the fleet's choice goes first."""
     assert env.validation is not None
     known, judged = ensemble(env, s, 0.0).classes, env.validation
-    means = [mean_loss(judged, found, weight, known), *(mean_loss(judged, own, w, known) for w in weights)]
-    return len(judged.labels) * np.array(means)
+    return len(judged.labels) * np.array([mean_loss(judged, models, weight, known) for models, weight in ways])
 
 
-def own_models(env: NodeEnv, s: Settling, found: Mapping[str, Vector]) -> tuple[dict[str, Vector], tuple[float, ...]]:
-    """A device's models with those that it made alone as the personal one, and the weights that their forest may have.
+def own_ways(env: NodeEnv, s: Settling, found: Mapping[str, Vector]) -> list[Way]:
+    """Ways in which a device predicts alone, with what it made alone as its personal model; the last with no label but
+    those that it was given.
 
     Args:
         found: as `behind_own_line` takes them.
     """
     own = {**found, "personal": found["local"]}
     own.pop(FOREST, None)
-    if s.trees and env.own is not None and len(env.own.labels) and env.validation and env.validation.features:
-        return {**own, FOREST: own_forest(env, s)}, OWN_WEIGHTS
-    return own, (0.0,)
+    if not (s.trees and env.own is not None and len(env.own.labels) and env.validation and env.validation.features):
+        return [(own, 0.0)]
+    env = env.untaught or env
+    plain = pack(forest(env, s, TAUGHT_FOREST if s.label_times else ON_LABELS))  # one that it labels by, if it labels
+    taught = taught_forest(env, s) if s.label_times else None
+    ways: list[Way] = [({**own, FOREST: plain if taught is None else taught}, weight) for weight in OWN_WEIGHTS]
+    return [*ways, ({**own, FOREST: plain}, 1.0)] if s.label_times else ways
 
 
-def own_forest(env: NodeEnv, s: Settling) -> Vector:
-    """A device's forest, packed: on its labels, and on those that it gives its windows by that forest alone.
+def taught_forest(env: NodeEnv, s: Settling) -> Vector | None:
+    """A device's forest, packed, on its labels and on those that it gives its windows by its forest alone; None: it
+    gives none.
 
     The threshold of these is its own choice, too, by its own validation samples.
     """
-    env, by_itself = env.untaught or env, replace(s, label_weights=(1.0,))
-    if s.label_times:
-        counts, _ = labelling.labelling_counts(env, by_itself, env.theta0)
-        env = labelling.taught_by(env, by_itself, env.theta0, labelling.choose_labelling(by_itself, counts))
-    return pack(forest(env, s, ON_LABELS if env.self_labels is None else TAUGHT_FOREST))
+    by_itself = replace(s, label_weights=(1.0,))
+    counts, _ = labelling.labelling_counts(env, by_itself, env.theta0)
+    env = labelling.taught_by(env, by_itself, env.theta0, labelling.choose_labelling(by_itself, counts))
+    return None if env.self_labels is None else pack(forest(env, s, TAUGHT_FOREST))
 
 
 def mean_loss(judged: Labelled, models: Mapping[str, Vector], weight: float, known: tuple[int, ...]) -> float:

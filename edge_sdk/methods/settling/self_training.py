@@ -119,7 +119,7 @@ class SelfTrainingState:
         counts: what has been gathered; apart: what each child has told since. heard: who has.
         choice: as in `WithLabels`. chosen: aggregator, hospital: the fleet has made one. told: hospital: who knows it.
         examined: aggregator: round after which devices were asked last. share: of samples right when the fleet chose.
-        given_up: aggregator: labels did harm, so no device gives any for the rest of the run.
+        given_up: aggregator: labels did harm and no threshold was precise: nobody labels for the rest of the run.
         shown: device: the model of the latest `Examine`.
         labels: device: those that it trains with.
     """
@@ -300,15 +300,17 @@ def questions(sends: Sequence[Send]) -> list[Send]:
 def chosen(settings: Settling, s: SelfTrainingState, round: int, rest: list[Send], doubt: float = 0.0) -> Step:
     """The aggregator with the fleet's choice, which goes down before the method's own questions.
 
-    It is made at the first turn at which a threshold is precise enough, and stays, unless labels begin to do harm.
+    It is made at the first turn at which a threshold is precise enough, and stays while the mixture is right about as
+    often as then. Where it is not, be it that labels do harm or that the shared model has become worse by itself, the
+    fleet chooses anew, and gives labels up only if no threshold is precise enough any more.
     """
     counts, choice, share, samples = s.counts.correct, s.choice, s.share, s.counts.samples
-    if choice < 0 and not s.given_up:
+    harm = choice >= 0 and not labelling.still_pays(settings, counts, choice, samples, share, doubt)
+    if harm or (choice < 0 and not s.given_up):
         choice = labelling.choose_labelling(settings, counts)
         share = counts[choice // len(settings.label_thresholds)] / samples if choice >= 0 else 0.0
-    harm = choice >= 0 and not labelling.still_pays(settings, counts, choice, samples, share, doubt)
-    choice = -1 if harm else choice
-    s = replace(s, examining=False, choice=choice, chosen=True, share=float(share), given_up=s.given_up or harm)
+    given_up = s.given_up or (harm and choice < 0)
+    s = replace(s, examining=False, choice=choice, chosen=True, share=float(share), given_up=given_up)
     told = choice_event(settings, s, round, choice)
     return s, [Send(OUT, told), *tell_all(rest, lambda message: WithLabels(message, choice))]
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.vectors import Layout, Slot, Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.shared.aggregation.gather import HIGH, LOW, Integers, split
+from edge_sdk.methods.shared.aggregation.exact import HIGH, LOW, Integers, split
 from edge_sdk.methods.standardising.messages import FeatureSums
 
 LAYER = "standardise"

@@ -9,7 +9,7 @@ import numpy as np
 
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout
-from edge_sdk.methods.shared.aggregation.gather import HIGH, LARGEST, LOW, Integers
+from edge_sdk.methods.shared.aggregation.exact import HIGH, LARGEST, LOW, Integers
 from edge_sdk.methods.shared.membership.riders import Rider
 
 
@@ -23,7 +23,7 @@ class FeatureSums:
     """Up: sums over devices of the means (F,), then the means of squares (F,), of their features.
 
     Attributes:
-        high, low: (2 F,), multiples of 2**-20 and of 2**-70, as of `gather.split`.
+        high, low: (2 F,), multiples of 2**-20 and of 2**-70, as of `exact.split`.
         devices: how many devices these are.
     """
 

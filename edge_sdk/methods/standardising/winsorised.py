@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.methods.shared.aggregation.gather import split
+from edge_sdk.methods.shared.aggregation.exact import split
 from edge_sdk.methods.standardising.equations import UNIT, moments
 from edge_sdk.methods.standardising.messages import FeatureSums
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.reconstruction import Reconstruction
-from edge_sdk.model.tasks.task_protocol import FORECAST as FORECAST
-from edge_sdk.model.tasks.task_protocol import Array
+from edge_sdk.model.tasks.task_protocol import FORECAST, Array
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,20 @@ import numpy.typing as npt
 
 from edge_sdk.algebra.metrics import regression
 from edge_sdk.errors import UsageError
-from edge_sdk.model.tasks.forecast import FORECAST
 from edge_sdk.model.tasks.own import BINARY, LINKS, SOFT, OwnTask, check_own_task
-from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION
-from edge_sdk.model.tasks.several_labels import LABELS
 from edge_sdk.model.tasks.signal_spec import TEXT
-from edge_sdk.model.tasks.step_classes import STEPS
-from edge_sdk.model.tasks.task_protocol import CLASS, Array, Floats, Label
-from edge_sdk.model.tasks.values import VALUE, Values
+from edge_sdk.model.tasks.task_protocol import (
+    CLASS,
+    FORECAST,
+    LABELS,
+    RECONSTRUCTION,
+    STEPS,
+    VALUE,
+    Array,
+    Floats,
+    Label,
+)
+from edge_sdk.model.tasks.values import Values
 from edge_sdk.plugins import PlugIns
 
 KEYS = frozenset({"kind", "settings", "loss", "outputs", "names", "units"})
@@ -145,8 +151,16 @@ class PluggedTask(Values):
         if not len(y):
             return regression.error_sums(np.zeros((0, len(self.units))), np.zeros((0, len(self.units))))
         with PLUGINS.blamed(self.plugin):
-            errors = self.checked("errors", self.own.errors(y, outputs), len(y))
+            errors = self.errors_of(y, outputs)
         return regression.error_sums(np.zeros_like(errors), errors)
+
+    def errors_of(self, y: Array, outputs: Floats) -> npt.NDArray[np.float64]:
+        """The task's errors (N, K). Where it has none of its own, what makes them is named if they cannot be right."""
+        errors, count = self.own.errors(y, outputs), len(y)
+        if type(self.own).errors is OwnTask.errors and np.shape(errors) != (count, len(self.units)):
+            self.checked("shown", self.own.shown(outputs), count)
+            self.checked("truth", self.own.truth(y), count)
+        return self.checked("errors", errors, count)
 
     def shown(self, outputs: Floats, x: Array | None = None) -> npt.NDArray[np.float64]:
         with PLUGINS.blamed(self.plugin):

@@ -13,8 +13,7 @@ from edge_sdk.algebra.metrics import reconstruction
 from edge_sdk.algebra.metrics.reconstruction import QUANTILE, RECONSTRUCTION_ERROR, VARIANCE
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL, label_key
-from edge_sdk.model.tasks.task_protocol import RECONSTRUCTION as RECONSTRUCTION
-from edge_sdk.model.tasks.task_protocol import Array, Floats, Label
+from edge_sdk.model.tasks.task_protocol import RECONSTRUCTION, Array, Floats, Label
 
 USUAL_QUANTILE = 0.99
 

@@ -15,8 +15,7 @@ from edge_sdk.algebra.metrics.label_sets import F1
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import JOIN, NONE, check_set_name, clean_label, label_key
 from edge_sdk.model.tasks.signal_spec import check_names
-from edge_sdk.model.tasks.task_protocol import LABELS as LABELS
-from edge_sdk.model.tasks.task_protocol import Array, ByTargets, Floats
+from edge_sdk.model.tasks.task_protocol import LABELS, Array, ByTargets, Floats
 
 MOST_LABELS = 64
 """Labels that one model predicts, at most: each has scores of its own."""

@@ -13,8 +13,7 @@ from edge_sdk.algebra.metrics import label_sets, step_classes
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import DIVIDES, STEP_JOIN, clean_label, label_key
 from edge_sdk.model.tasks.several_labels import SeveralLabels
-from edge_sdk.model.tasks.task_protocol import STEPS as STEPS
-from edge_sdk.model.tasks.task_protocol import Array, Floats, check_steps
+from edge_sdk.model.tasks.task_protocol import STEPS, Array, Floats, check_steps
 
 
 @dataclass(frozen=True)

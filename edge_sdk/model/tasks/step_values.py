@@ -14,8 +14,7 @@ from edge_sdk.algebra.metrics import regression
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import STEP_JOIN
 from edge_sdk.model.inputs import KNOWN_BELOW, UNKNOWN
-from edge_sdk.model.tasks.task_protocol import STEP_VALUES as STEP_VALUES
-from edge_sdk.model.tasks.task_protocol import Array, Floats, Label, check_steps
+from edge_sdk.model.tasks.task_protocol import STEP_VALUES, Array, Floats, Label, check_steps
 from edge_sdk.model.tasks.values import Values
 
 Numbers = npt.NDArray[np.float64]

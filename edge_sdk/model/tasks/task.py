@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.metrics import classification
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import clean_label, label_key
 from edge_sdk.model.tasks.task_protocol import CLASS as CLASS
@@ -28,8 +27,7 @@ from edge_sdk.model.tasks.task_protocol import RECONSTRUCTION as RECONSTRUCTION
 from edge_sdk.model.tasks.task_protocol import STEP_VALUES as STEP_VALUES
 from edge_sdk.model.tasks.task_protocol import STEPS as STEPS
 from edge_sdk.model.tasks.task_protocol import VALUE as VALUE
-from edge_sdk.model.tasks.task_protocol import Array, Floats, lacking
-from edge_sdk.model.tasks.task_protocol import Label as Label
+from edge_sdk.model.tasks.task_protocol import Array, Floats, Label, lacking
 from edge_sdk.model.tasks.task_protocol import ModelTask as ModelTask
 from edge_sdk.model.tasks.task_protocol import OutputTask as OutputTask
 
@@ -122,6 +120,8 @@ class OneClass:
         return {}
 
     def evaluate(self, y: Array, outputs: Floats, losses: Floats) -> dict[str, float]:
+        from edge_sdk.algebra.metrics import classification  # with the first run
+
         return classification.sums(y, outputs)
 
     def fleet_scores(self, sums: Mapping[str, float]) -> dict[str, Any]:

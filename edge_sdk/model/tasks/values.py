@@ -19,8 +19,7 @@ from edge_sdk.algebra.metrics import regression
 from edge_sdk.algebra.metrics.regression import MAE, Errors
 from edge_sdk.errors import UsageError
 from edge_sdk.model.tasks.signal_spec import TEXT, check_names
-from edge_sdk.model.tasks.task_protocol import VALUE as VALUE
-from edge_sdk.model.tasks.task_protocol import Array, ByTargets, Floats, Label
+from edge_sdk.model.tasks.task_protocol import VALUE, Array, ByTargets, Floats, Label
 
 MOST_VALUES = 16
 """Values that one model predicts, at most: each has scores of its own."""

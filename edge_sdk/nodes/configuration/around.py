@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from edge_sdk.contract.run import ROLLOUT, Run
 from edge_sdk.errors import UsageError
-from edge_sdk.methods import METHODS
 from edge_sdk.nodes.configuration.settings import from_mapping
 
 if TYPE_CHECKING:
@@ -42,9 +41,16 @@ def rollout_method() -> Method:
     return method.ROLLOUT
 
 
+def named_method(run: Run) -> Method:
+    """The method that a run names, by itself."""
+    from edge_sdk.methods import METHODS
+
+    return METHODS[run.method]
+
+
 def own_settings(run: Run) -> Any:
     """The method's hyper-parameters, by themselves. Raises UsageError for one that is wrong."""
-    kind = rollout_method().settings if is_rollout(run) else METHODS[run.method].settings
+    kind = rollout_method().settings if is_rollout(run) else named_method(run).settings
     return from_mapping(kind, run.settings, f"settings of {run.method}")
 
 
@@ -53,7 +59,7 @@ def base_of(run: Run) -> Method:
 
     Noise is not for the forms with running sums: what is in one upload would stay in all later sums.
     """
-    method = METHODS[run.method]
+    method = named_method(run)
     if not run.uploads or run.privacy:
         return method
     from edge_sdk.methods.integers.vectors.settings import summing

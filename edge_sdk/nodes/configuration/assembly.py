@@ -243,7 +243,9 @@ def make_assembly(
     records, late_counts = record_codec(role, method.messages, env.layout), method.late_counts(env.settings)
     patient = method.patient or tier != "hospital"
     joins_later = tier == "hospital" and not fixes_members(run)
-    return Assembly(role, env, policy, messages, records, late_counts, patient, joins_later)
+    may_decline = joins_later and not is_rollout(run)
+    parts = role, env, policy, messages, records
+    return Assembly(*parts, late_counts, patient, joins_later=joins_later, may_decline=may_decline)
 
 
 def record_codec(role: Role, messages: Iterable[type], layout: Layout) -> Codec:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from edge_sdk.contract.children.device_facts import TOLD, check_told
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.cut import Cut
-from edge_sdk.data.samples import Stored
+from edge_sdk.data.samples import Normalise, Stored
 from edge_sdk.errors import UsageError
+from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.configuration.mask_tables import DeviceKeys
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.budget import TrainingBudget
 from edge_sdk.nodes.policy.lanes import check_evaluations
-from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
 from edge_sdk.wire.options import Wire
 
 LEDGER = "ledger.json"
@@ -91,9 +93,8 @@ class DeviceFile:
             UsageError: they cannot be read, or are not what the bundle takes.
         """
         from edge_sdk.data.data_table import samples_of  # for a check only
-        from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+        from edge_sdk.model.split_model import load_model
         from edge_sdk.nodes.kernels.model_inputs import fit_samples
-        from edge_sdk.nodes.kernels.split import load_model
 
         samples, model = samples_of(self.data, find_normaliser(self.bundle)), load_model(self.bundle)
         parts = {"to train on": samples.train, "held out": samples.held_out, "to choose on": samples.validation}
@@ -108,3 +109,10 @@ def existing(path: Path, key: str) -> None:
         raise UsageError(f"{key} = {str(path)!r}: cannot be looked at: {error.strerror}") from error
     if not found:
         raise UsageError(f"{key} = {str(path)!r}: there is no such file")
+
+
+@lru_cache(maxsize=64)
+def find_normaliser(bundle: Path) -> Normalise | None:
+    """What a bundle's model wants done to windows (N, channels, window) of traces, as to live ones; None: nothing."""
+    signal = read_bundle(bundle).signal
+    return None if signal is None or not signal.mean else signal.normalise

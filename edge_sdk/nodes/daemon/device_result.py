@@ -15,7 +15,6 @@ from edge_sdk.contract.run import Run
 from edge_sdk.hardware.probe import cpu_seconds, peak_memory_mb
 from edge_sdk.methods.shared.evaluation.reports import sums_on_test, sums_on_validation
 from edge_sdk.methods.standardising.equations import by_itself
-from edge_sdk.model.split_model import SplitModel
 from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.configuration.assembly import method_of
 from edge_sdk.nodes.daemon.counter_files import count_bytes, list_counters, write_json
@@ -49,6 +48,7 @@ class DeviceResult:
         assert device.train is not None and device.held_out is not None and run is not None
         scores, in_words = device.kept.scores, all(isinstance(label, str) for label in device.train.labels)
         labels = count_labels(device.train, device.model.task) if in_words else {}
+        judged = device.model.classes and not device.model.bundle.is_split
         alone = self.judge_local_only(run) if self.file.local_only and len(device.held_out) else {}
         return {
             "device": device.name,
@@ -61,7 +61,7 @@ class DeviceResult:
             "accuracy": compute_accuracies(sums_on_test(scores) if apart else scores),
             "alone_accuracy": alone.get("accuracy"),
             "validation_accuracy": compute_accuracies(sums_on_validation(scores)) if apart else {},
-            "confusion": judge_kept_models(device, run) if device.model.classes and not self.is_split else {},
+            "confusion": judge_kept_models(device, run) if judged else {},
             "alone": alone.get("trials", []),
             **self.judge_errors(run, alone),
             "density": measure_density(device.kept.models),
@@ -78,11 +78,6 @@ class DeviceResult:
             return {}
         found, local = judge_outputs(self.device.part, run), alone.get("sums", {})
         return {"sums": {p: own | ({LOCAL: local[p]} if p in local else {}) for p, own in found.items()}}
-
-    @property
-    def is_split(self) -> bool:
-        """Is the model divided between device and hospital?"""
-        return isinstance(self.device.part.model, SplitModel)
 
     def judge_local_only(self, run: Run) -> dict[str, Any]:
         """What this device reaches alone.

@@ -14,10 +14,9 @@ from edge_sdk.data.samples import SplitSamples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import part_of
 from edge_sdk.nodes.daemon.counter_files import list_counters, write_json
-from edge_sdk.nodes.daemon.device_file import LEDGER, DeviceFile
+from edge_sdk.nodes.daemon.device_file import LEDGER, DeviceFile, find_normaliser
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
-from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 
 log = logging.getLogger("auscult.serve")
 NOTE_EVERY, LEDGER_EVERY = 1.0, 60.0  # seconds
@@ -32,8 +31,6 @@ class DeviceService:
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        from edge_sdk.model.split_model import SplitModel
-
         samples = samples_of(self.file.data, find_normaliser(self.file.bundle))
         self.check_trace(samples)
         if samples.told:
@@ -49,7 +46,7 @@ class DeviceService:
             training=part_of(self.file, LocalTraining),
         )
         self.device.train_on(samples.train, samples.held_out, samples.validation, self.read_unlabelled)
-        if self.file.local_only and isinstance(self.device.part.model, SplitModel):
+        if self.file.local_only and self.device.part.model.bundle.is_split:
             raise UsageError(
                 f"local_only = true: {self.device.part.model.name} is a split model, which no device runs alone"
             )

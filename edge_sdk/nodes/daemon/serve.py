@@ -22,12 +22,10 @@ from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import Runtime
 from edge_sdk.nodes.configuration.settings import read_toml
-from edge_sdk.nodes.daemon.background_work import SideWork
 from edge_sdk.nodes.daemon.certificate_renewal import Renewal
 from edge_sdk.nodes.daemon.counter_files import write_json
 from edge_sdk.nodes.daemon.device_file import LEDGER, DeviceFile
 from edge_sdk.nodes.daemon.device_service import DeviceNote, DeviceService
-from edge_sdk.nodes.daemon.settings_reload import refuse_rereading
 from edge_sdk.nodes.daemon.watchdog import Watchdog, notify
 
 log = logging.getLogger("auscult.serve")
@@ -91,6 +89,33 @@ def serve(
 
                 stack.enter_context(Endpoint(Figures(service), port))
         serve_all(services, once, SideWork("the ledger", meanwhile, log), last_words)
+
+
+class SideWork:
+    """Does a piece of side work again and again, what is nice to have (a ledger, a note) and must never end the run:
+    one that fails is said once, and tried the next time.
+
+    Args:
+        what: name of the work, for the log.
+        work: does it. It may raise anything, such as OSError where the disk is full or too many files are open.
+    """
+
+    def __init__(self, what: str, work: Callable[[], None], log: logging.Logger):
+        self.what, self.work, self.log = what, work, log
+        self.failing = ""
+
+    def __call__(self) -> None:
+        try:
+            self.work()
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            if why != self.failing:
+                self.log.error("%s cannot be written (%s); the run goes on, and it is tried again", self.what, why)
+            self.failing = why
+            return
+        if self.failing:
+            self.log.info("%s is written again", self.what)
+        self.failing = ""
 
 
 class Rereading:
@@ -196,6 +221,11 @@ def return_free_memory() -> None:
     """
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def refuse_rereading() -> None:
+    """A device at SIGHUP."""
+    raise UsageError("a device's settings cannot be changed while it runs; start it again")
 
 
 def serve_devices(paths: Sequence[Path], once: bool) -> None:

@@ -10,16 +10,17 @@ from edge_sdk.contract.children.limits import Limits, check_devices
 from edge_sdk.contract.run import checked_name
 from edge_sdk.data.samples import Stored
 from edge_sdk.errors import UsageError
-from edge_sdk.live.loop.fleet_report import LEVELS, NOTHING
+from edge_sdk.live.loop.node_settings import LEVELS, NOTHING
 from edge_sdk.live.presence.labels import COHORT
 from edge_sdk.nodes.configuration.deadlines import AUTO, deadline_above, parse_deadline
+from edge_sdk.nodes.configuration.mask_tables import HospitalKeys
 from edge_sdk.nodes.configuration.presets import RECOMMENDED
 from edge_sdk.nodes.configuration.private_table import Private
 from edge_sdk.nodes.daemon.device_file import existing
 from edge_sdk.nodes.hospital.bundles import Kind
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.lanes import check_evaluations, list_trainings
-from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, HospitalKeys
+from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys
 from edge_sdk.wire.options import Wire
 
 

@@ -42,8 +42,3 @@ class FileWatch:
         changed = now is not None and now != self.seen
         self.seen = now or self.seen
         return changed
-
-
-def refuse_rereading() -> None:
-    """A device at SIGHUP."""
-    raise UsageError("a device's settings cannot be changed while it runs; start it again")

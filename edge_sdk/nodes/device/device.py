@@ -19,9 +19,9 @@ from edge_sdk.data.samples import Label, Unlabelled
 from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.model.inputs import Data
 from edge_sdk.model.tasks.task_protocol import combines, write_said
+from edge_sdk.nodes.device.live_device import start_beside
 from edge_sdk.nodes.device.options import DEFAULT_POLICY, DEFAULT_TRAINING, DevicePolicy, LocalTraining
 from edge_sdk.nodes.device.participant import Participant
-from edge_sdk.nodes.device.sample_streams import start_beside
 from edge_sdk.wire.options import DEFAULTS, Wire
 
 if TYPE_CHECKING:

@@ -19,11 +19,10 @@ from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.live.loop.runtime import LaneWork
-from edge_sdk.live.membership.permission import Permission
-from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.membership.permission import Permission, Willingness
 from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.around import only_judges
-from edge_sdk.nodes.device.sample_streams import LiveDevice
+from edge_sdk.nodes.device.live_device import LiveDevice
 from edge_sdk.nodes.models.versions import Versions, check_whole, choose_judges
 from edge_sdk.nodes.models.working_model import WorkingModel
 from edge_sdk.nodes.policy.admission import Gate
@@ -48,9 +47,10 @@ class Judging(Protocol):
     validation: Samples | None
     live: LiveDevice
     working: WorkingModel
-    versions: Versions
     rollouts: Trust
 
+    @property
+    def versions(self) -> Versions: ...
     def select_listed(self, samples: Samples, run: Run, part: str) -> Samples: ...
 
 

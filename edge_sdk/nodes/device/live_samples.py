@@ -24,13 +24,13 @@ from edge_sdk.data.live.cutter import Block, StreamCutter, group_blocks
 from edge_sdk.data.live.loss_log import LossLog
 from edge_sdk.data.live.rate import RateMeter
 from edge_sdk.data.live.windower import LiveWindows
+from edge_sdk.data.recording import Recording
 from edge_sdk.data.samples import Samples
 from edge_sdk.data.store.cipher import read_key
 from edge_sdk.data.store.every_window import every_window
 from edge_sdk.data.store.frozen import Choose, FrozenSamples, copy_held_out, drop_frozen, freeze
 from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
 from edge_sdk.data.store.index import StoreUnusable
-from edge_sdk.data.store.recording import Recording
 from edge_sdk.data.store.sample_store import SampleStore
 from edge_sdk.data.store.step_windows import mean_windows, step_windows
 from edge_sdk.data.store.timeline import check_stretch

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_sdk.contract.children.device_facts import TOLD, check_told
-from edge_sdk.data.store.recording import Recording
+from edge_sdk.data.recording import Recording
 from edge_sdk.errors import UsageError, say_reason
+from edge_sdk.nodes.configuration.mask_tables import DeviceKeys
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.budget import BudgetFile, TrainingBudget
 from edge_sdk.nodes.policy.lanes import check_evaluations
-from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
 
 if TYPE_CHECKING:
     from edge_sdk.data.public_inputs import Public

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract import round as rounds
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import Reason
 from edge_sdk.contract.node import Record
 from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.errors import UsageError

@@ -6,26 +6,24 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import Reason
 from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import LaneSettings, LaneWork, Runtime, Transport, TreePlace
-from edge_sdk.live.membership.permission import Permission
-from edge_sdk.live.membership.willingness import Willingness
+from edge_sdk.live.membership.permission import Permission, Willingness
 from edge_sdk.live.presence.directory import disown, own_directory
+from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.inputs import Array
 from edge_sdk.model.model import Model
-from edge_sdk.model.split_model import load_model
 from edge_sdk.nodes.configuration.around import is_rollout
+from edge_sdk.nodes.device.live_device import LiveDevice
 from edge_sdk.nodes.device.options import DevicePolicy, LocalTraining
-from edge_sdk.nodes.device.sample_streams import LiveDevice
 from edge_sdk.nodes.models import kept_models
-from edge_sdk.nodes.models.last_line import LastLine
-from edge_sdk.nodes.models.versions import Versions, check_whole, choose_bundle, choose_judges
 from edge_sdk.nodes.models.working_model import WorkingModel, load_working, note_working, remove_old_runs
 from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.budget import TrainingBudget
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     from edge_sdk.nodes.device.lanes import DeviceLane
     from edge_sdk.nodes.device.pace import TrainingPace
     from edge_sdk.nodes.device.run_env import Source
+    from edge_sdk.nodes.models.last_line import LastLine
+    from edge_sdk.nodes.models.versions import Versions
 
 
 class Participant:
@@ -51,7 +51,7 @@ class Participant:
         unlabelled: reads those without a label; None: it has none ready.
         live: what it observes.
         current: the run that it takes part in. kept: what that has made here so far.
-        working: the model that predicts. versions: what rollouts bring. rollout: the one that it takes part in.
+        working: the model that predicts. rollout: the one that it takes part in.
         finished: set when the run is over, and when it is refused for good. Another run clears it.
         missing: samples for want of which the run is refused for now.
     """
@@ -69,10 +69,11 @@ class Participant:
         training: LocalTraining,
     ):
         budget, key, threads = policy.read_budget(), policy.trusted_key, training.threads
+        self.threads = threads
         self.on_event: Callable[[Any], None] | None = None
         self.warm_start, self.masks = training.warm_start, policy.masks
         self.name, self.trainer = checked_name(name, "device name"), training.trainer
-        self.model: Model = load_model(bundle, threads)
+        self.model = open_model(bundle, threads)
         self.own_model = self.model  # the application's, also while a run is for a bundle that a rollout has brought
         self.train: Samples | None = None
         self.held_out: Samples | None = None
@@ -94,8 +95,21 @@ class Participant:
         for gate, lane in zip((self.gate, *(lane.gate for lane in self.lanes)), self.runtime.lanes, strict=True):
             gate.counters = lane.counters
         self.rollout: Run | None = None
-        self.versions = Versions(name, directory, self.model, threads, lambda: self.working, self.use_version, self.log)
-        self.last_line = LastLine(name, directory, self.model, threads, self.tell, self.log)
+
+    @cached_property
+    def versions(self) -> Versions:
+        """What rollouts bring."""
+        from edge_sdk.nodes.models.versions import Versions  # with the first run, as the next
+
+        own = self.name, self.directory, self.own_model, self.threads
+        return Versions(*own, lambda: self.working, self.use_version, self.log)
+
+    @cached_property
+    def last_line(self) -> LastLine:
+        """What keeps the models before a bad run predicting."""
+        from edge_sdk.nodes.models.last_line import LastLine
+
+        return LastLine(self.name, self.directory, self.own_model, self.threads, self.tell, self.log)
 
     def make_lanes(self, policy: DevicePolicy) -> list[DeviceLane]:
         """The lanes for evaluations beside the training."""
@@ -159,6 +173,7 @@ class Participant:
         """This device's part in a run: role, env and codecs. UsageError: its settings do not allow the run."""
         from edge_sdk.nodes.configuration.assembly import check_bundle, make_assembly  # what only a run needs, as below
         from edge_sdk.nodes.device.progress_log import ProgressLog
+        from edge_sdk.nodes.models.versions import choose_bundle
         from edge_sdk.nodes.policy import score_filter
 
         self.runtime.permission.check(run)
@@ -187,6 +202,7 @@ class Participant:
     def assemble_rollout(self, run: Run) -> Assembly:
         """This device's part in a rollout. Nothing is trained, and what runs have made stays."""
         from edge_sdk.nodes.device.lanes import assemble_version
+        from edge_sdk.nodes.models.versions import check_whole
 
         check_whole(self.model)
         self.current = None
@@ -202,6 +218,8 @@ class Participant:
         """Own samples on which models are compared, held-out ones or those to choose on first; None: there are none."""
         if self.trainer is not None or (self.train is None and self.model.bundle.signal is None):
             return None
+        from edge_sdk.nodes.models.versions import choose_judges
+
         held_out, chosen = self.choose_samples(run)[1:]
         samples = choose_judges(chosen, held_out) if validation else choose_judges(held_out, chosen)
         return None if samples is None else self.select_listed(samples, run, "held-out")
@@ -313,3 +331,13 @@ class Participant:
 
     def kept_path(self, run: Run) -> Path:
         return self.directory / f"{run.id}.npz"
+
+
+def open_model(bundle: str | Path, threads: int) -> Model:
+    """The model of a bundle."""
+    file = read_bundle(bundle)
+    if not file.is_split:
+        return Model(file, threads)
+    from edge_sdk.model.split_model import SplitModel  # which few devices have
+
+    return SplitModel(file, threads)

@@ -17,7 +17,7 @@ from edge_sdk.model.model import Model
 from edge_sdk.nodes.configuration.around import is_secret
 from edge_sdk.nodes.configuration.assembly import augmentation_of, family_of, make_env, settings_of
 from edge_sdk.nodes.device.descriptions import describe_labels, describe_want
-from edge_sdk.nodes.device.sample_streams import LiveDevice
+from edge_sdk.nodes.device.live_device import LiveDevice
 from edge_sdk.nodes.kernels.family import Array, DeviceParts
 from edge_sdk.nodes.kernels.labels import wants_unlabelled
 from edge_sdk.nodes.kernels.model_inputs import fit_unlabelled
@@ -27,8 +27,8 @@ from edge_sdk.nodes.policy.admission import Gate
 
 if TYPE_CHECKING:
     from edge_sdk.data.public_inputs import Public
+    from edge_sdk.nodes.configuration.mask_tables import DeviceKeys
     from edge_sdk.nodes.device.pace import TrainingPace
-    from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
 
 Source = Callable[[], Unlabelled | None]
 """Reads windows without a label, each time a run wants them; None: there are none."""

@@ -19,10 +19,9 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.methods.standardising.equations import by_itself, placed
 from edge_sdk.model.model import Model
-from edge_sdk.model.tasks.task import ModelTask, StepClasses
+from edge_sdk.model.tasks.task import ModelTask, StepClasses, class_codes
 from edge_sdk.nodes.device.participant import Participant
 from edge_sdk.nodes.evaluation.local_baseline import OPTIMISERS, step_grid, train_in_steps
-from edge_sdk.nodes.kernels.labels import class_codes
 
 Codes = npt.NDArray[np.int64]
 Matrix = list[list[int]]

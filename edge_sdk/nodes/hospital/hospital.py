@@ -16,13 +16,13 @@ from edge_sdk.contract.run import Run, checked_name
 from edge_sdk.data.patients import Patients
 from edge_sdk.delivery.roles.counters import RestOfCounters
 from edge_sdk.errors import UsageError
-from edge_sdk.live.loop.fleet_report import NOTHING
 from edge_sdk.live.loop.lane import RunLane
+from edge_sdk.live.loop.node_settings import NOTHING
 from edge_sdk.live.loop.runtime import LaneSettings, Reporting, Runtime, Transport, TreePlace
 from edge_sdk.live.presence.labels import LabelSum
 from edge_sdk.methods.shared.evaluation.reports import Complaint
 from edge_sdk.model.bundle import Bundle
-from edge_sdk.model.split_model import SplitModel
+from edge_sdk.model.split_model import SplitModel, own_shape
 from edge_sdk.nodes.configuration.assembly import fixes_members
 from edge_sdk.nodes.hospital.bundles import make_shelf
 from edge_sdk.nodes.hospital.device_assignment import DeviceDivision
@@ -86,7 +86,7 @@ class Hospital:
         self.limits.check_children(self.devices)
         self.log = logging.getLogger(f"auscult.{name}")
         self.shelf = make_shelf(bundle, listed.kinds, Path(directory))
-        self.model = SplitModel(self.shelf.own) if split.is_split(self.shelf.own) else None
+        self.model = SplitModel(self.shelf.own) if self.shelf.own.is_split else None
         self.patients: Patients | None = None
         self.make_trainings(Path(directory), policy)
         self.runtime = Runtime(
@@ -137,7 +137,8 @@ class Hospital:
             labels = LabelSum(directory, policy.label_cohort)
             for lane in lanes.leading:
                 lane.neighbours.labels = labels
-            self.runtime.reporter.count_bundles = self.count_bundles if self.divides else None
+            if self.runtime.reporter is not None:
+                self.runtime.reporter.count_bundles = self.count_bundles if self.divides else None
 
     def train_on(self, patients: Patients) -> None:
         """Set what it holds of its devices' patients. Call it before `run`, for a run that trains a split model.
@@ -148,7 +149,7 @@ class Hospital:
         if self.model is None:
             raise UsageError(f"hospital {self.name}: data, but no split model to train on them; only that needs any")
         patients.check_devices(self.devices)
-        shape, wanted = patients.train.x.shape[1:], split.own_shape(self.model, split.HOSPITAL)
+        shape, wanted = patients.train.x.shape[1:], own_shape(self.model, split.HOSPITAL)
         if shape != wanted:
             raise UsageError(f"hospital {self.name}: samples of shape {shape}, its part of the bundle wants {wanted}")
         self.patients = patients

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_sdk.contract.children.limits import Limits
-from edge_sdk.live.loop.fleet_report import NOTHING
+from edge_sdk.live.loop.node_settings import NOTHING
 from edge_sdk.live.presence.labels import COHORT
+from edge_sdk.nodes.configuration.mask_tables import HospitalKeys
 from edge_sdk.nodes.hospital.bundles import Kind
 from edge_sdk.nodes.policy.allow import Allow
-from edge_sdk.nodes.secrets.mask_keys import HospitalKeys
 from edge_sdk.wire.options import Wire
 
 

@@ -26,6 +26,7 @@ from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.split_model import SplitModel
 from edge_sdk.nodes.configuration.around import is_rollout
 from edge_sdk.nodes.configuration.assembly import check_bundle, family_of, make_assembly, make_env
+from edge_sdk.nodes.configuration.mask_tables import HospitalKeys
 from edge_sdk.nodes.hospital.bundles import BundleShelf
 from edge_sdk.nodes.hospital.lanes import assemble_rollout
 from edge_sdk.nodes.kernels.family import HospitalParts
@@ -36,7 +37,6 @@ from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger
 from edge_sdk.nodes.policy.lanes import folder_of, list_lane_folders, note_over, set_over, training_trust
 from edge_sdk.nodes.policy.trust import Trust
 from edge_sdk.nodes.secrets import mask_assignment
-from edge_sdk.nodes.secrets.mask_keys import HospitalKeys
 
 
 class Treating(Protocol):

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from edge_sdk.contract.run import Run
 from edge_sdk.data.samples import Samples
 from edge_sdk.model.tasks.task import ModelTask
-from edge_sdk.model.tasks.task import class_codes as class_codes
 
 
 def wants_unlabelled(run: Run) -> bool:

@@ -8,7 +8,7 @@ from edge_sdk.data.samples import Samples, Unlabelled
 from edge_sdk.errors import UsageError
 from edge_sdk.model.inputs import Array
 from edge_sdk.model.model import Model
-from edge_sdk.model.split_model import is_split, own_shape
+from edge_sdk.model.split_model import own_shape
 
 AXES = 2
 """Of a window: channels and time."""
@@ -33,7 +33,7 @@ def fit_unlabelled(model: Model, samples: Unlabelled, whose: str) -> Unlabelled:
 
 def fit_inputs(model: Model, x: Array, whose: str) -> Array:
     """Inputs as `fit_samples` has them."""
-    divided = is_split(model.bundle)
+    divided = model.bundle.is_split
     one = len(model.bundle.manifest["inputs"]) == 1 and x.dtype.names is None
     shape, wanted = x.shape[1:], own_shape(model, "device")
     if (divided or one) and shape != wanted:

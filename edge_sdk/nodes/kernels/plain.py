@@ -24,7 +24,6 @@ from edge_sdk.model.tasks.task import LABELS, OneClass, OutputTask
 from edge_sdk.model.whole_batches import check_step, find_least
 from edge_sdk.nodes.kernels.family import Array, DeviceParts, Family, Fields
 from edge_sdk.nodes.kernels.own_windows import feature_means, features_of, has_features, own_windows
-from edge_sdk.nodes.kernels.split import is_split
 
 COPIES = crc32(b"copies")
 """What a generator is for that makes copies of windows: no number of a method's own."""
@@ -37,7 +36,7 @@ def check(run: Run, settings: Any, bundle: Bundle) -> None:
     Raises:
         UsageError: it is a split model, or normalises with statistics of batches that are larger than it takes at once.
     """
-    if is_split(bundle):
+    if bundle.is_split:
         name = bundle.manifest["name"]
         raise UsageError(f"bundle {name} is a split model, and method = {run.method!r} trains a whole one")
     batch, most = getattr(settings, "batch", 0), bundle.manifest["max_batch"]

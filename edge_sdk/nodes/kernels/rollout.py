@@ -19,7 +19,6 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, BundleError, parse
 from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.kernels.family import AggregatorParts, Family, Fields, give_nothing
-from edge_sdk.nodes.kernels.split import is_split
 
 NUMBERS = "fiu"
 """Kinds of numpy's types that parameters may have in a file."""
@@ -27,7 +26,7 @@ NUMBERS = "fiu"
 
 def check(run: Run, settings: Any, bundle: Bundle) -> None:
     """Raises UsageError for a bundle whose model no device runs alone, or whose outputs are never right or wrong."""
-    if is_split(bundle):
+    if bundle.is_split:
         raise UsageError(f"bundle {bundle.manifest['name']} is a split model, which no device runs alone")
     if not isinstance(bundle.task, OneClass) and not bundle.task.settles:
         what = f"bundle {bundle.manifest['name']} predicts {bundle.task.in_words()}"

@@ -20,12 +20,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.model import Model
 from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.split_model import input_shapes as input_shapes
-from edge_sdk.model.split_model import is_split as is_split
-from edge_sdk.model.split_model import load_model as load_model
-from edge_sdk.model.split_model import own_shape as own_shape
+from edge_sdk.model.tasks.task import class_codes
 from edge_sdk.nodes.kernels.family import AggregatorParts, Array, DeviceParts, Family, Fields, HospitalParts
-from edge_sdk.nodes.kernels.labels import class_codes
 
 HEAD, HOSPITAL, DEVICE = "head", "hospital", "device"
 GROUPS = HEAD, HOSPITAL, DEVICE
@@ -35,7 +31,7 @@ PARTIES = {HOSPITAL: (HEAD, HOSPITAL), DEVICE: (DEVICE,)}
 # A run and its bundle -------------------------------------------------------------------------------------------
 def check(run: Run, settings: Any, bundle: Bundle) -> None:
     """Raises UsageError if the bundle is of a whole model, or cannot do what the setting `columns` asks for."""
-    if not is_split(bundle):
+    if not bundle.is_split:
         name = bundle.manifest["name"]
         raise UsageError(f"method = {run.method!r} trains a split model, and bundle {name} is none")
     if getattr(settings, "columns", False):

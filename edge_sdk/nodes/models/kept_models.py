@@ -10,13 +10,15 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edge_sdk.algebra.ensemble import NO_FOREST, Ensemble
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file
+
+if TYPE_CHECKING:
+    from edge_sdk.algebra.ensemble import Ensemble
 
 log = logging.getLogger("auscult.kept_models")
 SCORES, TREES = "scores.json", "forest.trees"  # arrays beside those of the models; no model's name has a dot
@@ -79,6 +81,8 @@ def load(path: Path) -> KeptModels:
 
 
 def read(path: Path) -> KeptModels:
+    from edge_sdk.algebra.ensemble import NO_FOREST, Ensemble  # where a run has made models
+
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         told = json.loads(arrays[SCORES].tobytes())
         models = {name: arrays[name] for name in arrays.files if name not in (SCORES, TREES)}

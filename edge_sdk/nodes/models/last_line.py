@@ -27,7 +27,6 @@ import numpy.typing as npt
 from edge_sdk.atomic import write_text
 from edge_sdk.data.samples import Samples
 from edge_sdk.model.model import Model
-from edge_sdk.model.split_model import SplitModel
 from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.models.versions import mark_losses
 from edge_sdk.nodes.models.working_model import BEFORE, WorkingModel, initial_model, load_run, read_before
@@ -107,7 +106,7 @@ class LastLine:
             samples: the device's own, apart from those that it trains on; None: it has none.
         """
         before = self.find_before(working, new.run)
-        if before is None or samples is None or not len(samples) or isinstance(new.model, SplitModel):
+        if before is None or samples is None or not len(samples) or new.model.bundle.is_split:
             return new
         if what_of(before) != what_of(new):
             return new  # they predict something else

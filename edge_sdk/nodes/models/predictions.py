@@ -13,8 +13,6 @@ import numpy.typing as npt
 from edge_sdk.errors import UsageError
 
 Floats = npt.NDArray[np.floating]
-INITIAL = "initial"
-"""Name of the bundle's own model, which predicts until a run has ended here."""
 VALUES_AXES = 2
 """Of values of whole windows: windows, and values."""
 

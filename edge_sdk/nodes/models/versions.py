@@ -27,7 +27,6 @@ from edge_sdk.data.samples import Samples
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, BundleError
 from edge_sdk.model.model import Model
-from edge_sdk.model.split_model import SplitModel
 from edge_sdk.model.tasks.task import ModelTask, OneClass, OutputTask
 from edge_sdk.nodes.configuration.around import only_judges
 from edge_sdk.nodes.configuration.settings import from_mapping
@@ -318,7 +317,7 @@ def choose_judges(held_out: Samples | None, validation: Samples | None) -> Sampl
 
 def check_whole(model: Model) -> None:
     """Raises UsageError for a split model, which no device runs alone."""
-    if isinstance(model, SplitModel):
+    if model.bundle.is_split:
         raise UsageError(f"{model.name} is a split model, which no device runs alone: it takes no version by itself")
 
 

@@ -15,17 +15,14 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.algebra.ensemble import COMPANION, combined, log_probabilities, mixed, probabilities, smoothed
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.atomic import replace_file, write_text
 from edge_sdk.contract.run import ID
@@ -33,18 +30,19 @@ from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import BundleError
 from edge_sdk.model.inputs import Data, name_inputs, refuse_unknown
 from edge_sdk.model.model import Model
-from edge_sdk.model.split_model import SplitModel
-from edge_sdk.model.tasks.task import FORECAST, LABELS, RECONSTRUCTION, STEPS, OneClass
+from edge_sdk.model.tasks.task import OneClass
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.nodes.models.kept_models import KeptModels
-from edge_sdk.nodes.models.predictions import INITIAL, Predictions
 
 if TYPE_CHECKING:
     from edge_sdk.model.predictor import Output
+    from edge_sdk.nodes.models.predictions import Predictions
 NOTE, PREVIOUS, BEFORE = "working", "previous", "before"
+INITIAL = "initial"
+"""Name of the bundle's own model, which predicts until a run has ended here."""
 ENSEMBLE = ("personal", "local")
 """Models that predict as a run which settles has chosen."""
-PREFERRED = ("personal", COMPANION, "global")
+PREFERRED = ("personal", "companion", "global")
 """Models by which a device predicts, if it may choose: the one that has seen most of its own samples first."""
 
 log = logging.getLogger("auscult.working_model")
@@ -76,7 +74,8 @@ class WorkingModel:
         if not 0 <= abstain <= 1:
             raise UsageError(f"predict: abstain = {abstain}, expected a probability, from 0 to 1")
         if not isinstance(self.model.task, OneClass):
-            from edge_sdk.model.tasks.task import Forecast, Values
+            from edge_sdk.model.tasks.task import Forecast
+            from edge_sdk.nodes.models.shown import show
 
             if abstain:
                 what = f"{self.model.name} predicts {self.model.task.in_words(self.classes)}"
@@ -85,10 +84,12 @@ class WorkingModel:
                 raise UsageError(f"smooth = {smooth}: {self.model.name} tells the steps of each window, no others")
             x = self.model.samples(self.with_first_axis(x))
             rows = mean_of_last(self.model.task.shown(self.together(name, x), x), smooth)
-            show = show_values if isinstance(self.model.task, Values) else SHOW[self.model.task.kind]
             found = show(self, name, rows)
             return replace(found, ahead=self.forecast(name, x)) if isinstance(self.model.task, Forecast) else found
-        if smooth == 1 and self.kept.ensemble is None and not isinstance(self.model, SplitModel):
+        from edge_sdk.algebra.ensemble import probabilities, smoothed  # with the first prediction, as the next
+        from edge_sdk.nodes.models.predictions import Predictions
+
+        if smooth == 1 and self.kept.ensemble is None and not self.model.bundle.is_split:
             p = probabilities(self.outputs(name, x))
         else:
             p = smoothed(self.log_probabilities(x, which), smooth)
@@ -96,7 +97,9 @@ class WorkingModel:
 
     def log_probabilities(self, x: Data, which: str | None) -> npt.NDArray[np.floating]:
         """Log-probabilities as `Device.log_probabilities` describes them."""
-        if isinstance(self.model, SplitModel):
+        from edge_sdk.algebra.ensemble import combined, log_probabilities
+
+        if self.model.bundle.is_split:
             raise UsageError(f"{self.whose}: {self.model.name} is a split model, which no device runs alone")
         if not isinstance(self.model.task, OneClass):
             what = self.model.task.in_words(self.classes)
@@ -138,6 +141,8 @@ class WorkingModel:
 
     def together(self, name: str, x: Data) -> npt.NDArray[np.floating]:
         """Outputs (N, ...) of a model that predicts no class, with the local one where the run has chosen that."""
+        from edge_sdk.algebra.ensemble import mixed
+
         found = self.kept.ensemble if name in ENSEMBLE and name != "local" else None
         return mixed(found, self.outputs(name, x), lambda: self.outputs("local", x))
 
@@ -178,60 +183,9 @@ class WorkingModel:
         return name, models[name]
 
 
-# Other predictions than of one class ----------------------------------------------------------------------------
-def show_values(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
-    """Values (N, K), or of steps (N, K, S), in their units, with intervals where the model has been judged here."""
-    from edge_sdk.algebra.metrics.regression import NINETY, SQUARED
-    from edge_sdk.model.tasks.values import Values
-
-    task, kept = working.model.task, working.kept
-    assert isinstance(task, Values)
-    squared = [kept.scores.get(f"{name}_{SQUARED}:{k}") for k in range(len(task.units))]
-    samples = kept.scores.get("samples", 0.0)
-    known = samples > 0 and None not in squared
-    scores = [(s or 0.0) / samples for s in squared] if known else []
-    spread = tuple(NINETY * sqrt(s) * float(half) for s, half in zip(scores, task.half, strict=known))
-    found = Predictions(np.zeros((len(rows), 0)), task.named(working.classes), name, working.run)
-    return replace(found, values=rows, units=task.units, spread=spread)
-
-
-def show_sets(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
-    """Probabilities (N, K) of labels, with thresholds that are chosen where the model has been judged here."""
-    from edge_sdk.algebra.metrics.label_sets import choose_thresholds
-
-    names = working.model.task.named()
-    thresholds, chosen = choose_thresholds(working.kept.scores, len(names), f"{name}_")
-    own = frozenset(label for label, is_chosen in zip(names, chosen, strict=True) if is_chosen)
-    return Predictions(rows, names, name, working.run, thresholds=thresholds, chosen=own)
-
-
-def show_steps(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
-    """Probabilities (N, K, S) of classes at each step."""
-    return Predictions(rows, working.model.task.named(), name, working.run)
-
-
-def show_scores(working: WorkingModel, name: str, rows: npt.NDArray[np.floating]) -> Predictions:
-    """Scores (N, 1) as anomalies, with the threshold of this device where the model has been judged here."""
-    from edge_sdk.algebra.metrics.reconstruction import QUANTILE
-
-    kept = working.kept.scores
-    threshold = kept.get(f"{name}_{QUANTILE}") if kept.get("devices") else None
-    found = Predictions(np.zeros((len(rows), 0)), working.classes, name, working.run)
-    return replace(found, scores=rows, threshold=threshold)
-
-
-SHOW: Mapping[str, Callable[[WorkingModel, str, npt.NDArray[np.floating]], Predictions]] = {
-    LABELS: show_sets,
-    STEPS: show_steps,
-    RECONSTRUCTION: show_scores,
-    FORECAST: show_scores,
-}
-"""Task -> predictions of a model of this name, of rows as people see them; values are shown by `show_values`."""
-
-
 def initial_model(whose: str, model: Model) -> WorkingModel:
     """The bundle's own model, with the names that the bundle has for its outputs, or else their numbers."""
-    outputs = model.classes if not isinstance(model, SplitModel) else 0
+    outputs = 0 if model.bundle.is_split else model.classes
     if not isinstance(model.task, OneClass):
         return WorkingModel(whose, model, model.task.named(), KeptModels())
     names = model.bundle.class_names or tuple(map(str, range(outputs)))

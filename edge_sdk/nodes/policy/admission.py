@@ -9,13 +9,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import Counters, RestOfCounters
 from edge_sdk.nodes.policy.allow import Allow, RunFacts, find_objections
 from edge_sdk.nodes.policy.approvals import DECIDED, SPENT, digest_of, note_asked, read_table, write_table
-from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger
+
+if TYPE_CHECKING:
+    from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger
 
 SAVE_EVERY = 2.0  # seconds between two savings of what a run has cost
 
@@ -30,7 +34,6 @@ class Gate:
         clock: seconds since 1970.
 
     Attributes:
-        ledger: of what runs have told about the node.
         counters: of the node; given once there are some.
         digest: of the run whose bytes are counted.
         before: bytes of the node's counters at the last look.
@@ -40,9 +43,15 @@ class Gate:
     def __init__(self, allow: Allow, directory: Path, over: threading.Event, clock: Callable[[], float] = time.time):
         self.allow, self.directory, self.over, self.clock = allow, directory, over, clock
         self.counters: Counters | RestOfCounters | None = None
-        self.ledger = EpsilonLedger(directory)
         self.digest, self.before, self.save_at = "", 0, 0.0
         self.spent: dict[str, int] | None = None
+
+    @cached_property
+    def ledger(self) -> EpsilonLedger:
+        """The ledger of what runs have told about the node."""
+        from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger  # with the first run
+
+        return EpsilonLedger(self.directory)
 
     @property
     def owner(self) -> Gate | None:

@@ -13,10 +13,8 @@ from math import isfinite
 
 from edge_sdk.contract.run import ROLLOUT, Run
 from edge_sdk.errors import UsageError
-from edge_sdk.methods import METHODS
 from edge_sdk.nodes.configuration.around import privacy_of
 from edge_sdk.nodes.policy.budget import check_hours, is_within
-from edge_sdk.nodes.policy.epsilon_ledger import rho_of_run
 
 POLICY, BY_HAND = "policy", "by-hand"
 SUMS, CLASSES = "sums", "classes"
@@ -53,9 +51,8 @@ class Allow:
     approval: str = POLICY
 
     def __post_init__(self) -> None:
-        if unknown := sorted(m for m in {*self.methods} if m not in METHODS and m != ROLLOUT):
-            known = ", ".join(sorted((*METHODS, ROLLOUT)))
-            raise UsageError(f"methods: there is no {unknown[0]!r}; there are: {known}")
+        if self.methods:
+            check_methods(self.methods)
         check_hours(self.hours)
         if self.max_bytes < 0:
             raise UsageError(f"max_bytes = {self.max_bytes}, at least 0")
@@ -75,6 +72,15 @@ class Allow:
     def takes_all(self) -> bool:
         """There is no rule about runs, only about what leaves in any of them."""
         return replace(self, scores=SUMS, scores_of=1) == replace(Allow(), scores_of=1)
+
+
+def check_methods(names: Collection[str]) -> None:
+    """Raises UsageError if there is no method of one of these names."""
+    from edge_sdk.methods import METHODS  # where an owner names some
+
+    if unknown := sorted(m for m in {*names} if m not in METHODS and m != ROLLOUT):
+        known = ", ".join(sorted((*METHODS, ROLLOUT)))
+        raise UsageError(f"methods: there is no {unknown[0]!r}; there are: {known}")
 
 
 @dataclass(frozen=True)
@@ -134,6 +140,7 @@ def check_epsilon(allow: Allow, run: Run, facts: RunFacts) -> str:
     if privacy is None:
         return "its uploads have no noise (no [run.privacy]), so nothing bounds its epsilon, which is bounded here"
     from edge_sdk.methods.integers.vectors.privacy import OFF  # loaded with a run that has noise
+    from edge_sdk.nodes.policy.epsilon_ledger import rho_of_run
 
     if privacy.scores != OFF:
         return f"it sends scores without noise (run.privacy.scores = {privacy.scores!r}), and epsilon is bounded here"

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from math import inf
 
-from edge_sdk.contract.children.willing import Reason
+from edge_sdk.contract.children.device_facts import APPLICATION, Reason
 from edge_sdk.errors import UsageError
-from edge_sdk.hardware.boards.telemetry import METERED
 
+METERED = ("wwan*", "ppp*", "rmnet*")
+"""Names of interfaces of mobile networks, as patterns of fnmatch."""
 HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 
 
@@ -166,7 +167,7 @@ def decide(budget: TrainingBudget, facts: Conditions, now: float, before: Decisi
 def find_reasons(budget: TrainingBudget, facts: Conditions, begins: bool) -> Iterator[Reason]:
     """Reasons not to train, the most lasting ones first. `begins`: training would begin, not go on."""
     if not facts.allowed:
-        yield Reason("application")
+        yield Reason(APPLICATION)
     if budget.hours and not any(is_within(span, facts.minute) for span in budget.hours):
         yield Reason("hours", float(facts.minute))
     if budget.charging and not facts.charging:

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any
 from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import UP, Run, short
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods import METHODS
-from edge_sdk.nodes.configuration.around import own_settings, phase_answers, privacy_of
+from edge_sdk.nodes.configuration.around import named_method, own_settings, phase_answers, privacy_of
 from edge_sdk.nodes.policy.approvals import digest_of, read_table
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ MOST = 100
 
 def rho_of_answer(run: Run) -> float:
     """What one answer of a run costs, if its cohort answers. The run has noise."""
-    privacy, own = privacy_of(run), METHODS[run.method].own_noise
+    privacy, own = privacy_of(run), named_method(run).own_noise
     assert privacy is not None  # only such runs come here
     if own is not None:
         return own.rho(own_settings(run), privacy, run.rounds)
@@ -49,7 +48,7 @@ def rho_of_answer(run: Run) -> float:
 
 def answers_of_run(run: Run) -> int:
     """Answers with noise of one device, at most: in rounds, and to phases around them."""
-    own = METHODS[run.method].own_noise
+    own = named_method(run).own_noise
     return run.rounds + phase_answers(run) if own is None else own.answers(own_settings(run), run.rounds)
 
 
@@ -135,7 +134,7 @@ class EpsilonLedger:
         from edge_sdk.methods.secret.messages.messages import NumberedQuestion
         from edge_sdk.methods.shared.membership.riders import Rider
 
-        own, settings = METHODS[run.method].own_noise, own_settings(run)
+        own, settings = named_method(run).own_noise, own_settings(run)
 
         def receive(env: Any, state: Any, sender: str, message: Any) -> Step:
             due = asked(state, message) if sender == UP else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edge_sdk.errors import UsageError
-from edge_sdk.nodes.secrets.mask_keys import DeviceKeys, read_private, read_public
+from edge_sdk.nodes.configuration.mask_tables import DeviceKeys
+from edge_sdk.nodes.secrets.mask_keys import read_private, read_public
 from edge_sdk.nodes.secrets.masks import reading_again
 from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets, cipher
 

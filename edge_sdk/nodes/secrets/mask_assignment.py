@@ -12,6 +12,7 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.integers.vectors.settings import LEAST_COHORT
 from edge_sdk.nodes.configuration.around import is_secret, opens_among_devices, uploads_of
+from edge_sdk.nodes.configuration.mask_tables import DeviceKeys, HospitalKeys
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.score_filter import for_masking
 from edge_sdk.nodes.secrets import mask_keys, masks
@@ -20,7 +21,7 @@ from edge_sdk.nodes.secrets.secret_sharing import mask_reader
 
 
 def for_device(
-    run: Run, files: mask_keys.DeviceKeys | None, name: str, classes: int, allow: Callable[[], Allow]
+    run: Run, files: DeviceKeys | None, name: str, classes: int, allow: Callable[[], Allow]
 ) -> dict[str, Any]:
     """Fields of a device's env with which it hides its answers, in a run whose sums are secret.
 
@@ -53,7 +54,7 @@ def for_hospital(run: Run, classes: int) -> dict[str, Any]:
     return {"outputs": classes} | ({"reader": mask_reader()} if opens_among_devices(run) else {})
 
 
-def for_pooling(run: Run, files: mask_keys.HospitalKeys | None, name: str) -> dict[str, Any]:
+def for_pooling(run: Run, files: HospitalKeys | None, name: str) -> dict[str, Any]:
     """Field of a hospital's env with which it hides its sums from the aggregator, in a run with sums over hospitals.
 
     Raises:

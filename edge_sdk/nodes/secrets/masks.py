@@ -30,11 +30,10 @@ import numpy.typing as npt
 from edge_sdk.contract.environment.masks import TAG
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
+from edge_sdk.nodes.configuration.mask_tables import DeviceKeys, HospitalKeys
 from edge_sdk.nodes.secrets.mask_keys import (
     KEY,
     AggregatorKeys,
-    DeviceKeys,
-    HospitalKeys,
     library,
     read_private,
     read_public,

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge_sdk.data.traces import Windows
 from edge_sdk.data.traces.labels import is_missing
+from edge_sdk.data.traces.windows import Windows
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL, label_key
-from edge_sdk.model.tasks.forecast import FORECAST, Forecast
+from edge_sdk.model.tasks.forecast import Forecast
 from edge_sdk.model.tasks.plugged import PluggedTask, find_plugged
-from edge_sdk.model.tasks.reconstruction import RECONSTRUCTION, USUAL_QUANTILE, Reconstruction
+from edge_sdk.model.tasks.reconstruction import USUAL_QUANTILE, Reconstruction
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task import CLASS, LABELS, STEP_VALUES, STEPS, VALUE
+from edge_sdk.model.tasks.task_protocol import FORECAST, RECONSTRUCTION
 from edge_sdk.replay.values.asked import words
 
 QUARTER = 4

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edge_sdk.algebra.metrics.regression import MEAN
-from edge_sdk.model.tasks.forecast import FORECAST
+from edge_sdk.model.tasks.task_protocol import FORECAST
 from edge_sdk.replay.anomalies.neighbours import ALONE_DISTANCE, LAST, PCA, RIDGE
 from edge_sdk.replay.anomalies.scores import ANOMALIES
 from edge_sdk.replay.errors.tables import COLUMNS, OURS, Result, grid, verdict_on, who_wins, with_interval

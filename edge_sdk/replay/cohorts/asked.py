@@ -17,7 +17,9 @@ from edge_sdk.algebra.forest import grow, vote
 from edge_sdk.algebra.window_features import window_features
 from edge_sdk.data.cut import Cut
 from edge_sdk.data.cutting import labelled_part, three_parts
-from edge_sdk.data.traces import Trace, Windows, cut_windows, find_stretches, unlabelled_rows
+from edge_sdk.data.traces.read import Trace
+from edge_sdk.data.traces.unlabelled import find_stretches, unlabelled_rows
+from edge_sdk.data.traces.windows import Windows, cut_windows
 
 PURPOSE = 11
 """Of the random stream."""

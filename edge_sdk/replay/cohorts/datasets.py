@@ -18,8 +18,9 @@ from edge_sdk.label_names import NORMAL
 from edge_sdk.replay import datasets
 from edge_sdk.replay.anomalies.asked import AskedTask
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, Tables, Wanted, count_nodes
-from edge_sdk.replay.datasets import DATASETS, Table
-from edge_sdk.replay.datasets.table import Floats, Rows
+from edge_sdk.replay.datasets import DATASETS
+from edge_sdk.replay.datasets.partition import deal_rows, draw_some, match_tests
+from edge_sdk.replay.datasets.table import Floats, Rows, Table, hold_out, hold_out_of, reserve_rows, standardise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,16 +83,16 @@ class DeviceRows:
 def cohort_of_dataset(spec: str, hospitals: int, seed: int, how: Dealing, splits: bool = False) -> Cohort:
     """Forms a cohort from a data set, each sample as a whole or divided between a device and its hospital."""
     table = datasets.load(spec)
-    train, test = datasets.hold_out(table, how.held_out, seed)
-    table = datasets.standardise(table, train, DATASETS[table.name].together)
+    train, test = hold_out(table, how.held_out, seed)
+    table = standardise(table, train, DATASETS[table.name].together)
     held = name_inputs(table, splits)
-    own = datasets.reserve_rows(table, how.reserved)
+    own = reserve_rows(table, how.reserved)
     train, test = np.setdiff1d(train, own), np.setdiff1d(test, own)
     common, train = set_apart(train, how.public, seed)
     validation = train[:0]
     has_validation = how.validation > 0
     if has_validation:
-        train, validation = datasets.hold_out_of(table, train, how.validation / (1 - how.held_out), seed)
+        train, validation = hold_out_of(table, train, how.validation / (1 - how.held_out), seed)
     shares = deal_shares(table, train, test, validation, hospitals, seed, how)
     tree = {hospital: tuple(devices) for hospital, devices in shares.items()}
 
@@ -138,20 +139,20 @@ def deal_shares(
 ) -> dict[str, dict[str, DeviceRows]]:
     """Deals the samples out: hospital -> device -> its share; the same for the same seed."""
     majority, y, own = DATASETS[table.name].majority, table.y[train], how.judge == "own"
-    dealt = datasets.deal_rows(y, how.deal, hospitals, how.devices, majority, seed)
+    dealt = deal_rows(y, how.deal, hospitals, how.devices, majority, seed)
     flat = [rows for devices in dealt for rows in devices]
-    judged = datasets.match_tests(y, table.y[test], flat, seed) if own else [np.arange(len(test))] * len(flat)
-    chosen = datasets.match_tests(y, table.y[validation], flat, seed)
+    judged = match_tests(y, table.y[test], flat, seed) if own else [np.arange(len(test))] * len(flat)
+    chosen = match_tests(y, table.y[validation], flat, seed)
     found: dict[str, dict[str, DeviceRows]] = {}
     for i, (mine, tests) in enumerate(zip(flat, judged, strict=True)):
         hospital, device = divmod(i, how.devices)
         trained, tested = (
-            datasets.draw_some(mine, how.samples, seed, i),
-            datasets.draw_some(tests, how.tests, seed, i * own, 1),
+            draw_some(mine, how.samples, seed, i),
+            draw_some(tests, how.tests, seed, i * own, 1),
         )
         # With few samples to train on (--samples) there are also few to choose by: labels are what is scarce.
         most = ceil(how.samples * how.validation / (1 - how.held_out - how.validation))
-        picked = datasets.draw_some(chosen[i], most, seed, i, 2)
+        picked = draw_some(chosen[i], most, seed, i, 2)
         rows = DeviceRows(train[trained], test[tested], validation[picked])
         found.setdefault(f"hospital-{hospital + 1}", {})[name_device(hospital, device, how.devices)] = rows
     return found

@@ -14,12 +14,12 @@ from edge_sdk.contract.run import checked_name
 from edge_sdk.data.cut import Cut, check_shares
 from edge_sdk.data.cutting import labelled_part
 from edge_sdk.data.steps import cut_step_windows, cut_value_steps
-from edge_sdk.data.traces import Trace, TraceFolder, Windows, cut_windows
 from edge_sdk.data.traces.abnormal import cut_all_windows, split_normal
-from edge_sdk.data.traces.folder import load_stated
-from edge_sdk.data.traces.read import UNLABELLED, stated
+from edge_sdk.data.traces.folder import TraceFolder, load_stated
+from edge_sdk.data.traces.labels import UNLABELLED
+from edge_sdk.data.traces.read import Trace, stated
 from edge_sdk.data.traces.split import split
-from edge_sdk.data.traces.windows import split_channels
+from edge_sdk.data.traces.windows import Windows, cut_windows, split_channels
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import NORMAL
 from edge_sdk.model.tasks.signal_spec import SignalSpec

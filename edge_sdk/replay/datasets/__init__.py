@@ -11,27 +11,7 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.datasets import clinical, files
-from edge_sdk.replay.datasets.partition import deal_group, deal_labels, deal_mixed, deal_rows, draw_some, match_tests
-from edge_sdk.replay.datasets.table import Floats, Table, Vertical, hold_out, hold_out_of, reserve_rows, standardise
-
-__all__ = [
-    "DATASETS",
-    "Table",
-    "Vertical",
-    "deal_group",
-    "deal_labels",
-    "deal_mixed",
-    "deal_rows",
-    "divide",
-    "draw_some",
-    "hold_out",
-    "hold_out_of",
-    "load",
-    "match_tests",
-    "prepare",
-    "reserve_rows",
-    "standardise",
-]
+from edge_sdk.replay.datasets.table import Floats, Table, Vertical, hold_out, standardise
 
 
 @dataclass(frozen=True)

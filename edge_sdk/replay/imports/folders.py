@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_sdk.data.traces import Trace, resample_trace
-from edge_sdk.data.traces.rates import common_rate
+from edge_sdk.data.traces.rates import common_rate, resample_trace
+from edge_sdk.data.traces.read import Trace
 from edge_sdk.data.traces.repairs import Repair
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.imports.sources import device_name

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.data.traces import Trace, resample_trace
 from edge_sdk.data.traces.form import Stated
-from edge_sdk.data.traces.read import make_trace
+from edge_sdk.data.traces.rates import resample_trace
+from edge_sdk.data.traces.read import Trace, make_trace
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.windows import find_gaps, longest_step, split_channels
 from edge_sdk.errors import UsageError

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.traces import Trace
+from edge_sdk.data.traces.read import Trace
 
 BLOCK = 1 << 14
 """Rows that are written at once."""

@@ -8,7 +8,8 @@ from edge_sdk.data.traces.labels import is_missing
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import JOIN, in_order, label_key
 from edge_sdk.model.tasks.several_labels import SeveralLabels, names_in, split_set
-from edge_sdk.model.tasks.step_classes import STEPS, StepClasses
+from edge_sdk.model.tasks.step_classes import StepClasses
+from edge_sdk.model.tasks.task_protocol import STEPS
 from edge_sdk.replay.values.asked import words
 
 ALL = "all"

@@ -20,14 +20,14 @@ import numpy.typing as npt
 from edge_sdk.data.ordered import find_median
 from edge_sdk.data.traces.folder import name_of
 from edge_sdk.data.traces.form import TRIED, UNITS, Stated, find_column, find_decimal, header_at, split_line, split_unit
-from edge_sdk.data.traces.labels import LABEL_NAMES, clean_label, is_missing
+from edge_sdk.data.traces.labels import LABEL_NAMES, is_missing
 from edge_sdk.data.traces.read import SINCE_1970
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.rows import Rows
 from edge_sdk.data.traces.text import look_encoding, open_lines
 from edge_sdk.data.traces.times import find_dates, find_unit, find_zone, from_local, has_zone
 from edge_sdk.errors import UsageError
-from edge_sdk.label_names import NONE, label_key, write_set
+from edge_sdk.label_names import NONE, clean_label, label_key, write_set
 
 BEGINS = ("start", "begin", "began", "begins", "onset", "from", "start_time", "time", "timestamp")
 ENDS = ("end", "ended", "ends", "stop", "offset", "to", "until", "end_time")

@@ -16,9 +16,9 @@ from edge_sdk.data.cut import Cut
 from edge_sdk.data.data_table import samples_of
 from edge_sdk.data.samples import Samples, SplitSamples, Stored
 from edge_sdk.model.model import Model
-from edge_sdk.nodes.evaluation.normalisation import find_normaliser
-from edge_sdk.nodes.kernels.labels import class_codes
-from edge_sdk.nodes.kernels.split import load_model
+from edge_sdk.model.split_model import load_model
+from edge_sdk.model.tasks.task import class_codes
+from edge_sdk.nodes.daemon.device_file import find_normaliser
 from edge_sdk.replay.neighbours import fitted
 from edge_sdk.replay.neighbours.features import kind_of_features
 from edge_sdk.replay.neighbours.find import Question, find_neighbours

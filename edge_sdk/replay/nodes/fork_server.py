@@ -42,6 +42,8 @@ USED_BY_ALL = (
     "nodes.device.progress_log",
     "nodes.device.run_env",
     "nodes.kernels.plain",
+    "nodes.models.last_line",
+    "nodes.policy.epsilon_ledger",
     "nodes.policy.score_filter",
 )
 """Modules that a node loads when a run asks for them, and that nearly all devices of a replay come to need."""

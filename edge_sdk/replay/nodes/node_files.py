@@ -12,13 +12,13 @@ from edge_sdk.atomic import write_text
 from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import store_public
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.split_model import input_shapes
 from edge_sdk.nodes.configuration.around import is_secret
 from edge_sdk.nodes.configuration.assembly import family_of
 from edge_sdk.nodes.configuration.deadlines import NONE, deadline_of
 from edge_sdk.nodes.configuration.presets import STATED
 from edge_sdk.nodes.configuration.private_table import private_table
 from edge_sdk.nodes.daemon.settings_files import RunTable
-from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.nodes.policy.allow import CLASSES
 from edge_sdk.nodes.secrets.mask_keys import make_key
 from edge_sdk.replay.cohorts.cohort import Cohort, Tables

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.model.split_model import input_shapes
 from edge_sdk.model.tasks.plugged import PLUGINS, PluggedTask, find_plugged
 from edge_sdk.model.tasks.signal_spec import SignalSpec
 from edge_sdk.model.tasks.task import Forecast, OneClass, OutputTask, Reconstruction, Values
 from edge_sdk.nodes.evaluation.recorded_signal import check_signal
-from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.plugins import hash_plugin
 from edge_sdk.replay.cohorts.cohort import Cohort, Shapes, shapes_fit
 from edge_sdk.replay.values.asked import check_asked

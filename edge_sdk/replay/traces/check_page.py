@@ -9,7 +9,8 @@ from math import isnan
 
 import numpy as np
 
-from edge_sdk.data.traces import Trace, find_recordings
+from edge_sdk.data.traces.read import Trace
+from edge_sdk.data.traces.windows import find_recordings
 from edge_sdk.replay.reports.page import wrap
 from edge_sdk.replay.reports.sections import table
 from edge_sdk.replay.traces.checking import SHARES, Checked

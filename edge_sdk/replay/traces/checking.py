@@ -9,13 +9,13 @@ import numpy as np
 
 from edge_sdk.data.live.resample import is_same_rate
 from edge_sdk.data.noted_units import read_units
-from edge_sdk.data.traces import Trace
 from edge_sdk.data.traces.folder import find_files
-from edge_sdk.data.traces.labels import JOIN, UNLABELLED
+from edge_sdk.data.traces.labels import UNLABELLED
 from edge_sdk.data.traces.rates import common_rate
-from edge_sdk.data.traces.read import SINCE_1970, read_stated, stated
+from edge_sdk.data.traces.read import SINCE_1970, Trace, read_stated, stated
 from edge_sdk.data.traces.windows import split_channels
 from edge_sdk.errors import UsageError
+from edge_sdk.label_names import JOIN
 from edge_sdk.replay.imports.importing import DeviceLine, describe_trace
 from edge_sdk.replay.traces.mistakes import find_mistakes
 

@@ -14,10 +14,9 @@ from itertools import permutations
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.traces import Trace
-from edge_sdk.data.traces.labels import clean_label, describe_folds, fold_labels
-from edge_sdk.data.traces.read import SINCE_1970, SLOW
-from edge_sdk.label_names import JOIN, NONE
+from edge_sdk.data.traces.labels import describe_folds, fold_labels
+from edge_sdk.data.traces.read import SINCE_1970, SLOW, Trace
+from edge_sdk.label_names import JOIN, NONE, clean_label
 
 GRAVITY = {"g": 1.0, "m/s2": 9.81, "mg": 1000.0}
 """Unit -> length of the acceleration that a sensor at rest feels."""

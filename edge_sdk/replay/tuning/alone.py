@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_sdk.model.tasks.task import Reconstruction, SeveralLabels, Values
+from edge_sdk.model.tasks.task import Reconstruction, SeveralLabels, Values, class_codes
 from edge_sdk.nodes.configuration.assembly import augmentation_of
-from edge_sdk.nodes.kernels.labels import class_codes
 from edge_sdk.replay.anomalies.neighbours import look_for_detectors
 from edge_sdk.replay.errors.scores import describe_difference
 from edge_sdk.replay.metrics.scores import ALONE, POOLED, describe_pairs

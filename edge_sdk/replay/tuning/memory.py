@@ -28,6 +28,7 @@ from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import sums_on_validation
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
+from edge_sdk.model.split_model import load_model
 from edge_sdk.model.tasks.task import ModelTask, Task
 from edge_sdk.nodes.configuration.assembly import (
     augmentation_of,
@@ -39,10 +40,10 @@ from edge_sdk.nodes.configuration.assembly import (
     with_bundle,
 )
 from edge_sdk.nodes.configuration.tasks import check_task
-from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+from edge_sdk.nodes.daemon.device_file import find_normaliser
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, HospitalParts
 from edge_sdk.nodes.kernels.labels import listed_of, wants_unlabelled
-from edge_sdk.nodes.kernels.split import load_model, split_model
+from edge_sdk.nodes.kernels.split import split_model
 from edge_sdk.nodes.models.working_model import PREFERRED
 from edge_sdk.replay.cohorts.form import form_cohort
 from edge_sdk.replay.nodes.node_files import CLOUD, NodeFiles, prepare_files

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.traces.labels import clean_label, describe_folds, fold_labels, is_missing
+from edge_sdk.data.traces.labels import describe_folds, fold_labels, is_missing
 from edge_sdk.errors import UsageError
-from edge_sdk.label_names import is_number
+from edge_sdk.label_names import clean_label, is_number
 
 Array = npt.NDArray[Any]
 

@@ -24,9 +24,9 @@ import numpy as np
 from edge_sdk.data.cut import Cut
 from edge_sdk.data.cutting import as_samples, cut_parts
 from edge_sdk.data.data_table import unlabelled_of
-from edge_sdk.data.traces import Windows
+from edge_sdk.data.traces.windows import Windows
 from edge_sdk.model.tasks.task import ModelTask
-from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+from edge_sdk.nodes.daemon.device_file import find_normaliser
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.datasets.table import Rows
 from edge_sdk.replay.nodes.node_files import NodeFiles

@@ -19,9 +19,9 @@ from edge_sdk.data.samples import label_samples
 from edge_sdk.errors import UsageError
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.datasets import Dealing, name_inputs, set_apart
-from edge_sdk.replay.datasets import DATASETS, Table, hold_out, hold_out_of, load, standardise
+from edge_sdk.replay.datasets import DATASETS, load
 from edge_sdk.replay.datasets.partition import parse_number
-from edge_sdk.replay.datasets.table import Floats, Labels, Rows
+from edge_sdk.replay.datasets.table import Floats, Labels, Rows, Table, hold_out, hold_out_of, standardise
 from edge_sdk.simulation.clients.numbered import NumberedClients, Shape, Tree, number_of
 from edge_sdk.simulation.clients.population import ClientData, Part
 

@@ -19,7 +19,7 @@ from edge_sdk.data.data_table import samples_of, unlabelled_of
 from edge_sdk.data.patients import Patients, patients_of
 from edge_sdk.data.samples import Samples, Stored
 from edge_sdk.model.tasks.task import ModelTask, Reconstruction
-from edge_sdk.nodes.evaluation.normalisation import find_normaliser
+from edge_sdk.nodes.daemon.device_file import find_normaliser
 from edge_sdk.nodes.kernels.labels import listed_of, wants_unlabelled
 from edge_sdk.replay.nodes.node_files import NodeFiles
 

@@ -13,7 +13,7 @@ from edge_sdk.data.augment import Augment
 from edge_sdk.methods.shared.training.local import Gradient
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.model import Model
-from edge_sdk.model.split_model import SplitModel
+from edge_sdk.model.split_model import SplitModel, load_model
 from edge_sdk.nodes.configuration.assembly import (
     augmentation_of,
     check_bundle,
@@ -23,7 +23,6 @@ from edge_sdk.nodes.configuration.assembly import (
     settings_of,
 )
 from edge_sdk.nodes.kernels.family import AggregatorParts, DeviceParts, Family, HospitalParts
-from edge_sdk.nodes.kernels.split import load_model
 from edge_sdk.replay.nodes.node_files import CLOUD
 from edge_sdk.simulation.runs.plan import Prepared
 from edge_sdk.simulation.training.batched_clients import CohortTraining, Steps, make_lockstep

@@ -14,11 +14,11 @@ from edge_sdk.contract.run import Run
 from edge_sdk.data.public_inputs import Public, read_public, store_public
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle, read_bundle
+from edge_sdk.model.split_model import input_shapes
 from edge_sdk.model.tasks.task import CLASS, Task
 from edge_sdk.nodes.configuration.assembly import family_of, method_of, settings_of, with_bundle
 from edge_sdk.nodes.configuration.tasks import check_task
 from edge_sdk.nodes.kernels.labels import wants_unlabelled
-from edge_sdk.nodes.kernels.split import input_shapes
 from edge_sdk.replay.cohorts.cohort import Cohort
 from edge_sdk.replay.cohorts.datasets import Dealing
 from edge_sdk.replay.cohorts.form import check_options, form_cohort

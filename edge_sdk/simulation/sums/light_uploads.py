@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.algebra.arrays import ANY, Tensor, Theta
-from edge_sdk.methods.shared.aggregation.gather import Sum, add_split
+from edge_sdk.methods.shared.aggregation.exact import add_split
+from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.aggregation.guard import Measure, measure_of
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from edge_sdk.simulation.sums.open_sums import OpenSum, open_sum

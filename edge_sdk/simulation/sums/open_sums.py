@@ -1,6 +1,6 @@
 """Exact sums that stay open until a hospital's round is closed: the vectors of many clients are added in one pass.
 
-`gather.add_split` makes new integers for each upload, because a node's state must not change under whoever holds it;
+`exact.add_split` makes new integers for each upload, because a node's state must not change under whoever holds it;
 that goes through memory four times for each client. In a simulation nobody looks at a sum before it is closed
 (`tallies.closing_together`, and checkpoints). So an upload of this rank's own client, as a hospital is given it,
 leaves its vector in the sum, and many are added to the same integers at once, block by block, while these stay in the
@@ -18,17 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.errors import AuscultError
-from edge_sdk.methods.shared.aggregation.gather import (
+from edge_sdk.methods.shared.aggregation.exact import (
     HIGH,
     HIGH_ONES,
     LOW_ONES,
-    MANY,
     NEAR,
     ONE_BITS,
     Integers,
     is_within,
     split,
 )
+from edge_sdk.methods.shared.aggregation.gather import MANY
 
 TOGETHER, MOST_BYTES = 16, 8 * 2**20
 """Vectors that wait before they are added, and their bytes."""
@@ -100,8 +100,8 @@ def open_sum(size: int) -> OpenSum:
 
 
 def add_in_place(vectors: Vectors, high: Integers, low: Integers) -> None:
-    """Adds vectors (n,) to integers (n,), as `gather.add_split` does it one by one: those of small float32 numbers in
-    float32, others in float64, and what is too large for that by `gather.split`."""
+    """Adds vectors (n,) to integers (n,), as `exact.add_split` does it one by one: those of small float32 numbers in
+    float32, others in float64, and what is too large for that by `exact.split`."""
     kinds: tuple[Vectors, Vectors, Vectors] = ([], [], [])
     for x in vectors:
         kinds[0 if is_small(x) else 1 if is_within(x, NEAR) else 2].append(x)
@@ -146,7 +146,7 @@ def add_small(blocks: Vectors, high: Integers, low: Integers) -> None:
 def add_near(blocks: Vectors, high: Integers, low: Integers) -> None:
     """Adds blocks (b,) of numbers up to NEAR to integers (b,).
 
-    In `gather.add_split`, the bits of a large number are taken off after each addition; here, all of them at the end.
+    In `exact.add_split`, the bits of a large number are taken off after each addition; here, all of them at the end.
     In between, sums may leave the range of int64 and come back: they are computed modulo 2**64.
     """
     if not blocks:

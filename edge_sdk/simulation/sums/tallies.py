@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from edge_sdk.contract.method import NodeEnv, Role, Step
-from edge_sdk.methods.shared.aggregation.gather import MANY, Integers, Tally, carried
+from edge_sdk.methods.shared.aggregation.exact import Integers
+from edge_sdk.methods.shared.aggregation.gather import MANY, Tally, carried
 from edge_sdk.methods.shared.aggregation.guard import Guard
 from edge_sdk.simulation.processes.ranks import Ranks
 from edge_sdk.simulation.sums.open_sums import OpenSum

@@ -25,8 +25,8 @@ from edge_sdk.model.bundle import BLOCKED_SUFFIX
 from edge_sdk.model.forms import has_native
 from edge_sdk.model.inputs import even_weights
 from edge_sdk.model.model import Model
+from edge_sdk.model.sessions.form_session import choose_form
 from edge_sdk.model.sessions.onnx_session import OnnxSession
-from edge_sdk.model.sessions.tensor_session import choose_form
 from edge_sdk.model.theta_tensors import ThetaTensor
 from edge_sdk.model.whole_batches import find_least
 from edge_sdk.simulation.processes.ranks import Ranks

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.atomic import write_text
-from edge_sdk.contract.method import RESERVED_NAMES
-from edge_sdk.contract.run import checked_name
+from edge_sdk.contract.run import RESERVED_NAMES, checked_name
 from edge_sdk.errors import UsageError
 from edge_sdk.tools.credentials.authority import checked_host
 

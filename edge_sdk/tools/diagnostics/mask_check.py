@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import AuscultError, UsageError
-from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, DeviceKeys, HospitalKeys, read_public
+from edge_sdk.nodes.configuration.mask_tables import DeviceKeys, HospitalKeys
+from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, read_public
 from edge_sdk.nodes.secrets.masks import aggregator_masks, device_masks, hospital_masks
 from edge_sdk.tools.credentials.enrol import NOTE, Desk
 from edge_sdk.tools.diagnostics.findings import Finding

@@ -12,10 +12,11 @@ from typing import Any
 
 from edge_sdk.atomic import LOCK
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.configuration.mask_tables import DeviceKeys, HospitalKeys
 from edge_sdk.nodes.configuration.settings import read_toml
 from edge_sdk.nodes.daemon.device_file import DeviceFile
 from edge_sdk.nodes.daemon.settings_files import AggregatorFile, HospitalFile
-from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys, DeviceKeys, HospitalKeys
+from edge_sdk.nodes.secrets.mask_keys import AggregatorKeys
 from edge_sdk.tools.diagnostics.access import Part
 from edge_sdk.tools.diagnostics.findings import Finding
 from edge_sdk.wire.options import Wire

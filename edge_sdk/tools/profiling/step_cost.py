@@ -20,7 +20,7 @@ import numpy as np
 
 from edge_sdk.hardware.probe import peak_memory_mb
 from edge_sdk.model.bundle import BundleError
-from edge_sdk.model.front_values import FROM_FRONT, FRONT, read_front
+from edge_sdk.model.manifest import FROM_FRONT, FRONT, read_front
 from edge_sdk.model.model import Model
 from edge_sdk.tools.profiling.forked import ForkError, run_forked
 

@@ -8,7 +8,8 @@ import pytest
 from edge_sdk.data.live import windower
 from edge_sdk.data.live.resample import ChannelJoiner, Resampler, is_same_rate
 from edge_sdk.data.live.windower import Windower, join_windows
-from edge_sdk.data.traces import Trace, cut_windows
+from edge_sdk.data.traces.read import Trace
+from edge_sdk.data.traces.windows import cut_windows
 
 RATE, BEGAN = 32.0, 1_700_000_000.0
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk.data.recording import StoreLimits
 from edge_sdk.data.store import every_window as every
 from edge_sdk.data.store.every_window import every_window
 from edge_sdk.data.store.frozen import freeze
-from edge_sdk.data.store.recording import StoreLimits
 from edge_sdk.data.store.sample_store import SampleStore
 from tests.data.store_making import BEGAN, SHAPE, make_windows
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_sdk.data.recording import StoreLimits
 from edge_sdk.data.store import frozen_unlabelled
 from edge_sdk.data.store.cipher import read_key
 from edge_sdk.data.store.frozen import freeze
 from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
-from edge_sdk.data.store.recording import StoreLimits
 from edge_sdk.data.store.sample_store import SampleStore
 from tests.data.store_making import BEGAN, SHAPE, make_windows
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk.data.recording import StoreLimits
 from edge_sdk.data.store.index import StoreUnusable
-from edge_sdk.data.store.recording import StoreLimits
 from edge_sdk.data.store.sample_store import SampleStore
 from tests.data.store_making import BEGAN, SHAPE, make_windows
 

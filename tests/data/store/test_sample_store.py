@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.live.windower import LiveWindows
+from edge_sdk.data.recording import StoreLimits
 from edge_sdk.data.store.cipher import KEY_BYTES, DamagedWindow, PlainWindows, SealedWindows, read_key
 from edge_sdk.data.store.frozen import freeze
 from edge_sdk.data.store.index import StoreUnusable
-from edge_sdk.data.store.recording import StoreLimits
 from edge_sdk.data.store.sample_store import SampleStore
 from edge_sdk.errors import UsageError
 from tests.data.store_making import BEGAN, SHAPE, make_windows, numbers_in

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_sdk.data.traces import read_trace
 from edge_sdk.data.traces.form import Stated
+from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.sensors.edf import read_edf, read_edf_file
 from edge_sdk.hardware.sensors.wfdb import read_wfdb

@@ -12,7 +12,7 @@ from edge_sdk.hardware.channel_names import find_columns
 from edge_sdk.hardware.sensors.catalog import make_sensor
 from edge_sdk.hardware.sensors.fitted import FittedSensor
 from edge_sdk.hardware.sensors.recording import Playback, StoredSignals
-from edge_sdk.hardware.sensors.sensor import Sensor, opened
+from edge_sdk.hardware.sensors.sensor import Sensor, SensorError, opened
 from edge_sdk.hardware.units import SPELLINGS, UNITS, conversion
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.model.tasks.signal_spec import SignalSpec
@@ -47,6 +47,13 @@ def test_channels_are_found_by_name_in_any_order_and_others_are_left_out() -> No
     with opened(source):
         (reading,) = source.read(1.0)
     assert reading.values == (1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize("values", [(20.0, 3.0, 2.0), (20.0, 3.0, 2.0, 1.0, 0.0)])
+def test_a_reading_has_a_value_for_each_channel_of_the_sensor(values: tuple[float, ...]) -> None:
+    fitted = FittedSensor(sensor("t z y x", "degC,g,g,g", (20.0, 3.0, 2.0, 1.0)), signal("x y z", "g,g,g"))
+    with pytest.raises(SensorError, match=rf"band: a reading of {len(values)} values, expected 4, .* t, z, y, x"):
+        fitted.values(values)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +123,7 @@ def test_every_spelling_is_of_a_unit() -> None:
     ("channels", "units", "said"),
     [
         ("x y", "g,g", "has the channels x, y; the bundle wants ax, ay, az"),
+        ("x y z", "g,g", "band: units \\('g', 'g'\\), expected 3, one for each of its channels"),
         ("x y z w", "g,g,g,g", "has the channels x, y, z, w; the bundle wants"),
         ("x y z", "g,g,rad/s", "channel az: 'rad/s' is a unit of angular velocity, 'g' one of acceleration"),
         ("x y z", "g,g,counts", "channel az: 'counts' is not 'g', and 'counts' is no unit known here"),

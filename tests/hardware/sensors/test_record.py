@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from edge_sdk.data.availability import find_availability, read_availability
-from edge_sdk.data.traces import load_folder
+from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.data.traces.read import read_trace
 from edge_sdk.errors import UsageError
 from edge_sdk.hardware.boards.telemetry import read_telemetry
 from edge_sdk.hardware.sensors.record import Labels, Recorder, TraceFile
-from edge_sdk.hardware.sensors.sensor import Reading, SensorEnded, SensorError
+from edge_sdk.hardware.sensors.sensor import Pace, Reading, SensorEnded, SensorError
 from tests.hardware.boards.fake_root import lay, lay_raspberry
 from tests.hardware.sensors.test_recordings import HEADER, make_edf, pack_212
 
@@ -119,6 +119,15 @@ def test_a_sensor_that_fails_ends_the_recording_and_keeps_what_there_was(tmp_pat
         broken.run()
 
 
+@pytest.mark.parametrize("values", [(1.0,), (1.0, 2.0, 3.0)])
+def test_a_reading_of_other_channels_is_no_line_of_a_trace(tmp_path: Path, values: tuple[float, ...]) -> None:
+    """A line of fewer columns once had its label where a channel was expected."""
+    recorder = Recorder({"a": FakeSensor([rows(5), [Reading(1e9 + 1, values)]])}, tmp_path / "out", Labels())
+    with pytest.raises(SensorError, match=rf"wrist.left: a reading of {len(values)} values, expected 2, .* x, y"):
+        recorder.run()
+    assert len(read_trace(tmp_path / "out" / "wrist-left.csv").time) == 5
+
+
 def test_a_sensor_that_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
     """So that the same command works once it is plugged in."""
 
@@ -132,6 +141,17 @@ def test_a_sensor_that_is_not_there_leaves_nothing_behind(tmp_path: Path) -> Non
     assert first.events == ["open", "close"] and not (tmp_path / "out").exists()
 
 
+def test_whatever_a_sensor_raises_when_it_is_opened_names_it(tmp_path: Path) -> None:
+    class Restless(FakeSensor):
+        def open(self) -> None:
+            Pace({}["rate"])
+
+    with pytest.raises(SensorError, match="a: KeyError: 'rate'"):
+        Recorder({"a": Restless([])}, tmp_path / "out", Labels()).run()
+    with pytest.raises(UsageError, match="rate_hz = 0, expected above 0"):
+        Pace(0)
+
+
 def test_what_cannot_be_recorded_is_refused_before(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="not empty"):
@@ -139,6 +159,8 @@ def test_what_cannot_be_recorded_is_refused_before(tmp_path: Path) -> None:
     for channels in ("", "xx"):
         with pytest.raises(UsageError, match="channels"):
             Recorder({"a": FakeSensor([], channels=channels)}, tmp_path / "out", Labels())
+    with pytest.raises(UsageError, match=r"wrist left: units \('g', 'g'\), expected 3, one for each of its channels"):
+        Recorder({"a": FakeSensor([], channels="xyz")}, tmp_path / "out", Labels())
     for label in ("", " ", "a\nb", "x" * 201):
         with pytest.raises(UsageError, match="label"):
             Labels(label)

@@ -20,7 +20,7 @@ from edge_sdk.methods.settling.counting import Counts
 from edge_sdk.methods.settling.method import Choice, Settle
 from edge_sdk.methods.settling.self_training import LabelChoice
 from edge_sdk.methods.settling.settings import Settling
-from edge_sdk.methods.shared.aggregation.gather import split
+from edge_sdk.methods.shared.aggregation.exact import split
 from edge_sdk.methods.shared.aggregation.guard import Refused
 from edge_sdk.methods.shared.evaluation.spent import PrivateReport
 from edge_sdk.methods.standardising.equations import UNIT, statistics_of

@@ -10,10 +10,11 @@ import pytest
 
 from edge_sdk.methods.shared.evaluation.evaluation import Report, Scores
 from edge_sdk.nodes.configuration.assembly import method_of, settings_of
+from edge_sdk.nodes.configuration.mask_tables import DeviceKeys
 from edge_sdk.nodes.policy.allow import CLASSES, Allow
 from edge_sdk.nodes.policy.score_filter import for_masking
 from edge_sdk.nodes.secrets.mask_assignment import for_device
-from edge_sdk.nodes.secrets.mask_keys import DeviceKeys, make_key
+from edge_sdk.nodes.secrets.mask_keys import make_key
 from tests.methods.problems import DEVICES, PATIENT, play, told
 from tests.methods.secret.among import among_envs, among_run, played
 from tests.methods.secret.parties import TREE, envs_for, run_of

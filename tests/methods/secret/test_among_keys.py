@@ -8,10 +8,11 @@ import pytest
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.messages.among_messages import Dealt, Withdrawn
 from edge_sdk.nodes.configuration.assembly import fixes_members, settings_of
+from edge_sdk.nodes.configuration.mask_tables import DeviceKeys
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.secrets import mask_assignment
 from edge_sdk.nodes.secrets.device_secrets import device_secrets
-from edge_sdk.nodes.secrets.mask_keys import DeviceKeys, make_key
+from edge_sdk.nodes.secrets.mask_keys import make_key
 from edge_sdk.nodes.secrets.secret_sharing import DeviceSecrets, ToldMasks
 from edge_sdk.tools.diagnostics.mask_check import check_masks
 from tests.methods.secret.among import PEERS, among_run

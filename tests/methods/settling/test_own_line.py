@@ -8,19 +8,21 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.ensemble import Ensemble, combined
-from edge_sdk.contract.environment.samples import Labelled, OutputScores
+from edge_sdk.algebra.forest import pack
+from edge_sdk.contract.environment.samples import Labelled, OutputScores, SelfLabels
 from edge_sdk.contract.method import UP, NodeEnv
 from edge_sdk.methods.fedavg import FEDAVG
-from edge_sdk.methods.settling import own_line
+from edge_sdk.methods.settling import labelling, own_line
+from edge_sdk.methods.settling.equations import forest
 from edge_sdk.methods.settling.method import settled
-from edge_sdk.methods.settling.own_line import FLOOR, OWN_WEIGHTS, behind_own_line, losses_of, mean_loss
+from edge_sdk.methods.settling.own_line import FLOOR, OWN_WEIGHTS, behind_own_line, best_alone, losses_of, mean_loss
 from edge_sdk.methods.settling.self_training import self_trained
-from edge_sdk.methods.settling.settings import Settling
+from edge_sdk.methods.settling.settings import TAUGHT_FOREST, Settling
 from edge_sdk.methods.shared.evaluation.beside import FOREST, OWN, OwnKept, with_forest
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models, evaluated
 from tests.methods.problems import DEVICES, TREE, play, told
 from tests.methods.settling.problems import PARTS, envs_of, logits
-from tests.methods.settling.test_self_training import TREES, envs
+from tests.methods.settling.test_self_training import LOOSE, TREES, envs
 
 S = Settling(rate=0.02, batch=8, steps=(0, 20), local_steps=(30,), local_weights=(0.0, 0.5, 1.0))
 
@@ -198,6 +200,23 @@ def test_a_device_with_windows_of_its_own_falls_back_on_a_forest_that_nobody_els
     assert found and all(e.weight in OWN_WEIGHTS and e.trees is not None for e in found)
 
 
+def test_a_device_that_labels_its_windows_wrongly_falls_back_on_what_it_was_told(monkeypatch):
+    """It fell back on a forest on its own labels only, which its samples said was the worse one."""
+    d, settings = DEVICES[0], FEDAVG.settings(eta_l=0.05, batch=8)
+    env, wrong = replace(envs(FEDAVG, settings, 6)[d], me=d), (LOOSE[d].y + 1) % 2
+    monkeypatch.setattr(labelling, "label", lambda env, s, w, choice: SelfLabels(np.arange(len(wrong)), wrong))
+    monkeypatch.setattr(labelling, "choose_labelling", lambda s, counts: 0)
+    nothing = {name: np.zeros_like(env.theta0) for name in ("global", "personal", "local")}
+    kept = behind_own_line(env, TREES, 0.0, giving(nothing))
+    assert kept[FOREST].tobytes() == pack(forest(env, TREES, TAUGHT_FOREST)).tobytes() and kept[OWN][3] == 1.0
+
+
+def test_given_labels_alone_must_be_ahead_of_the_devices_own_labels_by_as_much_as_of_the_fleet():
+    assert [best_alone(np.array(losses), 2.0) for losses in ([9.0], [9, 8], [9, 8, 6.5], [9, 8, 5.9], [7, 8, 5.1])] == [
+        0, 1, 1, 2, 0,
+    ]  # fmt: skip
+
+
 def swapping(d):
     """As the product changes samples of these envs over: validation is trained on, training is judged by."""
     train, validation, _ = PARTS[d]
@@ -218,9 +237,9 @@ def test_the_second_look_is_at_models_made_of_the_other_samples_and_labels(monke
     """In a run that labels windows: what is judged was taught by the validation part, by all that it was made of."""
     looks = list[tuple[int, int, int]]()
 
-    def seen(env, s, weight, of):
+    def seen(env, s, ways):
         looks.append((len(env.validation.labels), (env.untaught or env).samples, len(env.own.labels)))
-        return losses_of(env, s, weight, of)
+        return losses_of(env, s, ways)
 
     monkeypatch.setattr(own_line, "losses_of", seen)
     monkeypatch.setattr(own_line, "FAR_AHEAD", np.inf)

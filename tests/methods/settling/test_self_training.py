@@ -11,8 +11,17 @@ from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.settling import equations, labelling
+from edge_sdk.methods.settling.counting import Counts
 from edge_sdk.methods.settling.method import Choice, Chosen, Settle, settled
-from edge_sdk.methods.settling.self_training import LabelChoice, LabelledModel, WithLabels, self_trained, turns
+from edge_sdk.methods.settling.self_training import (
+    LabelChoice,
+    LabelledModel,
+    SelfTrainingState,
+    WithLabels,
+    chosen,
+    self_trained,
+    turns,
+)
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.aggregation.registration import Overclaimed
@@ -215,6 +224,29 @@ def test_labels_that_do_harm_are_given_up():
     assert labelling.still_pays(TREES, counts, choice=3, samples=100, share=0.8)  # a standard error is 4 of 100
     counts[1] = 75
     assert not labelling.still_pays(TREES, counts, choice=3, samples=100, share=0.8)
+
+
+def turn(state, right, sure_right):
+    """The aggregator's state after a turn with counts of 100 samples, and what it tells."""
+    counts = np.array([*right, *np.ravel(sure_right)], np.int64)
+    state, sends = chosen(TREES, replace(state, counts=Counts(counts, 100, 6)), 2, [])
+    return state, sends[0].message
+
+
+def test_where_labels_do_harm_the_fleet_chooses_anew_and_gives_up_only_if_nothing_is_precise():
+    """An attack made the shared model worse. The fleet gave up all labels, also those that forests give by themselves,
+    and devices that labels had helped lost up to 12 points."""
+    state, told = turn(SelfTrainingState(None), (80, 70), [[(90, 75), (50, 48)], [(90, 60), (50, 45)]])
+    assert (told.weight, told.threshold, state.share) == (0.25, 0.6, 0.8)
+    state, _ = turn(state, (77, 70), [[(90, 70), (50, 40)], [(90, 60), (50, 45)]])
+    assert (state.choice, state.share) == (0, 0.8)  # within a standard error
+    state, told = turn(state, (60, 70), [[(90, 50), (50, 20)], [(90, 66), (50, 45)]])
+    assert (told.weight, told.threshold, state.share, state.given_up) == (0.75, 0.6, 0.7, False)
+    nothing = [[(90, 30), (50, 20)], [(90, 50), (50, 25)]]
+    state, told = turn(state, (40, 50), nothing)
+    assert (told.threshold, state.choice, state.given_up) == (0.0, -1, True)
+    state, _ = turn(state, (80, 70), [[(90, 75), (50, 48)], [(90, 60), (50, 45)]])
+    assert (state.choice, state.given_up) == (-1, True)
 
 
 @pytest.mark.parametrize("samples", [0, 10, 40])

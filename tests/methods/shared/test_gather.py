@@ -9,7 +9,7 @@ import pytest
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation import exact, gather
 from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
 
 
@@ -57,7 +57,7 @@ def test_what_one_device_sends_comes_through_unchanged():
 
 
 def test_the_largest_numbers_that_are_let_in_do_not_overflow():
-    x = np.full(3, gather.LARGEST)
+    x = np.full(3, exact.LARGEST)
     _, s = summed([(str(i), Sum(-x, 1.0)) for i in range(1000)], np.float64)
     assert (s.total == -1000 * x).all()
 
@@ -140,9 +140,9 @@ def awkward_numbers(dtype):
     """Numbers of every size, halves of the last places, and both zeros."""
     random = np.random.default_rng(3)
     sizes = random.standard_normal(9_000) * 2.0 ** random.integers(-80, 30, 9_000)
-    halves = (np.arange(-40, 40) + 0.5) * 2.0**-gather.HIGH
-    least = (np.arange(-40, 40) + 0.5) * 2.0**-gather.LOW
-    ends = np.array([0.0, -0.0, gather.NEAR, -gather.NEAR, 2.0**-140, np.nextafter(dtype(1), dtype(2))])
+    halves = (np.arange(-40, 40) + 0.5) * 2.0**-exact.HIGH
+    least = (np.arange(-40, 40) + 0.5) * 2.0**-exact.LOW
+    ends = np.array([0.0, -0.0, exact.NEAR, -exact.NEAR, 2.0**-140, np.nextafter(dtype(1), dtype(2))])
     return np.concatenate([sizes, halves, least, 1 + halves, ends]).astype(dtype)
 
 
@@ -150,24 +150,24 @@ def awkward_numbers(dtype):
 def test_adding_in_few_passes_gives_the_integers_of_split(dtype):
     x = awkward_numbers(dtype)
     sums = np.random.default_rng(4).integers(-(2**62), 2**62, (2, len(x)))
-    high, low = gather.split(x)
-    assert all(np.array_equal(*pair) for pair in zip(gather.add_split(x, None, None), (high, low), strict=True))
+    high, low = exact.split(x)
+    assert all(np.array_equal(*pair) for pair in zip(exact.add_split(x, None, None), (high, low), strict=True))
     before = sums.copy()
-    found = gather.add_split(x, *sums)
+    found = exact.add_split(x, *sums)
     assert np.array_equal(found[0], sums[0] + high) and np.array_equal(found[1], sums[1] + low)
     assert np.array_equal(sums, before)
 
 
 def test_a_number_beyond_the_fast_way_is_added_too():
-    x = np.array([1.25, 1.5 * gather.NEAR, -gather.LARGEST], np.float32)
-    high, low = gather.split(x)
-    found = gather.add_split(x, high, low)
+    x = np.array([1.25, 1.5 * exact.NEAR, -exact.LARGEST], np.float32)
+    high, low = exact.split(x)
+    found = exact.add_split(x, high, low)
     assert np.array_equal(found[0], 2 * high) and np.array_equal(found[1], 2 * low)
 
 
 def test_a_vector_of_another_length_is_not_added():
     with pytest.raises(ValueError, match="a vector of 3 numbers, the sum is of vectors of 2"):
-        gather.add_split(np.ones(3, np.float32), np.zeros(2, np.int64), np.zeros(2, np.int64))
+        exact.add_split(np.ones(3, np.float32), np.zeros(2, np.int64), np.zeros(2, np.int64))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -175,13 +175,13 @@ def test_a_vector_of_another_length_is_not_added():
 def test_a_number_that_may_not_travel_is_found_wherever_it_is(dtype, shape):
     """The quick look at a vector's length says nothing else than a look at each number."""
     rng = np.random.default_rng(3)
-    bad = [np.nan, np.inf, -np.inf, *(dtype(s * f * gather.LARGEST) for s in (-1, 1) for f in (1.001, 2.0**60))]
-    good = [0.0, *(dtype(s * gather.LARGEST) for s in (-1, 1)), 2.0**21, -(2.0**30)]
+    bad = [np.nan, np.inf, -np.inf, *(dtype(s * f * exact.LARGEST) for s in (-1, 1) for f in (1.001, 2.0**60))]
+    good = [0.0, *(dtype(s * exact.LARGEST) for s in (-1, 1)), 2.0**21, -(2.0**30)]
     for value in map(dtype, bad + good):
         for scale in (1e-30, 1.0, 1e4):
             x = (scale * rng.normal(size=shape)).astype(dtype)
             if not x.size:
-                assert not gather.has_diverged(x)
+                assert not exact.has_diverged(x)
                 continue
             x.flat[rng.integers(x.size)] = value
-            assert gather.has_diverged(x) == (not (np.abs(x) <= gather.LARGEST).all())
+            assert exact.has_diverged(x) == (not (np.abs(x) <= exact.LARGEST).all())

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.vectors import PIECE, length
-from edge_sdk.methods.shared.aggregation.gather import LARGEST, Sum
+from edge_sdk.methods.shared.aggregation.exact import LARGEST
+from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.aggregation.guard import norm
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from edge_sdk.methods.shared.evaluation.healing import is_sound

@@ -14,7 +14,7 @@ import pytest
 
 from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.nodes.daemon import serve
-from edge_sdk.nodes.daemon.background_work import SideWork
+from edge_sdk.nodes.daemon.serve import SideWork
 
 
 class Counting:

@@ -22,12 +22,11 @@ from edge_sdk.methods.fedavg import FedavgModel
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.bundle import read_bundle
-from edge_sdk.nodes.daemon.device_file import DeviceFile
+from edge_sdk.nodes.daemon.device_file import DeviceFile, find_normaliser
 from edge_sdk.nodes.daemon.device_service import DeviceService
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.nodes.device.progress_log import ProgressLog
-from edge_sdk.nodes.evaluation.normalisation import find_normaliser
 from edge_sdk.nodes.models.warm_start import find_earlier
 from edge_sdk.wire.link import Backoff
 from tests.model.bundle_files import repacked

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.data.store.recording import Recording
+from edge_sdk.data.recording import Recording
 from edge_sdk.errors import UsageError
+from edge_sdk.nodes.configuration.mask_tables import DeviceKeys
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.device.options import LocalTraining
-from edge_sdk.nodes.secrets.mask_keys import DeviceKeys
 from edge_sdk.wire.options import Wire
 from tests.nodes.device.test_live_device import WRIST
 

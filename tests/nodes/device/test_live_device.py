@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.run import Run
+from edge_sdk.data.recording import Recording, StoreLimits
 from edge_sdk.data.store.index import StoreUnusable
-from edge_sdk.data.store.recording import Recording, StoreLimits
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models

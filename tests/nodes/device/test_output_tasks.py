@@ -20,12 +20,7 @@ from edge_sdk.methods.rollout.plan import Settings as RolloutSettings
 from edge_sdk.methods.rollout.plan import find_fault
 from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
-from edge_sdk.methods.shared.evaluation.reports import (
-    Models,
-    mean_errors,
-    mean_macro_f1,
-    mean_reconstruction_errors,
-)
+from edge_sdk.methods.shared.evaluation.reports import Models, mean_errors, mean_macro_f1, mean_reconstruction_errors
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.configuration.assembly import check_bundle
 from edge_sdk.nodes.evaluation.output_scores import judge_outputs

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="bundles are compiled here")
 from edge_sdk import Device, UsageError
 from edge_sdk.algebra.metrics.reconstruction import scores_of
 from edge_sdk.contract.run import Run
-from edge_sdk.data.store.recording import Recording
+from edge_sdk.data.recording import Recording
 from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.evaluation.reports import Report, judge, mean_reconstruction_errors
 from edge_sdk.model.tasks.signal_spec import SignalSpec

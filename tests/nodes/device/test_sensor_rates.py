@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_sdk.data.store.recording import Recording
+from edge_sdk.data.recording import Recording
 from edge_sdk.errors import UsageError
 from tests.nodes.device.test_live_device import RECORDING, make_device, signal_of
 

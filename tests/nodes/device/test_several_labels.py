@@ -18,7 +18,7 @@ from edge_sdk import Device, Samples, UsageError
 from edge_sdk.algebra.metrics.classification import auc
 from edge_sdk.algebra.metrics.label_sets import macro_f1
 from edge_sdk.contract.run import Run
-from edge_sdk.data.store.recording import Recording, StoreLimits
+from edge_sdk.data.recording import Recording, StoreLimits
 from edge_sdk.methods.secret.messages.forms import ScoresKind
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.methods.shared.evaluation.reports import judge, mean_macro_f1

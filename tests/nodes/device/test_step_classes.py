@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="bundles are compiled here")
 
 from edge_sdk import Device, UsageError
 from edge_sdk.contract.run import Run
-from edge_sdk.data.store.recording import Recording
+from edge_sdk.data.recording import Recording
 from edge_sdk.methods.shared.aggregation.scores import check_scores, partial_histograms
 from edge_sdk.methods.shared.evaluation.reports import Report, judge, mean_macro_f1
 from edge_sdk.model.bundle import read_bundle

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("torch", reason="bundles are compiled here")
 
 from edge_sdk import Device, UsageError
+from edge_sdk.data.recording import Recording
 from edge_sdk.data.store import facts
-from edge_sdk.data.store.recording import Recording
 from edge_sdk.data.store.step_windows import step_windows
 from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.evaluation.reports import judge, mean_errors

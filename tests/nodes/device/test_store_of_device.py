@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_sdk.data.store.recording import Recording, StoreLimits
+from edge_sdk.data.recording import Recording, StoreLimits
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import read_bundle
 from edge_sdk.nodes.device.device import Device

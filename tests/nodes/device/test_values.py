@@ -14,7 +14,7 @@ from torch import nn
 
 from edge_sdk import Device, Samples, UsageError
 from edge_sdk.contract.run import Run
-from edge_sdk.data.store.recording import Recording
+from edge_sdk.data.recording import Recording
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Scores
 from edge_sdk.methods.shared.evaluation.reports import Models
 from edge_sdk.model.tasks.signal_spec import SignalSpec

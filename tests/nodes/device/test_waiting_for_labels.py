@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from edge_sdk.contract.run import Run
-from edge_sdk.data.store.recording import Recording, StoreLimits
+from edge_sdk.data.recording import Recording, StoreLimits
 from edge_sdk.errors import SamplesMissing, UsageError
 from edge_sdk.live.presence.directory import NodeDirectory, encode_run
 from edge_sdk.nodes.device.descriptions import RunRefused

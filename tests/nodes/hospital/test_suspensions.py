@@ -18,7 +18,7 @@ from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.methods.shared.aggregation.guard import Guard
 from edge_sdk.nodes.daemon.hospital_service import HospitalService
 from edge_sdk.nodes.daemon.prometheus import exposition
-from edge_sdk.nodes.daemon.settings_reload import refuse_rereading
+from edge_sdk.nodes.daemon.serve import refuse_rereading
 from edge_sdk.nodes.hospital.hospital import Hospital
 from edge_sdk.nodes.hospital.options import DeviceList
 from edge_sdk.nodes.hospital.suspensions import SuspensionLog

@@ -15,7 +15,8 @@ from edge_sdk.model.tasks.step_classes import StepClasses
 from edge_sdk.model.tasks.values import Values
 from edge_sdk.nodes.models.kept_models import KeptModels
 from edge_sdk.nodes.models.predictions import Predictions
-from edge_sdk.nodes.models.working_model import KEEP, WorkingModel, mean_of_last, remove_old_runs, show_values
+from edge_sdk.nodes.models.shown import show_values
+from edge_sdk.nodes.models.working_model import KEEP, WorkingModel, mean_of_last, remove_old_runs
 
 
 def test_a_row_is_smoothed_with_those_before_it() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edge_sdk.contract.children.willing import SENTENCES, Reason
+from edge_sdk.contract.children.device_facts import SENTENCES, Reason
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.configuration.settings import from_mapping
 from edge_sdk.nodes.device.options import DevicePolicy

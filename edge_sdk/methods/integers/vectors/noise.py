@@ -23,7 +23,8 @@ from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.integers.vectors.privacy import Noise, noise_of
 from edge_sdk.methods.integers.vectors.rounded import UPWARD, Rounding, upward
 from edge_sdk.methods.integers.vectors.uploads import IntegersPlan, Scale, anchor_of
-from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.aggregation.exact import has_diverged
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
 
 Whole = npt.NDArray[np.int64]
 

@@ -19,7 +19,7 @@ from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.integers.vectors.privacy import Privacy
 from edge_sdk.methods.integers.vectors.rounded import UPWARD, read_vector, round_vector, upward
 from edge_sdk.methods.integers.vectors.settings import Uploads
-from edge_sdk.methods.shared.aggregation.gather import has_diverged
+from edge_sdk.methods.shared.aggregation.exact import has_diverged
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.messages.messages import SumForm
 from edge_sdk.methods.settling.counting import Counts
-from edge_sdk.methods.shared.aggregation.gather import MANY, Exact, bounded, carry_number, number, split_number
+from edge_sdk.methods.shared.aggregation.exact import Exact, bounded, carry_number, number, split_number
+from edge_sdk.methods.shared.aggregation.gather import MANY
 from edge_sdk.methods.shared.aggregation.scores import (
     LOSS_DEVICES,
     MODELS,

@@ -56,6 +56,12 @@ MOST_VALUES = 16
 SLACK = 1e-6  # relative: sums of fractions are rounded
 
 
+def check_round(round: int) -> None:
+    """Raises ValueError for a number of rounds below 0."""
+    if round < 0:
+        raise ValueError(f"round {round}, 0 or more")
+
+
 def check_scores(scores: Mapping[str, float], count: float = LARGEST) -> None:
     """Check names, values, and that they go together.
 

@@ -30,7 +30,7 @@ from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, Step
 from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation import exact, gather
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.consensus import mixing
@@ -87,8 +87,8 @@ class Ready:
     def check(self, layout: Layout) -> None:
         if self.count < 0:
             raise ValueError(f"{self.count} devices answered, it is 0 or more")
-        if self.model is not None and not (np.abs(self.model) <= gather.LARGEST).all():
-            raise ValueError(f"a model with a number that is not finite or above {gather.LARGEST:.0f}")
+        if self.model is not None and not (np.abs(self.model) <= exact.LARGEST).all():
+            raise ValueError(f"a model with a number that is not finite or above {exact.LARGEST:.0f}")
         check_scores(self.scores)
 
     def contribution(self) -> Vector | None:
@@ -282,11 +282,11 @@ def list_hospitals(env: NodeEnv) -> tuple[str, ...]:
 
 def tell_progress(s: Coordinator) -> Send:
     """The training round that is over with this one, before `mix`."""
-    scores: dict[str, gather.Exact] = {}
+    scores: dict[str, exact.Exact] = {}
     for m in s.ready.values():
         for name, value in m.scores.items():
-            scores[name] = gather.plus(scores.get(name, (0, 0)), gather.split_number(value))
-    sums = {name: gather.number(scores[name]) for name in sorted(scores)} | measure_disagreement(s)
+            scores[name] = exact.plus(scores.get(name, (0, 0)), exact.split_number(value))
+    sums = {name: exact.number(scores[name]) for name in sorted(scores)} | measure_disagreement(s)
     return Send(OUT, Progress(s.round + 1, sum(m.count for m in s.ready.values()), sums))
 
 

@@ -22,10 +22,11 @@ from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.wrapping import state_around
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.aggregation.gather import Exact, bounded, expected, number, plus, split_number, with_name
+from edge_sdk.methods.shared.aggregation.exact import Exact, bounded, number, plus, split_number
+from edge_sdk.methods.shared.aggregation.gather import expected, with_name
 from edge_sdk.methods.shared.aggregation.guard import Guard, Refused, begin_round, is_vote, judge_answer
 from edge_sdk.methods.shared.aggregation.registration import bound_claim, note_claim
-from edge_sdk.methods.shared.aggregation.scores import check_scores
+from edge_sdk.methods.shared.aggregation.scores import check_round, check_scores
 from edge_sdk.methods.shared.aggregation.suspension import is_suspended, note_refusal, note_upload, without_suspended
 from edge_sdk.methods.shared.evaluation import beside, reports
 from edge_sdk.methods.shared.evaluation.healing import heal, heal_personal
@@ -53,6 +54,9 @@ class Evaluate:
     final: bool
     shown: Any
 
+    def check(self, layout: Layout) -> None:
+        check_round(self.round)
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -67,6 +71,7 @@ class Scores:
     sums: Mapping[str, float]
 
     def check(self, layout: Layout) -> None:
+        check_round(self.round)
         check_scores(self.sums)
 
 
@@ -83,6 +88,9 @@ class Finished:
 
     round: int
     shown: Any = None
+
+    def check(self, layout: Layout) -> None:
+        check_round(self.round)
 
     def to_metrics(self) -> dict[str, Any]:
         return {"kind": "finished", **asdict(self)}

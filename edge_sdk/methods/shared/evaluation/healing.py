@@ -17,7 +17,8 @@ import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.method import OUT, UP, NodeEnv, Role, Send, Step
-from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum, has_diverged
+from edge_sdk.methods.shared.aggregation.exact import has_diverged
+from edge_sdk.methods.shared.aggregation.gather import Nobody, Sum
 from edge_sdk.methods.shared.aggregation.guard import measure_of
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from edge_sdk.methods.shared.evaluation.reports import Diverged
@@ -32,11 +33,11 @@ PLAIN = frozenset({type(None), bool, int, float, str})
 UPLOADS = frozenset({Sum, VectorSum})
 """Types of messages that hold one vector, of which `measure` tells the length per unit of weight."""
 SHORT = 2.0**20
-"""A length far below gather.LARGEST, however it is rounded."""
+"""A length far below exact.LARGEST, however it is rounded."""
 
 
 def is_sound(value: Any) -> bool:
-    """True if no array of floats in plain data holds a number that may not travel: none, or above gather.LARGEST."""
+    """True if no array of floats in plain data holds a number that may not travel: none, or above exact.LARGEST."""
     if type(value) in PLAIN:
         return True
     if isinstance(value, np.ndarray):

@@ -36,10 +36,9 @@ from edge_sdk.algebra.vectors import Vector
 from edge_sdk.contract.environment.samples import Labelled
 from edge_sdk.contract.method import OUT, NodeEnv, Send
 from edge_sdk.errors import UsageError
-from edge_sdk.methods.shared.aggregation import gather
+from edge_sdk.methods.shared.aggregation import exact, gather
 from edge_sdk.methods.shared.aggregation.gather import Tally
-from edge_sdk.methods.shared.aggregation.scores import LOSS_DEVICES, UNTOLD
-from edge_sdk.methods.shared.aggregation.scores import TEST as TEST
+from edge_sdk.methods.shared.aggregation.scores import LOSS_DEVICES, TEST, UNTOLD
 
 UNSEEN = "unseen"  # the model that a device made of the global one without ever having trained it
 
@@ -156,7 +155,7 @@ def training_scores(env: NodeEnv, loss: float | None, received: Mapping[str, Vec
 
 def loss_scores(loss: float | None) -> dict[str, float]:
     """A device's training loss as a score, and that it is of one device; nothing where there is none."""
-    return {} if loss is None else {"loss": gather.bounded(loss), LOSS_DEVICES: 1.0}
+    return {} if loss is None else {"loss": exact.bounded(loss), LOSS_DEVICES: 1.0}
 
 
 def judge(
@@ -177,7 +176,7 @@ def judge(
         if not found["samples"] > 0:
             return {}
         sums |= {
-            f"{name}_{key}": gather.bounded(value)
+            f"{name}_{key}": exact.bounded(value)
             for key, value in found.items()
             if key != "samples" and not is_count(key)
         }
@@ -186,7 +185,7 @@ def judge(
             share = found["correct"] / found["samples"]
             sums |= {f"{name}_accuracy": share, f"{name}_accuracy_squared": share * share}
         sums |= {
-            f"{name}_{key.replace(ABSOLUTE, MAE)}": gather.bounded(value / found["samples"])
+            f"{name}_{key.replace(ABSOLUTE, MAE)}": exact.bounded(value / found["samples"])
             for key, value in found.items()
             if key.startswith(ABSOLUTE)
         }

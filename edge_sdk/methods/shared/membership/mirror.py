@@ -153,20 +153,20 @@ def device(question: type[CountedQuestion], state: type[Any], kept: str, train: 
     return Role(start, receive, unchanged, state)
 
 
-def shortened(kept: str) -> Callable[[NodeEnv, Any, Any, CountedQuestion, float], Any]:
+def shortened(kept: str) -> Callable[[NodeEnv, Any, Any, Any, float], Any]:
     """A `Method.shortened`: where only a share of an upload has left, c_i moves as the aggregator's mean does.
 
     Args:
         kept: as of `device`.
     """
 
-    def shorten(env: NodeEnv, before: Any, after: Any, m: CountedQuestion, share: float) -> Any:
+    def shorten(env: NodeEnv, before: Any, after: Any, m: Any, share: float) -> Any:
         account = recalled(before.account, env.me, m)
         if account is None:
             return after
         own = own_vector(before.account, account, getattr(before, kept), before.tried)
         tried = own + share * (after.tried - own) if share else own
-        return type(after)(own, tried, replace(account, round=m.round))
+        return replace(after, **{kept: own, "tried": tried, "account": replace(account, round=m.round)})
 
     return shorten
 
@@ -209,7 +209,7 @@ def hospital(
 
     def receive(env: NodeEnv, s: MirrorHospital, sender: str, message: object) -> Step:
         if sender == UP:
-            return asked(env, s, gather.expected(sender, message, question))
+            return pass_on(env, s, gather.expected(sender, message, question))
         if isinstance(message, Unremembered):
             return replace(s, forgotten=True), []
         return replace(s, tally=gathered(env, s.tally, sender, message, size(env))), []
@@ -220,19 +220,23 @@ def hospital(
     return Role(start, receive, close, MirrorHospital)
 
 
-def asked(env: NodeEnv, s: MirrorHospital, m: CountedQuestion) -> Step:
-    """Passes a question on; to nobody, where this hospital cannot say what was counted."""
+def pass_on(env: NodeEnv, s: MirrorHospital, m: Any) -> Step:
+    """Passes a question on to devices that are drawn; to nobody, where this hospital cannot say what was counted.
+
+    Args:
+        s: its state, or that of a method with more in it. m: says what a `CountedQuestion` does.
+    """
     account = recalled(s.account, env.me, m)
     if account is None or was_put_back(env, s.life, in_same_era=account.era == s.account.era):
-        return MirrorHospital(s.account, None, s.counted, True, s.life), [ask_nobody(m)]
+        return replace(s, tally=None, forgotten=True), [ask_nobody(m)]
     counted = confirmed(s, account)
     if departed(env, counted):
-        return MirrorHospital(s.account, None, counted, True, s.life), [ask_nobody(m)]
+        return replace(s, tally=None, counted=counted, forgotten=True), [ask_nobody(m)]
     chosen = draw.chosen(env, m.round, m.pick)
     question = replace(m, counted={d: counted[d] for d in chosen if d in counted})
-    return MirrorHospital(replace(account, round=m.round), None, counted, life=life_of(env.asked)), [
-        Send(chosen, question)
-    ]
+    account, life = replace(account, round=m.round), life_of(env.asked)
+    s = replace(s, account=account, tally=None, counted=counted, forgotten=False, life=life)
+    return s, [Send(chosen, question)]
 
 
 def was_put_back(env: NodeEnv, life: int, in_same_era: bool) -> bool:

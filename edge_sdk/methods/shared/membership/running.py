@@ -26,8 +26,9 @@ from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.vectors import Layout, Vector
 from edge_sdk.contract.method import NodeEnv
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.aggregation import gather
-from edge_sdk.methods.shared.aggregation.gather import FULL, LARGEST, Nobody, Tally
+from edge_sdk.methods.shared.aggregation import exact, gather
+from edge_sdk.methods.shared.aggregation.exact import LARGEST
+from edge_sdk.methods.shared.aggregation.gather import FULL, Nobody, Tally
 from edge_sdk.methods.shared.aggregation.guard import Measure, norm
 from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.aggregation.uploads import checked
@@ -62,10 +63,10 @@ class Increment:
         check_scores(self.scores, self.count)
 
     def onto(
-        self, high: gather.Integers | None, low: gather.Integers | None
+        self, high: exact.Integers | None, low: exact.Integers | None
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The integers (k,) of a tally with this vector added, as of `Sum`."""
-        return gather.add_split(self.total, high, low)
+        return exact.add_split(self.total, high, low)
 
     def measure(self) -> Measure:
         """Length per device; first contributions, which are as long as models, are compared among themselves."""
@@ -156,10 +157,10 @@ def add_round(running: Tally | None, tally: Tally | None) -> Tally | None:
             tally,
             high=running.high + tally.high,
             low=running.low + tally.low,
-            weight=gather.plus(running.weight, tally.weight),
+            weight=exact.plus(running.weight, tally.weight),
         )
-    over, low = gather.carry(tally.low)
-    return Tally(tally.high + over, low, gather.carry_number(tally.weight), 0, {}, ())
+    over, low = exact.carry(tally.low)
+    return Tally(tally.high + over, low, exact.carry_number(tally.weight), 0, {}, ())
 
 
 def is_full(running: Tally | None) -> bool:
@@ -169,6 +170,6 @@ def is_full(running: Tally | None) -> bool:
 
 def check_weight(running: Tally | None, tally: Tally | None, sender: str, message: Any, most: float) -> None:
     """Raises PeerError for a sum with which more weight would be counted than all devices have."""
-    known = sum(gather.number(t.weight) for t in (running, tally) if t is not None)
+    known = sum(exact.number(t.weight) for t in (running, tally) if t is not None)
     if isinstance(message, Increment) and known + message.weight > most * (1 + ROUNDING):
         raise PeerError(f"{sender} adds weight {message.weight:.6g} to {known:.6g}; all devices have {most:.6g}")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aggregator.service.administration.certificates import Enrolling
-from aggregator.service.application.view import list_needs
+from aggregator.service.application.alerts import list_needs
 from edge_sdk.wire.options import Wire
 from tests.delivery.fleet import eventually
 from tests.wire.sites import Provisioned, make_site, provisioner

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.application.view import list_needs
+from aggregator.service.application.alerts import list_needs
 from aggregator.service.database import webhooks
 from aggregator.service.database.webhooks import NotTakenError, Webhook, WebhookSender, sign
 from aggregator.service.runs.runs import Wanted, add_run, change_run

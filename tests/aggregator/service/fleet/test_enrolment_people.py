@@ -233,7 +233,7 @@ def test_of_two_who_tell_the_broker_the_later_one_has_the_last_word(
 
 def test_a_broker_that_could_not_be_told_needs_a_person(make_service: Any, tmp_path: Path) -> None:
     """Who was removed might still come, and only the log said so."""
-    from aggregator.service.application.view import list_needs
+    from aggregator.service.application.alerts import list_needs
 
     (tmp_path / "reload").write_text("echo not allowed >&2; exit 3")
     service = make_service(enrolment=Enrolling(reload=("sh", str(tmp_path / "reload"))))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-from aggregator.service.application import view
+from aggregator.service.application import alerts
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def test_little_room_on_the_disk_needs_a_person(browse: Any, monkeypatch: pytest
     """A service whose disk was full said that one device was away, and nothing else."""
     viewer = browse("viewer")
     assert "disk" not in viewer.get("/").text
-    monkeypatch.setattr(view, "LITTLE", 1e30)
+    monkeypatch.setattr(alerts, "LITTLE", 1e30)
     need = viewer.get("/api/v1/status").json()["needs"][0]
     assert need["what"] == "The disk is nearly full" and " are free where the service keeps everything" in need["why"]
     assert "The disk is nearly full" in viewer.get("/").text

@@ -1,4 +1,4 @@
-"""A device's live side, made when it is first used: what it observes, and the streams of predictions."""
+"""A device's live side, made when first used: what it observes, and the streams of predictions; and its thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_sdk.data.store.recording import Recording
+from edge_sdk.data.recording import Recording
 from edge_sdk.errors import UsageError
 from edge_sdk.model.bundle import Bundle
 
