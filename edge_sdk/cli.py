@@ -14,12 +14,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from edge_sdk.arguments import Doors, Parser
 from edge_sdk.errors import AuscultError, UsageError
+from edge_sdk.terminal_text import shown
 from edge_sdk.tools.completion import add_completion
 from edge_sdk.version import find_version
 
@@ -103,6 +105,11 @@ DOORS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    with redirect_stdout(shown(sys.stdout)), redirect_stderr(shown(sys.stderr)):
+        return carry_out(arguments)
+
+
+def carry_out(arguments: Sequence[str] | None) -> int:
     given, rest = split_arguments(list(sys.argv[1:] if arguments is None else arguments))
     options = make_parser(find_command(given)).parse_args(given)
     options.given, options.rest = given, rest

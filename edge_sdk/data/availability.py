@@ -20,6 +20,8 @@ from pathlib import Path
 from edge_sdk.errors import UsageError
 
 SUFFIX = ".availability.csv"
+LARGEST = 2**26
+"""Bytes of a file."""
 FLAGS = ("offline", "charging", "metered")
 NUMBERS = {"battery": (0.0, 1.0), "celsius": (-100.0, 200.0)}
 """Column -> the smallest and the largest value."""
@@ -70,6 +72,8 @@ def read_availability(path: Path) -> Availability:
         UsageError: with the file, the line (from 1, the header), the column and what would be right.
     """
     try:
+        if (size := path.stat().st_size) > LARGEST:
+            raise UsageError(f"{path}: {size} bytes, expected {LARGEST} at most: a line for each change")
         with open(path, newline="", encoding="utf-8-sig") as text:
             rows = list(csv.reader(text))
     except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -20,5 +20,5 @@ def read_units(folder: Path) -> dict[str, dict[str, str]]:
             return {name: dict(zip(one["channels"], one["units"], strict=True)) for name, one in sensors.items()}
         devices = tomllib.loads((folder / IMPORTED).read_text(encoding="utf-8")).get("device", [])
         return {str(one["name"]): dict(one.get("units", {})) for one in devices}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}

@@ -173,9 +173,10 @@ def parse(data: bytes) -> Bundle:
             for form, native in list_forms(name, entry, layout, parts):
                 check_graph(name, form, native)
         check_golden(manifest, parts["golden"])
+        check_object(json.loads(bytes(parts.get(REPORT, b"{}"))), REPORT)
     except BundleError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, UsageError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, UsageError, RecursionError) as error:
         raise BundleError(f"the manifest or a part is malformed: {type(error).__name__}: {error}") from error
     return Bundle(manifest, parts, layout, buffers, compute_identity(manifest))
 

@@ -52,10 +52,11 @@ def read_run(path: Path) -> FinishedRun:
     file = path / "result.json" if path.is_dir() else path
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: no result of a replay: {error}") from error
     results = found.get("runs", [found]) if isinstance(found, dict) else []
-    if not results or not all("statistics" in r and "devices" in r for r in results):
+    whole = isinstance(results, list) and all(isinstance(r, dict) for r in results)
+    if not results or not whole or not all("statistics" in r and "devices" in r for r in results):
         raise UsageError(f"{file}: no result of a replay, or one of an older version without statistics")
     return FinishedRun(file.resolve().parent.name, results)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from edge_sdk.data import availability
 from edge_sdk.data.availability import ALWAYS, Moment, find_availability, read_availability
 from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.errors import UsageError
@@ -60,3 +61,11 @@ def test_files_of_availability_are_no_traces_and_need_not_be_there(tmp_path: Pat
     first = (tmp_path / "watch.availability.csv").read_bytes()
     write_nights(tmp_path, ("watch",), days=3, seed=1)
     assert (tmp_path / "watch.availability.csv").read_bytes() == first
+
+
+def test_a_file_that_no_memory_has_room_for_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "a.availability.csv"
+    path.write_text("time,offline\n0,1\n")
+    monkeypatch.setattr(availability, "LARGEST", 5)
+    with pytest.raises(UsageError, match="17 bytes, expected 5 at most"):
+        read_availability(path)

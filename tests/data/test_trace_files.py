@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from edge_sdk.data.traces import cells
+from edge_sdk.data.traces.form import split_line
 from edge_sdk.data.traces.read import Trace, read_trace
+from edge_sdk.data.traces.text import LONGEST_LINE
 from edge_sdk.data.traces.windows import cut_windows
 from edge_sdk.errors import UsageError
 
@@ -239,3 +242,32 @@ def test_a_text_in_latin_1_is_read_and_told(tmp_path: Path) -> None:
 def test_a_sensor_of_one_sample_a_second_has_windows(tmp_path: Path) -> None:
     trace = read_bytes(tmp_path, "\n".join(lines_of(lambda i: str(i))).encode())
     assert trace.rate_hz == 1 and len(cut_windows(trace, 10, 10)) == ROWS // 10
+
+
+# Files that would eat memory ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_line_without_an_end_is_refused_before_it_is_read_whole(packed: bool, tmp_path: Path) -> None:
+    """13 MB of a packed file once became a line of 3 GB."""
+    text = b"time,ax\n0,1\n" + b"a" * (8 * LONGEST_LINE)
+    (tmp_path / "a.csv").write_bytes(gzip.compress(text) if packed else text)
+    tracemalloc.start()
+    with pytest.raises(UsageError, match=f"a line of more than {LONGEST_LINE} characters; expected one row in each"):
+        read_trace(tmp_path / "a.csv")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 * LONGEST_LINE
+
+
+def test_a_label_that_is_a_book_is_refused(tmp_path: Path) -> None:
+    """Every row of its block would have taken as much memory: 2 GB for one of 131,000 characters."""
+    rows = "".join(f"{n},{n % 7},walk\n" for n in range(50))
+    (tmp_path / "a.csv").write_text(f"time,ax,label\n{rows}50,1,{'w' * 5000}\n")
+    with pytest.raises(
+        UsageError, match=r"line 52: 'w+ has 5000 characters; a label, or the name of a device, has 4096"
+    ):
+        read_trace(tmp_path / "a.csv", "label")
+
+
+def test_a_quote_that_never_ends_is_no_error_of_another_package(tmp_path: Path) -> None:
+    """The csv module refuses cells above 131,072 characters, with an error that nobody expected."""
+    assert split_line('1,"' + "a" * 140_000 + ",2\n", ",")[-1] == "2"

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_sdk.data.noted_units import read_units
 from edge_sdk.data.traces.folder import load_folder, load_traces
 from edge_sdk.data.traces.rates import resample_trace
 from edge_sdk.data.traces.read import read_trace
@@ -120,3 +121,13 @@ def test_channels_that_differ_in_case_alone_are_both_kept(tmp_path: Path) -> Non
     (tmp_path / "b.csv").write_text(f"time,G,H,activity\n{rows}")
     (tmp_path / "a.csv").write_text(f"time,g,h,activity\n{rows}")
     assert {trace.channels for trace in load_folder(tmp_path)} == {("g", "h")}
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "nope", "[]", '{"a": {"channels": ["x"], "units": []}}'])
+def test_units_that_cannot_be_read_are_none(tmp_path, text):
+    """They came with somebody's folder, and are a help only: the first of these ended whatever read the traces."""
+    (tmp_path / "sensors.json").write_text(text)
+    assert read_units(tmp_path) == {}
+    (tmp_path / "sensors.json").unlink()
+    (tmp_path / "import.toml").write_text(f"device = {text}")
+    assert read_units(tmp_path) == {}

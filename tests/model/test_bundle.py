@@ -1,6 +1,7 @@
 """Bundles that are not right in every byte are refused, with a reason, and nothing of them is run."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,22 @@ def test_nested_json_does_not_end_the_process(kept):
         parse(head + text)
     with pytest.raises(BundleError, match="malformed"):
         parse(repacked(kept, layout__json=text))
+
+
+@pytest.mark.parametrize("key", ["offset", "shape"])
+def test_a_layout_with_an_infinite_number_is_refused(kept, key):
+    """JSON of Python knows Infinity, and no integer is it: that was an error that nobody expected of a bundle."""
+    layout = json.loads(bytes(kept.parts["layout.json"]))
+    layout[0][key] = [float("inf")] if key == "shape" else float("inf")
+    with pytest.raises(BundleError, match="malformed: OverflowError"):
+        parse(repacked(kept, layout__json=json.dumps(layout).encode()))
+
+
+@pytest.mark.parametrize("text", [b"nope", b"\xff", b"[" * 100_000, b"[]", b""])
+def test_a_report_that_is_none_is_refused_with_its_bundle(kept, text):
+    """It is no part of the identity, and whoever looked at it later was ended by it."""
+    with pytest.raises(BundleError, match=r"malformed|report\.json must be"):
+        parse(repacked(kept, report__json=text))
 
 
 def test_theta0_must_be_finite_and_whole(kept):

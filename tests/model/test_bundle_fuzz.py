@@ -55,6 +55,15 @@ def test_spoiled_manifests(kept, seed):
         assert str(error), path
 
 
+@pytest.mark.parametrize("shape", [[], [0, 3, 64]])
+def test_golden_vectors_that_are_no_batch_are_refused(kept, shape):
+    manifest = copy.deepcopy({k: v for k, v in kept.manifest.items() if k != "parts"})
+    manifest["golden"]["arrays"][0]["shape"] = shape
+    bundle = parse(assembled(manifest, {k: bytes(v) for k, v in kept.parts.items()}))
+    with pytest.raises(BundleError, match=r"golden vectors: in\.\w+ has shape .*, expected a batch"):
+        Model(bundle).check()
+
+
 @pytest.mark.parametrize("seed", range(100))
 def test_damaged_graphs_with_right_hashes(kept, seed):
     rng = random.Random(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zipfile
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
@@ -172,15 +173,82 @@ def test_amounts_and_means_by_their_definition() -> None:
     random, edges = np.random.default_rng(5), np.arange(31) * 60.0
     began = np.sort(random.uniform(0, 1500, 40))
     ended, values = began + random.uniform(0, 200, 40) * (random.random(40) < 0.7), random.uniform(0, 50, 40)
-    found = amounts(edges, began, ended, values)
+    found = amounts(edges[:-1], began, ended, values)
     lasts = np.maximum(ended - began, 1.0)
     for k in range(30):
         within = np.clip(np.minimum(began + lasts, edges[k + 1]) - np.maximum(began, edges[k]), 0, None)
         assert found[k] == pytest.approx((values * within / lasts).sum(), abs=1e-5)
-    mean, middle = means(edges, began, ended, values), (began + ended) / 2
-    for k in range(30):
+    (minutes, mean), middle = means(began, ended, values), (began + ended) / 2
+    assert minutes.tolist() == [*range(minutes[0], minutes[-1] + 1)], "gaps here are short"
+    for k, at in zip(minutes.tolist(), mean, strict=True):
         own = (middle >= edges[k]) & (middle < edges[k + 1])
-        assert not own.any() or mean[k] == pytest.approx(values[own].mean())
+        assert not own.any() or at == pytest.approx(values[own].mean())
+
+
+def test_minutes_on_a_line_are_those_between_near_neighbours() -> None:
+    at = np.array([0.0, 180.0, 1200.0])
+    minutes, mean = means(at, at, np.array([1.0, 4.0, 9.0]))
+    assert minutes.tolist() == [0, 1, 2, 3, 20] and mean.tolist() == [1, 2, 3, 4, 9]
+
+
+def test_years_between_two_records_take_no_memory(tmp_path: Path) -> None:
+    """A hundred kinds of which each has a record in two years: 0.1 MB of text once became 20 GB of minutes."""
+    kinds = [f"Kind{chr(65 + n // 26)}{chr(97 + n % 26)}" for n in range(100)]
+    years: list[Any] = [(kind, at, at, 1, "count", "W") for kind in kinds for at in (0, 25 * 365 * 86_400)]
+    tracemalloc.start()
+    (found,) = read(write(tmp_path / "a.xml", text_of(years)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.rows.values.shape == (2, 100) and peak < 20e6
+
+
+def test_more_minutes_than_a_table_may_have_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apple_health, "MOST_CELLS", 5)
+    with pytest.raises(UsageError, match="6 minutes of 1 channels; name fewer with --channels"):
+        read(write(tmp_path / "a.xml", text_of(beats(range(6)))))
+
+
+@pytest.mark.parametrize("what", ["workouts", "records of quantities"])
+def test_no_more_is_kept_than_a_life_has(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a packed file a record takes a bit."""
+    monkeypatch.setattr(apple_health, "MOST_WORKOUTS" if what == "workouts" else "MOST_RECORDS", 3)
+    run = f'<Workout workoutActivityType="HKWorkoutActivityTypeRun" startDate="{date(0)}" endDate="{date(9)}"/>'
+    few = text_of(beats([0]), run * 3)
+    assert len(read(write(tmp_path / "few.xml", few))[0].rows.time) == 1
+    text = text_of(beats([0]), run * 4) if what == "workouts" else text_of(beats([0, 1]))
+    with pytest.raises(UsageError, match=f"more than 3 {what}"):
+        read(write(tmp_path / "many.xml", text))
+
+
+DAMAGE = {
+    "packed in an unknown way": lambda data: put(put(data, b"PK\x03\x04", 8, 77), b"PK\x01\x02", 10, 77),
+    "encrypted": lambda data: put(put(data, b"PK\x03\x04", 6, 1), b"PK\x01\x02", 8, 1),
+}
+
+
+def put(data: bytes, mark: bytes, offset: int, value: int) -> bytes:
+    at = data.index(mark) + offset
+    return data[:at] + bytes([value]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_an_archive_that_cannot_be_unpacked_is_left_out_by_its_name(damage: str, tmp_path: Path) -> None:
+    """One such file once ended the import of a whole folder with a traceback."""
+    archive = tmp_path / "a" / "export.zip"
+    archive.parent.mkdir()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("apple_health_export/export.xml", text_of(beats([0, 1])))
+    archive.write_bytes(DAMAGE[damage](archive.read_bytes()))
+    with pytest.raises(UsageError, match=r"export\.zip: damaged"):
+        import_traces(archive.parent, tmp_path / "out", Stated())
+
+
+def test_an_archive_with_a_name_that_is_none_is_no_source(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        file.writestr("\u00fcx", "x")
+    data = (tmp_path / "a.zip").read_bytes().replace("\u00fcx".encode(), b"\xff\xfex")
+    (tmp_path / "a.zip").write_bytes(data)
+    assert not apple_health.is_health_export(tmp_path / "a.zip")
 
 
 def test_records_that_are_no_numbers_and_those_in_others_do_not_count(tmp_path: Path) -> None:

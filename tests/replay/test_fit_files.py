@@ -16,6 +16,7 @@ from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.read import read_trace
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.imports import fit_files
 from edge_sdk.replay.imports.fit_files import read_fit_file
 
 EPOCH = 631_065_600
@@ -115,3 +116,19 @@ def test_a_folder_of_them_is_imported(tmp_path: Path) -> None:
     trace = read_trace(tmp_path / "traces" / "ann.csv")
     assert {*trace.channels} == {"cadence", "heart_rate"} and trace.rate_hz == pytest.approx(1)
     assert "running" in trace.classes
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "said"),
+    [("MOST_RECORDS", 19, "more than 19 records"), ("MOST_NUMBERS", 39, "20 rows of 2 channels; expected 39 numbers")],
+)
+def test_more_than_a_month_of_seconds_has_room_for_is_refused(
+    name: str, most: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message may take five bytes, and channels may be named in each: their product is no length of a file."""
+    path = write_fit(tmp_path / "a.fit", [(n, 60, 80) for n in range(20)])
+    monkeypatch.setattr(fit_files, name, most)
+    with pytest.raises(UsageError, match=said):
+        read(path)
+    monkeypatch.setattr(fit_files, name, most + 1)
+    assert read(path)

@@ -14,7 +14,10 @@ from edge_sdk.cli import main
 from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.read import read_trace
+from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.imports import columns as columns_files
+from edge_sdk.replay.imports import recording
 from edge_sdk.replay.imports.importing import import_traces
 
 N = 400
@@ -209,6 +212,39 @@ def test_a_folder_of_an_empatica(tmp_path: Path) -> None:
     (tmp_path / "source" / "p1" / "HR.csv").write_text("time\n1\n")
     with pytest.raises(UsageError, match=r"HR.csv"):
         import_traces(tmp_path / "source", tmp_path / "more")
+
+
+def test_a_table_that_says_it_has_billions_of_numbers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 MB of Parquet may have 400 million rows of nothing."""
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(arrow.table({"time": [0.0, 1.0, 2.0], "ax": [1.0, 2.0, 3.0]}), tmp_path / "a.parquet")
+    monkeypatch.setattr(recording, "MOST_NUMBERS", 5)
+    with pytest.raises(UsageError, match="3 rows of 2 columns; expected 5 numbers at most"):
+        list(columns_files.read_columns_file(tmp_path / "a.parquet", "a", Stated()))
+
+
+def signal_of(name: str, times: list[float]) -> recording.RecordedSignal:
+    return recording.RecordedSignal((name,), np.array(times), np.zeros((len(times), 1)))
+
+
+def test_many_slow_signals_beside_a_fast_one_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 MB of EDF with one signal of 8 million samples and 250 of one each took 8 GB."""
+    monkeypatch.setattr(recording, "MOST_NUMBERS", 11)
+    fast, slow = signal_of("fast", [0.0, 0.1, 0.2, 0.3]), [signal_of(f"s{n}", [0.0, 1.0]) for n in range(2)]
+    with pytest.raises(UsageError, match=r"a\.edf: 4 rows of 3 columns; expected 11 numbers at most"):
+        recording.join_signals([fast, *slow], Repairs(tmp_path / "a.edf", False))
+    assert recording.join_signals([fast, slow[0]], Repairs(tmp_path / "a.edf", False)).values.shape == (4, 2)
+
+
+def test_a_signal_whose_times_are_all_the_same_has_no_rate(tmp_path: Path) -> None:
+    """As of a start at 1e308, beyond which no float64 counts seconds: that was a division by zero."""
+    repairs = Repairs(tmp_path, False)
+    recording.join_signals([signal_of("a", [1e308] * 4), signal_of("b", [1e308] * 3)], repairs)
+    assert "b: inf Hz made inf Hz" in repairs.notes[0]
 
 
 def test_parquet_and_feather(tmp_path: Path) -> None:

@@ -186,7 +186,10 @@ def test_a_run_may_be_compared_with_itself(tmp_path):
     assert [run.name for run in read_runs([one / "result.json", one])] == [str(one), f"{one} (2)"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"runs": []}', '{"runs": [{"devices": []}]}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"runs": []}', '{"runs": [{"devices": []}]}', "[" * 100_000, '{"runs": 7}', '{"runs": [7]}'],
+)
 def test_what_is_no_result_is_refused(tmp_path, text):
     (tmp_path / "result.json").write_text(text)
     with pytest.raises(UsageError, match="no result of a replay"):

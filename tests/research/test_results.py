@@ -13,7 +13,7 @@ import pytest
 import edge_sdk as auscult
 from edge_sdk.research.comparisons import frames
 from edge_sdk.research.comparisons.latex import error, escaped
-from edge_sdk.research.comparisons.results import Results
+from edge_sdk.research.comparisons.results import ABOUT, Results
 from edge_sdk.research.runs.progress import TerminalBar, line_of, make_bar, said_last
 
 pytest.importorskip("torch", reason="a network is compiled")
@@ -159,6 +159,10 @@ def test_what_is_saved_comes_back(ditto, tmp_path):
         ditto.save(folder)
     with pytest.raises(auscult.UsageError, match="no result"):
         auscult.load(tmp_path)
+    for text in ("{}", "7", "[" * 100_000):
+        (folder / ABOUT).write_text(text)
+        with pytest.raises(auscult.UsageError, match=f"{ABOUT}: no name of a run"):
+            auscult.load(folder)
 
 
 def test_devices_by_their_names(ditto):

@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.live.presence.directory import NodeDirectory
 from edge_sdk.nodes.models import kept_models
-from edge_sdk.tools.backups import sealed_file
+from edge_sdk.tools.backups import backup, sealed_file
+from edge_sdk.tools.backups.backup import back_up
 from edge_sdk.tools.backups.sealed_file import MAGIC, PIECE, SALT, TAG, Opener, Sealer, is_sealed
 from tests.nodes.device.test_live_device import BEGAN, make_device, observe_in_pieces
 
@@ -231,6 +233,53 @@ def test_a_backup_with_a_passphrase_is_read_by_nobody_else(
     phrase.write_text("short")
     assert main(["backup", str(folder), str(tmp_path / "x"), "--passphrase-file", str(phrase)]) == 2
     assert "at least 12" in capsys.readouterr().err
+
+
+def test_nothing_that_can_be_read_lies_on_the_disk_of_an_encrypted_backup(
+    folder: Path, tmp_path: Path, phrase: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain copies of all files lay there until it was written, and for ever where its process was killed."""
+    disk, there = tmp_path / "disk", list[str]()
+    disk.mkdir()
+    write = backup.write_archive
+
+    def look(*given: Any) -> None:
+        there.extend(path.name for path in disk.rglob("*") if path.is_file() and b"secret" in path.read_bytes())
+        write(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backup, "write_archive", look)
+    with pytest.raises(KeyboardInterrupt):
+        back_up(folder, disk / "sealed", phrase.read_text())
+    assert not there and not list(disk.iterdir()) and not list(folder.glob(f".*{backup.ASIDE}"))
+
+
+def test_what_a_killed_backup_has_left_is_removed_by_the_next_one(folder: Path, tmp_path: Path, phrase: Path) -> None:
+    left, held = folder / f"{backup.STAGED}dead{backup.ASIDE}", folder / f"{backup.STAGED}lives{backup.ASIDE}"
+    for path in (left, held):
+        path.mkdir()
+        (path / "first.db").write_text("x")
+    with backup.held(held):
+        manifest = back_up(folder, tmp_path / "sealed", phrase.read_text())
+    assert not left.exists() and (held / "first.db").exists(), "the other one's process is at work"
+    assert not [member for member in manifest.members if backup.STAGED in member.path]
+
+
+def test_a_hole_in_a_backup_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sparse member of two kB may say that it has a terabyte of zeros, which would be written."""
+    file, size = tmp_path / "holes", 64 * 2**20
+    member = {"path": "hole", "size": size, "mode": 0o600, "sha256": "0" * 64}
+    with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as made:
+        add(made, "manifest.json", json.dumps({"format": 1, "node": "n", "made": "", "members": [member]}).encode())
+        info = tarfile.TarInfo("hole")
+        info.size = 512
+        info.pax_headers = {
+            **{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},
+            **{"GNU.sparse.name": "hole", "GNU.sparse.realsize": str(size)},
+        }
+        made.addfile(info, io.BytesIO(b"0\n".ljust(512, b"\0")))
+    assert main(["restore", str(file), str(tmp_path / "back")]) == 2
+    assert "'hole' that it does not name, or that is none" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE])

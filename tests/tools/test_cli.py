@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -132,3 +135,22 @@ def test_wrong_settings_of_an_aggregator_are_told_before_torch_loads(
             path.write_text(text)
         assert main(["aggregator", str(path)]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_what_others_have_written_moves_nothing_on_a_terminal(tmp_path: Path) -> None:
+    """A label of somebody's file could set the window's title, or write over the lines above it."""
+    rows = "".join(f"{n},{n % 7},walk\x1b]0;mine\x07\u202e\n" for n in range(90))
+    (tmp_path / "a.csv").write_text("time,ax,activity\n" + rows)
+    main_end, terminal = pty.openpty()
+    command = [*CLI, "traces", "check", str(tmp_path)]
+    with subprocess.Popen(command, stdout=terminal, stderr=subprocess.PIPE, cwd=tmp_path) as process:
+        os.close(terminal)
+        said = b""
+        with suppress(OSError):  # a terminal that nobody holds any more
+            while part := os.read(main_end, 4096):
+                said += part
+        assert process.wait(60) == 0
+    os.close(main_end)
+    assert rb"walk\x1b]0;mine\x07\u202e" in said and not {0x1B, 0x07} & {*said}, said
+    piped = subprocess.run(command, capture_output=True, cwd=tmp_path, check=True)
+    assert b"walk\x1b]0;mine" in piped.stdout, "what a program reads on stays as it is"

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import sqlalchemy as sql
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
+from sqlalchemy.engine import Connection
 
 from aggregator.service.administration.wrong_passwords import WrongPasswords
 from aggregator.service.database import audit
-from aggregator.service.database.database import Database, Row, invitations, keys, people
+from aggregator.service.database.database import Database, Row, about, invitations, keys, people
 from aggregator.service.database.problems import NotFoundError, NotPossibleError
 from edge_sdk.contract.run import ID, checked_name
 from edge_sdk.errors import UsageError
@@ -29,6 +30,8 @@ ROLES = (VIEWER, OPERATOR, APPROVER, ADMIN)
 """Each may do what those before it may."""
 SESSION, TOKEN, BROWSER = "session", "token", "browser"
 """Kinds of keys. That of a browser opens nothing: it proves that somebody has signed in there."""
+SUBJECT = "sub "
+"""How keys of the table `about` begin that say who came with which name from a provider."""
 SESSION_SECONDS, BROWSER_SECONDS, TOKEN_DAYS = 12 * 3600.0, 90 * 86400.0, 365.0
 LONGEST_DAYS = 3660.0
 SCOPES = (
@@ -94,7 +97,7 @@ class People:
 
     def add(self, name: str, role: str, password: str, who: str) -> str:
         """Adds somebody, or gives somebody another role and password; their sessions end, and so do tokens of this name
-        that may more than the role.
+        that may more than the role, and invitations to the fleet where it may make none.
 
         Returns:
             The role before; "": it is somebody new.
@@ -115,6 +118,8 @@ class People:
             more = ROLES[ROLES.index(role) + 1 :]
             its = keys.c.kind == SESSION, (keys.c.kind == TOKEN) & keys.c.role.in_(more)
             t.execute(keys.delete().where(keys.c.name == name, sql.or_(*its)))
+            if OPERATOR in more:
+                end_invitations(t, name)
             audit.note(t, who, "people.add", name, role=role, **({"before": before} if before else {}))
         return before
 
@@ -133,9 +138,10 @@ class People:
             if keep_admin and t.execute(is_here).first() and not t.execute(others).scalar_one():
                 raise NotPossibleError(f"{name} is the last {ADMIN}: add another one first, on the service's machine")
             gone = t.execute(people.delete().where(people.c.name == name)).rowcount
+            gone += t.execute(about.delete().where(about.c.key.startswith(SUBJECT), about.c.value == name)).rowcount
             if not (t.execute(keys.delete().where(keys.c.name == name)).rowcount or gone):
                 raise NotFoundError(f"name = {name!r}: there is nobody of that name")
-            t.execute(invitations.delete().where(invitations.c.by == name, invitations.c.used == ""))
+            end_invitations(t, name)
             audit.note(t, who, "people.remove", name)
 
     def sign_in(self, name: str, password: str, address: str = "", browser: str = "") -> tuple[str, str]:
@@ -173,6 +179,29 @@ class People:
             self.end_key(session)
             raise SignInError("this name and this password do not go together")
         return session, browser
+
+    def know(self, subject: str, name: str) -> str:
+        """The name here of somebody whom a provider has signed in: the one with which they came first.
+
+        Names at a provider may be changed, by oneself too, and given to somebody else; here who has asked for something
+        and who approves it are told apart by them.
+
+        Args:
+            subject: what the provider calls somebody, for ever.
+
+        Raises:
+            SignInError: somebody else came with this name.
+        """
+        key = SUBJECT + hash_key(subject)[:36]
+        with self.database.transaction() as t:
+            first = t.execute(sql.select(about.c.value).where(about.c.key == key)).scalar()
+            if first is not None:
+                return str(first)
+            its = about.c.key.startswith(SUBJECT), about.c.value == name
+            if t.execute(sql.select(about.c.key).where(*its)).first() is not None:
+                raise SignInError(f"{name} was somebody else at the provider: an admin has to remove that one first")
+            t.execute(about.insert().values(key=key, value=name))
+        return name
 
     def make_session(self, name: str, role: str, address: str) -> str:
         """Makes a session for somebody who has signed in from an address; returns its cookie, which is kept nowhere."""
@@ -222,14 +251,16 @@ class People:
         return [{"id": row.pop("hash")[:ID_DIGITS], **row} for row in rows]
 
     def revoke_token(self, id: str, who: str) -> None:
-        """Ends a token. Raises UsageError if there is none of that id."""
+        """Ends a token, with the invitations to the fleet that were made under its name since it was: whoever it has
+        leaked to may have made them. Raises UsageError if there is none of that id."""
         with self.database.transaction() as t:
             rows = t.execute(sql.select(keys).where(keys.c.kind == TOKEN)).mappings()
             token = next((row for row in rows if row["hash"][:ID_DIGITS] == id), None)
             if token is None:
                 raise NotFoundError(f"id = {id[:40]!r}: there is no token of that id")
             t.execute(keys.delete().where(keys.c.hash == token["hash"]))
-            audit.note(t, who, "token.revoke", token["name"], id=id)
+            gone = end_invitations(t, token["name"], token["created"])
+            audit.note(t, who, "token.revoke", token["name"], id=id, **({"invitations": gone} if gone else {}))
 
     def end_key(self, key: str) -> None:
         """Ends a session. Nothing, where there is none."""
@@ -244,6 +275,12 @@ class People:
         """True if somebody of that name signs in with a password here."""
         known = sql.select(people.c.name).where(people.c.name == name)
         return bool(ID.fullmatch(name) and self.database.read(known))
+
+
+def end_invitations(t: Connection, name: str, since: float = 0.0) -> int:
+    """Ends invitations to the fleet that somebody has made and nobody has used; returns how many."""
+    its = invitations.c.by == name, invitations.c.used == "", invitations.c.created >= since
+    return int(t.execute(invitations.delete().where(*its)).rowcount)
 
 
 def draw_key(count: int = 32) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import http.client
 import importlib.util
 import json
@@ -16,23 +17,25 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from aggregator.service.administration.accounts import ROLES, SignInError
-from aggregator.service.database.webhooks import NoRedirects
 from edge_sdk.errors import UsageError
 from edge_sdk.nodes.daemon.device_file import existing
+from edge_sdk.tools.credentials.no_redirects import NoRedirects
 from edge_sdk.wire.addresses import is_this_machine
 
 ALGORITHMS = ["RS256", "PS256", "ES256", "ES384", "EdDSA"]
 """With which a provider may sign: with its private key, never with the secret that we know too."""
 BACK = "/sign-in/provider/back"
 """Path of this console to which a provider sends the browser back."""
-BEGUN_FOR, MOST_BEGUN = 600.0, 1000  # seconds for which a sign-in may take; sign-ins that are under way at a time
+BEGUN_FOR = 600.0  # seconds for which a sign-in may take
+MOST_SPENT = 10_000
+"""Sign-ins that are known to be over; of one before them, the provider knows that its code is spent."""
 TIMEOUT, LARGEST = 10.0, 2**20  # seconds and bytes of an answer of the provider
 LEEWAY = 60  # seconds by which its clock may be another
 LONGEST_NAME = 64
@@ -80,30 +83,28 @@ class SingleSignOn:
         return self.console.rstrip("/") + BACK
 
 
-@dataclass
-class Begun:
-    """A sign-in that is under way: what only this service knows of it."""
-
-    nonce: str
-    verifier: str
-    until: float = field(default_factory=lambda: time.monotonic() + BEGUN_FOR)
-
-
 class ProviderDesk:
     """Signs people in with a provider. From any thread.
+
+    Of a sign-in that is under way nothing is kept here: all of it follows from its state and a key of this process.
+    Anybody may begin as many as they like, and nobody else's is dropped for them.
+
+    Args:
+        know: who somebody is here, by what the provider calls them for ever (its issuer and `sub`) and by their name.
 
     Raises:
         UsageError: joserfc is not installed.
 
     Attributes:
-        begun: state that the browser brings back -> the sign-in.
+        spent: state that a browser has brought back -> time.monotonic() from which on it would be too late.
     """
 
-    def __init__(self, settings: SingleSignOn):
+    def __init__(self, settings: SingleSignOn, know: Callable[[str, str], str] = lambda subject, name: name):
         if importlib.util.find_spec("joserfc") is None:
             raise UsageError("sign_on: joserfc is missing here: pip install 'auscult[oidc]'")
-        self.settings, self.lock = settings, threading.Lock()
-        self.begun: dict[str, Begun] = {}
+        self.settings, self.know = settings, know
+        self.lock, self.key = threading.Lock(), secrets.token_bytes(32)
+        self.spent: dict[str, float] = {}
 
     def begin(self) -> tuple[str, str]:
         """Begin a sign-in.
@@ -114,15 +115,12 @@ class ProviderDesk:
         Raises:
             SignInError: the provider does not answer.
         """
-        s, begun, state = self.settings, Begun(secrets.token_urlsafe(24), secrets.token_urlsafe(48)), new_state()
-        with self.lock:
-            self.begun = {k: one for k, one in self.begun.items() if one.until > time.monotonic()}
-            while len(self.begun) >= MOST_BEGUN:
-                del self.begun[next(iter(self.begun))]
-            self.begun[state] = begun
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(begun.verifier.encode()).digest()).rstrip(b"=").decode()
+        s, state = self.settings, self.make_state()
+        digest = hashlib.sha256(self.derive("verifier", state).encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         asked = {"response_type": "code", "client_id": s.client, "redirect_uri": s.back, "scope": " ".join(s.scopes)}
-        asked |= {"state": state, "nonce": begun.nonce, "code_challenge": challenge, "code_challenge_method": "S256"}
+        asked |= {"state": state, "nonce": self.derive("nonce", state)}
+        asked |= {"code_challenge": challenge, "code_challenge_method": "S256"}
         address = find_endpoint(self.discover(), "authorization_endpoint")
         return state, f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}"
 
@@ -138,12 +136,36 @@ class ProviderDesk:
         Raises:
             SignInError: it was not begun in this browser, or the provider's word is not good, or gives no role here.
         """
-        with self.lock:
-            begun = self.begun.pop(state, None) if secrets.compare_digest(state.encode(), kept.encode()) else None
-        if begun is None or begun.until < time.monotonic():
+        if not (secrets.compare_digest(state.encode(), kept.encode()) and self.spend(state)):
             raise SignInError("this sign-in was not begun in this browser, or too long ago: begin again")
-        claims = self.read_token(self.fetch_token(code, begun.verifier), begun.nonce)
-        return self.find_name(claims), self.find_role(claims)
+        claims = self.read_token(self.fetch_token(code, self.derive("verifier", state)), self.derive("nonce", state))
+        name, role = self.find_name(claims), self.find_role(claims)
+        return self.know(f"{self.settings.issuer} {claims['sub']}", name), role
+
+    def make_state(self) -> str:
+        """What stands for a sign-in that begins now: drawn characters, the time until which it may last, our seal."""
+        told = f"{secrets.token_urlsafe(24)}.{int(time.monotonic() + BEGUN_FOR)}"
+        return f"{told}.{self.derive('state', told)}"
+
+    def derive(self, what: str, state: str) -> str:
+        """A secret of a sign-in, which nobody knows who has not this process's key: 43 characters."""
+        found = hmac.digest(self.key, f"{what} {state}".encode(), "sha256")
+        return base64.urlsafe_b64encode(found).rstrip(b"=").decode()
+
+    def spend(self, state: str) -> bool:
+        """True for a sign-in that has begun here, is not too old, and is ended for the first time."""
+        told, _, seal = state.rpartition(".")
+        if not secrets.compare_digest(seal.encode(), self.derive("state", told).encode()):
+            return False
+        until, now = float(told.rpartition(".")[2]), time.monotonic()
+        with self.lock:
+            if until < now or state in self.spent:
+                return False
+            self.spent = {k: late for k, late in self.spent.items() if late >= now}
+            while len(self.spent) >= MOST_SPENT:
+                del self.spent[next(iter(self.spent))]
+            self.spent[state] = until
+        return True
 
     def discover(self) -> dict[str, Any]:
         """What the provider says of itself."""
@@ -184,7 +206,9 @@ class ProviderDesk:
 
     def find_name(self, claims: Mapping[str, Any]) -> str:
         """Name of somebody as it stands in the audit log: nobody can have it who signs in with a password here."""
-        found = claims.get(self.settings.user) or claims.get("sub")
+        if not isinstance(claims.get("sub"), str):
+            raise SignInError("the provider's claim sub is no name: expected what it calls somebody for ever")
+        found = claims.get(self.settings.user) or claims["sub"]
         host = urlsplit(self.settings.issuer).hostname
         name = f"{found} ({host})"
         if not isinstance(found, str) or not name.isprintable() or len(name) > LONGEST_NAME:
@@ -201,10 +225,6 @@ class ProviderDesk:
         if not found:
             raise SignInError("none of your groups at the provider has a role here")
         return max(found, key=ROLES.index)
-
-
-def new_state() -> str:
-    return secrets.token_urlsafe(24)
 
 
 def is_safe(address: str) -> bool:

@@ -199,5 +199,5 @@ def read_toml(box: Box, text: str) -> Any:
     (left, right), like = tuple(ENCLOSED[box.kind]), box.example or SHAPES[box.kind]
     try:
         return tomllib.loads(f"x = {left}{text}{right}")["x"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # of a number with thousands of digits, too
         raise UsageError(f"{box.name} = {text[:40]!r}: expected something such as {like}") from None

@@ -2,7 +2,7 @@
 
 Where the service is comes from --service, its settings file or the directory that holds how this user reaches it, from
 AUSCULT_SERVICE, or is the demonstration in the working directory. AUSCULT_URL and AUSCULT_TOKEN name one on another
-machine.
+machine, with AUSCULT_INSECURE=1 one that is reached without TLS.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.administration.terminal import HEADER, find_user
@@ -29,11 +29,14 @@ from aggregator.service.client.enrol_client import add_enrolment
 from aggregator.service.client.run_export import add_export
 from aggregator.service.server.demo import DIRECTORY
 from edge_sdk.arguments import Parser
-from edge_sdk.errors import AuscultError, say_reason
+from edge_sdk.errors import AuscultError, UsageError, say_reason
 from edge_sdk.methods.shared.evaluation.reports import ACCURACY
 from edge_sdk.nodes.configuration.settings import assigned, read_toml
+from edge_sdk.tools.credentials.no_redirects import NoRedirects
+from edge_sdk.wire.addresses import is_this_machine
 
 TIMEOUT = 30.0  # seconds
+OPENER = urllib.request.build_opener(NoRedirects)
 PAGE = 2000  # rows that are asked for at once
 ACTIONS = {
     "pause": "let runs end in good order, to be resumed later",
@@ -118,10 +121,23 @@ def find_service(options: argparse.Namespace) -> tuple[str, str, str]:
     """Address and token of the service, and who asks it on its own machine."""
     url, token = os.environ.get("AUSCULT_URL"), os.environ.get("AUSCULT_TOKEN")
     if options.service is None and url and token:
-        return url.rstrip("/"), token, ""
+        return check_address(url.rstrip("/")), token, ""
     named = options.service or Path(os.environ.get("AUSCULT_SERVICE", DIRECTORY / "service"))
     directory = read_toml(named.resolve(), FleetFile).directory if named.is_file() else named
     return (*read_connection(directory), find_user())
+
+
+def check_address(url: str) -> str:
+    """The address of a service on another machine. Raises UsageError where the token would travel as plain text."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"AUSCULT_URL = {url!r}: expected the address of a service, such as https://fleet.example")
+    if parts.scheme == "http" and not is_this_machine(parts.hostname) and os.environ.get("AUSCULT_INSECURE") != "1":
+        raise UsageError(
+            f"AUSCULT_URL = {url!r}: the token would leave this machine as plain text; use https:// or, where the "
+            "network is trusted, AUSCULT_INSECURE=1"
+        )
+    return url
 
 
 class ServiceClient:
@@ -159,7 +175,7 @@ class ServiceClient:
         heads = {"authorization": f"Bearer {self.token}", "content-type": kind} | self.heads
         request = urllib.request.Request(f"{self.url}/api/v1{path}", data, heads)
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            with OPENER.open(request, timeout=TIMEOUT) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
@@ -172,7 +188,7 @@ def read_refusal(error: urllib.error.HTTPError) -> str:
     """Why the service does not do something."""
     try:
         return str(json.load(error)["error"])
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, http.client.HTTPException):
         return f"{error.url}: HTTP {error.code}"
 
 

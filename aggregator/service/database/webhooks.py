@@ -23,7 +23,6 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import sqlalchemy as sql
@@ -31,6 +30,7 @@ import sqlalchemy as sql
 from aggregator.service.database.audit import list_latest
 from aggregator.service.database.database import Database, Row, audit, hooks
 from edge_sdk.errors import UsageError
+from edge_sdk.tools.credentials.no_redirects import NoRedirects
 
 log = logging.getLogger("auscult.service")
 EVERY = 1.0  # seconds between two looks
@@ -187,13 +187,6 @@ class WebhookSender:
 def sign(key: bytes, at: str, body: bytes) -> str:
     """HMAC-SHA256 over time and body, so that an old event cannot be sent again as a new one; hexadecimal."""
     return hmac.new(key, at.encode() + b"." + body, hashlib.sha256).hexdigest()
-
-
-class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """What answers with another address has not taken the event."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 OPENER = urllib.request.build_opener(NoRedirects, urllib.request.ProxyHandler({}))

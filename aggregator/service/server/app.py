@@ -114,7 +114,9 @@ def make_app(service: FleetService) -> Starlette:
     )
     app.state.service, app.state.news = service, live_updates.News(service)
     app.state.show = Templates(service).show
-    app.state.provider = None if service.file.sign_on is None else ProviderDesk(service.file.sign_on)
+    app.state.provider = (
+        None if service.file.sign_on is None else ProviderDesk(service.file.sign_on, service.people.know)
+    )
     app.state.door, app.state.provider_door = Door(), Door()
     app.state.refusals = RefusalLog(service.database)
     return app

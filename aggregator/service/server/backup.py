@@ -50,7 +50,8 @@ def back_up(file: FleetFile, target: Path, who: str, passphrase: str = "") -> Ma
         raise UsageError(f"{file.directory}: no service has been started there")
     if target.exists():
         raise UsageError(f"{target} is there already: a backup is never written over another")
-    with closing(database_in(file.directory, file.database)) as database, staged_for(target) as staged:
+    where = staged_for(target, file.directory if passphrase else None)
+    with closing(database_in(file.directory, file.database)) as database, where as staged:
         write_rows(database, staged / ROWS)
         stage_files(file.directory, staged)
         manifest = describe(file.name, staged)

@@ -6,7 +6,6 @@ another length is left out, and both are counted with their lines.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,12 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge_sdk.data.traces.form import NO_NUMBER, Form, is_number
+from edge_sdk.data.traces.form import NO_NUMBER, Form, is_number, split_line
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.data.traces.times import Convert
+from edge_sdk.errors import UsageError
 
 BLOCK = 4096
 """Lines that are converted at once."""
+LONGEST_TEXT = 4096
+"""Characters of a label or of a device's name: each row of a block takes as much memory as the longest."""
 WIDTH = 64
 """Characters of a text that is converted at once."""
 LEFT_OUT = "left out"
@@ -162,7 +164,7 @@ def convert_cells(
     blank, cut, width = list[int](), list[tuple[int, str]](), len(form.header)
     for number, line in enumerate(block, at):
         text = line.strip("\0\r\n")
-        cells = split_cells(text, form.delimiter)
+        cells = split_line(text, form.delimiter)
         if not text.strip("\0 ,;\t"):
             blank.append(number)
         elif "\0" in line and not line.strip("\r\n").endswith("\0"):
@@ -186,22 +188,20 @@ def convert_cells(
     return made if whole else drop_cut_label(made, before, repairs)
 
 
-def split_cells(text: str, delimiter: str) -> list[str]:
-    if delimiter == " ":
-        return text.split()
-    try:
-        return next(csv.reader([text], delimiter=delimiter), [])
-    except csv.Error:
-        return text.split(delimiter)
-
-
 def read_columns(
     rows: Sequence[Sequence[str]], lines: npt.NDArray[np.int64], form: Form, convert: Convert | None, repairs: Repairs
 ) -> Block:
     """Columns of rows that have all cells."""
 
     def texts(number: int | None) -> Texts:
-        return np.array([""] * len(rows) if number is None else [row[number] for row in rows], np.str_)
+        found = [""] * len(rows) if number is None else [row[number] for row in rows]
+        long = next((n for n, text in enumerate(found) if len(text) > LONGEST_TEXT), None)
+        if long is not None:
+            raise UsageError(
+                f"{repairs.file} line {lines[long]}: {found[long]!r:.40} has {len(found[long])} characters; "
+                f"a label, or the name of a device, has {LONGEST_TEXT} at most"
+            )
+        return np.array(found, np.str_)
 
     times = [form.time_of(row) for row in rows]
     if convert is None:

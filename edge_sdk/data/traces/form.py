@@ -76,12 +76,8 @@ class Stated:
 
     def __post_init__(self) -> None:
         check_separator(self.separator)
-        for name, value, known in (
-            ("delimiter", self.delimiter, DELIMITERS),
-            ("decimal", self.decimal, (".", ",")),
-            ("unit", self.unit, tuple(UNITS)),
-        ):
-            if value is not None and value not in known:
+        for name, known in (("delimiter", DELIMITERS), ("decimal", (".", ",")), ("unit", tuple(UNITS))):
+            if (value := getattr(self, name)) is not None and value not in known:
                 raise UsageError(f"{name} = {value!r}; expected one of {', '.join(map(repr, known))}")
         if not 0 <= self.rows_hz < inf:
             raise UsageError(f"rows_hz = {self.rows_hz}; expected rows in a second, above 0")
@@ -192,9 +188,12 @@ def find_form(file: Path, lines: Sequence[str], said: Stated) -> Form:
 
 
 def split_line(line: str, delimiter: str) -> list[str]:
-    """Cells of a line."""
+    """Cells of a line; signs in quotes are no delimiters where the csv module can read these."""
     text = line.strip("\0\r\n")
-    return text.split() if delimiter == " " else next(csv.reader([text], delimiter=delimiter), [])
+    try:
+        return text.split() if delimiter == " " else next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error:
+        return text.split(delimiter)
 
 
 def find_delimiter(file: Path, lines: Sequence[str], said: Stated) -> tuple[str, int]:

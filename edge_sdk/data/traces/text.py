@@ -18,6 +18,8 @@ from edge_sdk.errors import UsageError
 
 LOOK = 1 << 16
 """Bytes that are looked at to know how the text is written."""
+LONGEST_LINE = 1 << 17
+"""Characters of a line: a few of them are looked at at once, and one without an end would fill the memory."""
 MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
@@ -64,7 +66,7 @@ def open_lines(path: Path, encoding: str, limit: int, repairs: Repairs) -> Itera
         repairs: are told if a packed file is cut.
 
     Raises:
-        UsageError: it is longer.
+        UsageError: it is longer, or has a line of more than LONGEST_LINE characters.
         UnicodeDecodeError: it is written otherwise.
         OSError: it cannot be read.
     """
@@ -75,8 +77,10 @@ def open_lines(path: Path, encoding: str, limit: int, repairs: Repairs) -> Itera
 def count_lines(path: Path, text: IO[str], limit: int, repairs: Repairs) -> Iterator[str]:
     total = 0
     try:
-        for line in text:
+        while line := text.readline(LONGEST_LINE + 1):
             total += len(line)
+            if len(line) > LONGEST_LINE:
+                raise UsageError(f"{path}: a line of more than {LONGEST_LINE} characters; expected one row in each")
             if total > limit:
                 raise UsageError(
                     f"{path}: more than {limit} characters, the limit for one trace: cut it into shorter ones"

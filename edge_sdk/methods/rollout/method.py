@@ -49,6 +49,7 @@ from edge_sdk.methods.rollout.messages import (
 from edge_sdk.methods.rollout.plan import (
     Settings,
     add_counts,
+    check_asked,
     check_counts,
     count_having,
     find_fault,
@@ -225,6 +226,7 @@ def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: objec
     m: VersionTried = expected(sender, message, VersionTried)
     try:
         check_counts(m.counts, devices := env.sizes.get(sender, 1))
+        check_asked(m.counts)
     except ValueError as error:
         raise PeerError(f"{sender}: {error}") from None
     return replace(s, counts=add_counts(s.counts, weigh_counts(m.counts, devices))), []

@@ -132,6 +132,13 @@ def check_counts(counts: Counts, devices: float = MOST) -> None:
         raise ValueError("more held-out samples are right than there are")
 
 
+def check_asked(counts: Counts) -> None:
+    """Raises ValueError if more devices of a hospital have an end than it asked: they would hide failures of others."""
+    ends, asked = sum(counts.get(name, 0.0) for name in ENDS), counts.get("asked", 0.0)
+    if ends > asked:
+        raise ValueError(f"{ends:.0f} devices took the version or did not, and {asked:.0f} were asked")
+
+
 def count_having(counts: Counts) -> float:
     """Devices that have the version."""
     return counts.get("installed", 0) + counts.get("already", 0)

@@ -95,6 +95,8 @@ def noted(env: NodeEnv, s: Any, sender: str, message: Any) -> Any:
         raise PeerError(f"{sender} counts {m.correct.size} candidates, there are {s.counts.correct.size}")
     if m.devices > most:
         raise PeerError(f"{sender} counts {m.devices} devices, it has {most}")
+    if m.samples and not m.devices:  # nothing would bound them
+        raise PeerError(f"{sender} counts {m.samples} validation samples of 0 devices")
     if m.samples > MOST_SAMPLES * most:
         raise PeerError(
             f"{sender} counts {m.samples} validation samples of {most} devices: at most {MOST_SAMPLES} each"
@@ -136,4 +138,7 @@ def alike(told: Mapping[str, Counts], near: Near) -> dict[str, Counts]:
 
 def shortened(m: Counts, most: int) -> Counts:
     """Counts of at most so many samples."""
-    return m if m.samples <= most else replace(m, correct=m.correct * most // m.samples, samples=most)
+    if m.samples <= most:
+        return m
+    correct = np.array([int(right) * most // m.samples for right in m.correct], np.int64)  # products may have 64 bits
+    return replace(m, correct=correct, samples=most)

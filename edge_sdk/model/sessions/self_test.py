@@ -57,11 +57,20 @@ def check_answers(model: Runnable) -> None:
 
 
 def make_feeds(model: Runnable) -> dict[str, Array]:
-    """The batch of the golden vectors, with the parameters that the model starts from."""
+    """The batch of the golden vectors, with the parameters that the model starts from.
+
+    Raises:
+        BundleError: one of them is no batch, or the seed of its dropout is none.
+    """
     feeds: dict[str, Array] = {k[3:]: v for k, v in model.bundle.golden().items() if k.startswith("in.")}
+    if empty := [name for name, value in feeds.items() if not value.ndim or not len(value)]:
+        raise BundleError(f"golden vectors: in.{empty[0]} has shape {feeds[empty[0]].shape}, expected a batch")
     feeds["theta"] = model.theta0
     if model.drop_sites:
-        random = np.random.default_rng(int(feeds.pop(f"{MASKS}.seed")[0]))
+        seed = int(np.ravel(feeds.pop(f"{MASKS}.seed"))[0])
+        if seed < 0:
+            raise BundleError(f"golden vectors: in.{MASKS}.seed = {seed}, expected 0 or more")
+        random = np.random.default_rng(seed)
         feeds[MASKS] = draw_masks(model.drop_sites, len(feeds["weights"]), random)
     return feeds
 

@@ -20,6 +20,8 @@ from edge_sdk.errors import UsageError
 from edge_sdk.wire.addresses import conceal
 
 T = TypeVar("T")
+WIDEST = 2**63
+"""Beyond it no message and no database keeps a whole number."""
 NAMES = {
     str: "a text",
     int: "a whole number",
@@ -41,7 +43,7 @@ def read_toml(path: str | Path, kind: type[T]) -> T:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not TOML: {error}") from error
     faults: list[str] = []
     made = build(kind, table, "", path.parent, faults)
@@ -145,6 +147,9 @@ def convert(hint: Any, value: Any, address: str, base: Path, faults: list[str]) 
         return base / value
     if hint is float and type(value) in (int, float) and (type(value) is float or abs(value) < 2**1000):
         return float(value)
+    if hint is int and type(value) is int and abs(value) >= WIDEST:
+        faults.append(f"{address} = {value!r:.200}: expected a whole number of 64 bits")
+        return None
     if hint in (str, int, bool) and type(value) is hint:
         return value
     faults.append(f"{address} = {value!r:.200}: expected {said(hint)}")
@@ -212,5 +217,5 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         raise UsageError(f"--set {text}: expected key=value")
     try:
         return key.strip(), tomllib.loads(f"v = {value}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return key.strip(), value.strip()

@@ -6,7 +6,9 @@ The reader reserves memory by numbers in the file, and unpacks archives whatever
 from __future__ import annotations
 
 import gzip
+import lzma
 import re
+import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +35,8 @@ MOST_UNPACKED = 2**32
 """Bytes of an Axivity's file that was packed: its memory has a quarter of them."""
 HEAD_LINES, PAGE_LINES, LONGEST_LINE = 59, 10, 1 << 16
 CHUNK = 1 << 20
+UNREADABLE = (EOFError, RuntimeError, ValueError, struct.error, BadZipFile, zlib.error, lzma.LZMAError)
+"""What an archive raises that is damaged, encrypted, packed in an unknown way, or has a name that is none."""
 
 
 def is_actigraph_bin(path: Path) -> bool:
@@ -119,7 +123,7 @@ def check_archive(path: Path, damaged: bool) -> None:
                 raise UsageError(f"{path}: no {missing[0]} in it, but {names or 'nothing'}{more}")
             for name, most in MEMBERS.items():
                 check_member(path, archive, name, most, damaged)
-    except (BadZipFile, NotImplementedError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"{path}: a damaged archive, expected {KINDS['.gt3x']}: {error}") from error
 
 
@@ -130,7 +134,7 @@ def check_member(path: Path, archive: ZipFile, name: str, most: int, damaged: bo
         with archive.open(member) as file:
             while size <= most and (part := file.read(CHUNK)):
                 size += len(part)
-    except (BadZipFile, zlib.error, EOFError) as error:
+    except UNREADABLE as error:
         if not damaged:
             raise UsageError(f"{path}: {name} in it is damaged: {error}; --damaged takes what is whole") from error
     if size > most:

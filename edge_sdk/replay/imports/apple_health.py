@@ -15,15 +15,15 @@ HKCategoryValueSleepAnalysis.
 from __future__ import annotations
 
 import re
-import zlib
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 from xml.parsers import expat
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ import numpy.typing as npt
 from edge_sdk.data.traces.form import Stated
 from edge_sdk.data.traces.repairs import Repairs
 from edge_sdk.errors import UsageError
+from edge_sdk.replay.imports.actigraph_files import UNREADABLE
 from edge_sdk.replay.imports.recording import Recorded, recorded_arrays
 from edge_sdk.replay.labels.intervals import label_rows
 
@@ -44,7 +45,9 @@ STAGES = {
     **{"AsleepCore": "asleep_core", "AsleepDeep": "asleep_deep", "AsleepREM": "asleep_rem"},
 }
 """Value of a record of sleep -> its label; until 2022 there was "Asleep" alone."""
-MOST_STAGES = 10**6
+MOST_STAGES, MOST_WORKOUTS, MOST_RECORDS, MOST_CELLS = 10**6, 10**6, 5 * 10**7, 5 * 10**8
+"""Of sleep, of what was done and of quantities that are kept at most, and numbers in the table that is made of these: a
+packed file may have far more records than bytes."""
 ADDS_UP = {
     *("step_count", "distance_walking_running", "distance_cycling", "distance_swimming", "distance_wheelchair"),
     *("active_energy_burned", "basal_energy_burned", "flights_climbed", "push_count", "swimming_stroke_count"),
@@ -67,6 +70,7 @@ Key = tuple[str, str, str]
 Span = tuple[float, float, str]
 """From when to when (s since 1970), and what was done or how somebody slept."""
 Floats = npt.NDArray[np.float64]
+Minutes = npt.NDArray[np.int64]
 
 
 def is_health_export(path: Path) -> bool:
@@ -77,7 +81,7 @@ def is_health_export(path: Path) -> bool:
                 return b"HealthData" in file.read(4096)
         with ZipFile(path) as archive:
             return any(name.startswith(FOLDER) for name in archive.namelist())
-    except (BadZipFile, OSError):
+    except (OSError, *UNREADABLE):
         return False
 
 
@@ -115,7 +119,7 @@ class HealthRecords:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.depth, self.fed, self.stages = path, 0, 0, 0
+        self.path, self.depth, self.fed, self.kept = path, 0, 0, Counter[str]()
         self.series: dict[Key, tuple[array[float], array[float], array[float]]] = {}
         self.workouts: list[Span] = []
         self.sleep: dict[str, list[Span]] = {}
@@ -135,7 +139,7 @@ class HealthRecords:
                     if self.fed > MOST_BYTES:
                         raise UsageError(f"{self.path}: more than {MOST_BYTES} bytes of records")
                 parser.Parse(b"", True)
-        except (expat.ExpatError, BadZipFile, zlib.error, EOFError, OSError) as error:
+        except (expat.ExpatError, OSError, *UNREADABLE) as error:
             raise UsageError(f"{self.path}: damaged, or no export of Apple Health: {error}") from error
 
     def begin(self, element: str, told: dict[str, str]) -> None:
@@ -153,10 +157,17 @@ class HealthRecords:
             began, ended = seconds_of(told.get("startDate")), seconds_of(told.get("endDate"))
             done = snake(told.get("workoutActivityType", "").removeprefix(WORKOUT))
             if done and began < ended:
+                self.count("workouts", MOST_WORKOUTS)
                 self.workouts.append((began, ended, done))
 
     def end(self, element: str) -> None:
         self.depth -= 1
+
+    def count(self, what: str, most: int) -> None:
+        """Counts one more of these. Raises UsageError if they are too many."""
+        self.kept[what] += 1
+        if self.kept[what] > most:
+            raise UsageError(f"{self.path}: more than {most} {what}")
 
     def take(self, told: Mapping[str, str]) -> None:
         """Takes a record of a quantity, if it has a time and a number."""
@@ -173,6 +184,7 @@ class HealthRecords:
         key = channel, told.get("sourceName", "")[:200], told.get("unit", "")[:40]
         if key not in self.series and len(self.series) >= MOST_SERIES:
             raise UsageError(f"{self.path}: more than {MOST_SERIES} kinds of records, sources and units")
+        self.count("records of quantities", MOST_RECORDS)
         for numbers, number in zip(
             self.series.setdefault(key, (array("d"), array("d"), array("d"))), (began, ended, value), strict=True
         ):
@@ -184,9 +196,7 @@ class HealthRecords:
         stage = STAGES.get(told.get("value", "").removeprefix(STAGE))
         if stage is None or not began < ended:
             return
-        self.stages += 1
-        if self.stages > MOST_STAGES:
-            raise UsageError(f"{self.path}: more than {MOST_STAGES} records of sleep")
+        self.count("records of sleep", MOST_STAGES)
         self.sleep.setdefault(told.get("sourceName", "")[:200], []).append((began, ended, stage))
 
     def labels(self, source: str, repairs: Repairs) -> list[Span]:
@@ -194,7 +204,7 @@ class HealthRecords:
         done counts more than how somebody slept, and comes later."""
         most = max(sorted(self.sleep), key=lambda name: len(self.sleep[name]), default="")
         if not source and len(self.sleep) > 1:
-            others = self.stages - len(self.sleep[most])
+            others = sum(map(len, self.sleep.values())) - len(self.sleep[most])
             repairs.note(f"sleep: stages of {most}; {others} records of other sources left out (--by {BY}: each)")
         return [*sorted(self.sleep.get(source or most, ())), *sorted(self.workouts)]
 
@@ -285,52 +295,55 @@ def minutes_of(
         raise UsageError(
             f"{path}: records from {begins:.0f} to {ends:.0f} (s since 1970); expected {LONGEST_YEARS} years at most"
         )
-    edges = np.arange(first, last + 2, dtype=np.float64) * MINUTE
-    columns = {
-        channel: amounts(edges, *each[1:]) if channel in ADDS_UP else means(edges, *each[1:])
-        for channel, each in series.items()
-    }
-    measured = {channel: np.isfinite(column) for channel, column in columns.items() if channel not in ADDS_UP}
-    most = max(measured, key=lambda channel: int(measured[channel].sum()), default=None)
-    rows = np.ones(len(edges) - 1, np.bool_) if most is None else measured[most]
-    scarce = [channel for channel, there in measured.items() if said.channels is None and there[rows].mean() < COVERED]
+    measured = {channel: means(*each[1:]) for channel, each in series.items() if channel not in ADDS_UP}
+    most = max(measured, key=lambda channel: len(measured[channel][0]), default=None)
+    rows = np.arange(first, last + 1) if most is None else measured[most][0]
+    covered = {channel: np.isin(rows, minutes).mean() for channel, (minutes, _) in measured.items()}
+    scarce = [channel for channel, share in covered.items() if said.channels is None and share < COVERED]
     if scarce:
         repairs.note(f"{', '.join(scarce)} left out, known for less than half of the minutes (--channels names them)")
-    kept = [channel for channel in columns if channel not in scarce]
+    kept = [channel for channel in series if channel not in scarce]
+    if len(kept) * len(rows) > MOST_CELLS:
+        raise UsageError(f"{path}: {len(rows)} minutes of {len(kept)} channels; name fewer with --channels")
     repairs.note(
         f"a row each minute: means of what is measured (lines over up to {LONGEST_MIN} min), amounts of what adds up"
     )
     units = {channel: series[channel][0] + "/min" * (channel in ADDS_UP) for channel in kept}
-    values = np.stack([columns[channel][rows] for channel in kept], 1)
-    found = recorded_arrays(path, name, Stated(), time=edges[:-1][rows], values=values, channels=kept, units=units)
+    starts = rows.astype(np.float64) * MINUTE
+    columns = [
+        amounts(starts, *series[channel][1:]) if channel in ADDS_UP else at_rows(rows, *measured[channel])
+        for channel in kept
+    ]
+    found = recorded_arrays(path, name, Stated(), time=starts, values=np.stack(columns, 1), channels=kept, units=units)
     found.repairs = repairs
     label_rows(found.rows, labels)
     return found
 
 
-def means(edges: Floats, began: Floats, ended: Floats, values: Floats) -> Floats:
-    """Means of measurements in each minute, by the middle of their time; lines over minutes without, where these are
-    few, and NaN elsewhere. `edges` (n + 1,) of minutes."""
-    place = ((began + ended) / 2 // MINUTE - edges[0] // MINUTE).astype(np.int64)
-    count = np.bincount(place, minlength=len(edges) - 1)
-    found = np.full(len(count), np.nan)
-    there = np.flatnonzero(count)
-    found[there] = np.bincount(place, values, minlength=len(count))[there] / count[there]
-    if len(there) < 2:
-        return found
-    every = np.arange(there[0], there[-1] + 1)
-    after = np.searchsorted(there, every)
-    near = there[after] - there[np.maximum(after - 1, 0)] <= LONGEST_MIN
-    found[every[near]] = np.interp(every[near], there, found[there])
-    return found
+def means(began: Floats, ended: Floats, values: Floats) -> tuple[Minutes, Floats]:
+    """Minutes since 1970, in order, and the means of the measurements in them, by the middle of their time. Between two
+    that are few minutes apart there are those on the line, and none elsewhere: so these are no more than LONGEST_MIN
+    times the records, however many years lie between them."""
+    there, which = np.unique(((began + ended) / 2 // MINUTE).astype(np.int64), return_inverse=True)
+    mean = np.bincount(which, values) / np.bincount(which)
+    gaps = np.diff(there)
+    steps = np.append(np.where(gaps <= LONGEST_MIN, gaps, 1), 1)
+    minutes = np.repeat(there, steps) + np.arange(steps.sum()) - np.repeat(np.cumsum(steps) - steps, steps)
+    return minutes, np.interp(minutes, there, mean)
 
 
-def amounts(edges: Floats, began: Floats, ended: Floats, values: Floats) -> Floats:
-    """The amount in each minute, of amounts that are spread evenly over their time, a second at least."""
+def at_rows(rows: Minutes, minutes: Minutes, values: Floats) -> Floats:
+    """Values of some minutes at those of all rows; NaN where there is none."""
+    place = np.minimum(np.searchsorted(minutes, rows), len(minutes) - 1)
+    return np.where(minutes[place] == rows, values[place], np.nan)
+
+
+def amounts(starts: Floats, began: Floats, ended: Floats, values: Floats) -> Floats:
+    """The amount in each minute, by its start, of amounts that are spread evenly over their time, a second at least."""
     lasts = np.maximum(ended - began, 1.0)
     times = np.concatenate([began, began + lasts])
     order = np.argsort(times, kind="stable")
     slope = np.cumsum(np.concatenate([values / lasts, -values / lasts])[order])
     total = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(times[order]))])
-    found: Floats = np.diff(np.interp(edges, times[order], total))
+    found: Floats = np.interp(starts + MINUTE, times[order], total) - np.interp(starts, times[order], total)
     return np.maximum(np.round(found, 6), 0.0)

@@ -21,7 +21,7 @@ from edge_sdk.data.traces.rows import Rows
 from edge_sdk.data.traces.times import find_dates, find_unit, find_zone, from_local, has_zone
 from edge_sdk.errors import UsageError
 from edge_sdk.label_names import JOIN, NONE
-from edge_sdk.replay.imports.recording import Recorded
+from edge_sdk.replay.imports.recording import Recorded, check_numbers
 
 LOOK = 40
 """Rows that are looked at to know how times are written."""
@@ -36,6 +36,7 @@ def read_columns_file(path: Path, name: str, said: Stated) -> Iterator[Recorded]
         UsageError: pyarrow is not installed, the file cannot be read, or has no columns of times and numbers.
     """
     table = open_table(path)
+    check_numbers(path, table.rows, len(table.header))
     repairs = Repairs(path, said.strict)
     header = table.header
     time_at, unit = find_time(path, header, said)

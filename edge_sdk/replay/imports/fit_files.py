@@ -25,6 +25,8 @@ POSITIONS = ("position_lat", "position_long")
 TIME = "timestamp"
 LONGEST_DAYS = 31
 """Days that one file may span: a wrong time would be filled with months of empty rows."""
+MOST_RECORDS, MOST_NUMBERS = LONGEST_DAYS * 86_400, 2 * 10**8
+"""Records of a file, one each second, and numbers in the table of its seconds and channels."""
 
 
 def read_fit_file(path: Path, name: str, said: Stated, repairs: Repairs) -> Recorded:
@@ -46,11 +48,14 @@ def read_fit_file(path: Path, name: str, said: Stated, repairs: Repairs) -> Reco
     if any(key in values for _, values in records for key in POSITIONS):
         repairs.note("positions are left out")
     time = np.array([at for at, _ in records])
-    values = np.array([[each.get(channel, np.nan) for channel in channels] for _, each in records], np.float64)
     if time[-1] - time[0] > LONGEST_DAYS * 86_400:
         raise UsageError(
             f"{path}: records from {time[0]:.0f} to {time[-1]:.0f} (s since 1970); expected a month at most"
         )
+    rows = max(len(records), int(time[-1] - time[0]) + 1)
+    if rows * len(channels) > MOST_NUMBERS:
+        raise UsageError(f"{path}: {rows} rows of {len(channels)} channels; expected {MOST_NUMBERS} numbers at most")
+    values = np.array([[each.get(channel, np.nan) for channel in channels] for _, each in records], np.float64)
     (kept,) = choose(path, [RecordedSignal(tuple(channels), time, values)], said.channels)
     seconds = np.arange(time[0], time[-1] + 0.5)
     columns = np.concatenate([each_second(kept, k, seconds) for k in range(len(kept.names))], 1)
@@ -98,6 +103,8 @@ def read_messages(
                     continue
                 if message.name == "record" and message.has_field(TIME):
                     records += read_record(message, units)
+                    if len(records) > MOST_RECORDS:
+                        raise UsageError(f"{path}: more than {MOST_RECORDS} records; expected a month at most")
                 elif message.name == "session":
                     sports += read_session(message)
     except (fitdecode.FitError, OSError, ValueError, KeyError, IndexError, TypeError) as error:

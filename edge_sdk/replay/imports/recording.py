@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,9 @@ from edge_sdk.errors import UsageError
 
 LONGEST = 4
 """Sampling intervals of a stream within which values are taken from the line between two of its samples."""
+MOST_NUMBERS = 2**30
+"""Of a recording: as many as the largest CSV file has room for. Others have no room for them, and may say that they do:
+one slow signal takes a byte in the file and as much as the fastest here, and empty columns take nothing."""
 BLOCK = 1 << 18
 """Rows that are made at once."""
 LONGEST_BLOCK_S = 60
@@ -122,10 +126,14 @@ def join_signals(signals: Sequence[RecordedSignal], repairs: Repairs) -> Rows:
     """Rows at the times of the fastest signal; of the others, values on the lines between their samples.
 
     Where another signal has none, or pauses, a row has NaN there.
+
+    Raises:
+        UsageError: these are more than MOST_NUMBERS.
     """
     steps = [signal.step for signal in signals]
     fastest, least = signals[int(np.argmin(steps))], min(steps)
     names, n = tuple(name for signal in signals for name in signal.names), len(fastest.time)
+    check_numbers(repairs.file, n, len(names))
     if len(signals) == 1:  # a day's values are not copied for nothing
         values = narrow(fastest.values)
     else:
@@ -136,7 +144,7 @@ def join_signals(signals: Sequence[RecordedSignal], repairs: Repairs) -> Rows:
             if signal is fastest or (len(signal.time) == n and (signal.time == fastest.time).all()):
                 own[:] = narrow(signal.values)
                 continue
-            rates = [f"{1 / one:.4g} Hz" for one in (step, least)]
+            rates = [f"{1 / one if one else inf:.4g} Hz" for one in (step, least)]
             repairs.note(f"{', '.join(signal.names)}: {rates[0]} made {rates[1]}, by lines between the samples")
             fill_at(signal, fastest.time, own)
     return Rows(
@@ -147,6 +155,12 @@ def join_signals(signals: Sequence[RecordedSignal], repairs: Repairs) -> Rows:
         [""],
         np.arange(1, n + 1, dtype=np.int32),
     )
+
+
+def check_numbers(file: Path, rows: int, columns: int) -> None:
+    """Raises UsageError for a table that no memory has room for."""
+    if rows * columns > MOST_NUMBERS:
+        raise UsageError(f"{file}: {rows} rows of {columns} columns; expected {MOST_NUMBERS} numbers at most")
 
 
 def fill_at(signal: RecordedSignal, time: Times, out: npt.NDArray[np.float32]) -> None:

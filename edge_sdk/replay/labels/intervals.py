@@ -6,6 +6,8 @@ one), and its label.
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -51,6 +53,8 @@ OTHER_UNITS = (
 SIGNS = ("\t", ";", "|", ",")
 LIMIT = 64 * 2**20
 """Characters of a file."""
+MOST_AT_ONCE = 64
+"""Labels of one set."""
 BLOCK = 1 << 18
 """Rows that are labelled at once."""
 
@@ -269,19 +273,16 @@ def label_rows(rows: Rows, spans: Sequence[Span], repairs: Repairs | None = None
         UsageError: several hold and nothing may be repaired, or a label cannot stand in a set.
     """
     edges = np.unique([at for began, ended, _ in spans for at in (began, ended)])
-    there: list[list[str]] = [[] for _ in edges]
-    for began, ended, text in spans:
-        for place in range(*np.searchsorted(edges, [began, ended])):
-            there[place].append(text)
+    there = held_between(edges, spans, sets)
     known = list(rows.words) or [""]
     words = {word: n for n, word in enumerate(known)}
-    texts = ["" if not own else join(own) if sets else own[-1] for own in there]
+    texts = [text for text, _ in there]
     for text in texts:
         if text not in words:
             words[text] = len(known)
             known.append(text)
-    said = np.array([bool(own) for own in there] + [False], np.bool_)  # at -1, of what is before all of them, too
-    several = np.array([len({*own}) > 1 for own in there] + [False], np.bool_)
+    said = np.array([count > 0 for _, count in there] + [False], np.bool_)  # at -1, of what is before all of them, too
+    several = np.array([count > 1 for _, count in there] + [False], np.bool_)
     table, rows.words = np.array([words[text] for text in texts] + [0], np.int32), known
     count = 0
     for at in range(0, len(rows.time) if len(edges) else 0, BLOCK):  # a day's rows need no memory of their own
@@ -290,6 +291,42 @@ def label_rows(rows: Rows, spans: Sequence[Span], repairs: Repairs | None = None
         count += int(several[which].sum())
     if count and repairs is not None and not sets:
         repairs.doubt(f"{count} rows have several labels at once: the later one counts (--sets keeps all, as af+pvc)")
+
+
+def held_between(edges: npt.NDArray[np.float64], spans: Sequence[Span], sets: bool) -> list[tuple[str, int]]:
+    """What holds from each edge (n,) to the next one: its text, as of `label_rows`, and how many labels these are.
+
+    Of spans that hold at an edge only labels are kept, each once: a file in which thousands of spans lie in each other
+    is no larger here than another one.
+
+    Raises:
+        UsageError: more than MOST_AT_ONCE labels make one set, or one of them cannot stand in it.
+    """
+    begin: list[list[int]] = [[] for _ in edges]
+    end: list[list[int]] = [[] for _ in edges]
+    for n, (began, ended, _) in enumerate(spans):
+        if began < ended:
+            first, last = np.searchsorted(edges, [began, ended])
+            begin[first].append(n)
+            end[last].append(n)
+    held, over, latest, found = Counter[str](), [False] * len(spans), list[int](), list[tuple[str, int]]()
+    for begins, ends in zip(begin, end, strict=True):
+        for n in ends:
+            over[n] = True
+            held[spans[n][2]] -= 1
+            if not held[spans[n][2]]:
+                del held[spans[n][2]]
+        for n in begins:
+            held[spans[n][2]] += 1
+            heapq.heappush(latest, -n)
+        while latest and over[-latest[0]]:
+            heapq.heappop(latest)
+        if sets and len(held) > MOST_AT_ONCE:
+            raise UsageError(
+                f"{len(held)} labels hold at once, {sorted(held)[0]!r:.40} is one; expected {MOST_AT_ONCE}"
+            )
+        found.append(("" if not held else join(held) if sets else spans[-latest[0]][2], len(held)))
+    return found
 
 
 def join(labels: Iterable[str]) -> str:

@@ -175,7 +175,7 @@ def read_result(directory: Path) -> dict[str, Any] | None:
     """The result of a run that is over; None: it is not."""
     try:
         found: dict[str, Any] = json.loads((directory / RESULT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found
 
@@ -198,6 +198,9 @@ def load(path: str | Path) -> Results:
     folder = Path(path)
     found = read_run(folder)
     about = folder / ABOUT
-    name = json.loads(about.read_text(encoding="utf-8"))["name"] if about.is_file() else found.results[0]["method"]
+    try:
+        name = json.loads(about.read_text(encoding="utf-8"))["name"] if about.is_file() else found.results[0]["method"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{about}: no name of a run: {type(error).__name__}: {error}") from error
     places = [folder / f"seed-{one['seed']}" for one in found.results]
     return Results(str(name), found.results, [place if place.is_dir() else folder for place in places])

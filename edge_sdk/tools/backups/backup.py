@@ -8,6 +8,7 @@ too, so it is for its owner alone, as the folder is.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -17,7 +18,7 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from math import inf
@@ -35,6 +36,9 @@ MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 STORE, SAMPLES = ".db", "samples/samples.db"
 OF_STORES = (".db-wal", ".db-shm", ".db-writing", ".bodies")
+STAGED = ".backup-"
+"""How names of folders begin in which encrypted backups are put together; they end with ASIDE."""
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 LEFT_OUT = (ASIDE, ".damaged")
 """Ends of the names of what is left out: files that are just being written, and stores that were put aside."""
 
@@ -74,7 +78,7 @@ def back_up(folder: Path, file: Path, passphrase: str = "") -> Manifest:
         raise UsageError(f"{folder} is no folder of a node: expected one in which a node has run")
     if file.exists():
         raise UsageError(f"{file} is there already: a backup is never written over another")
-    with staged_for(file) as staged:
+    with staged_for(file, folder if passphrase else None) as staged:
         stage(folder, staged)
         manifest = describe(folder.resolve().name, staged)
         with replace_file(file) as written:
@@ -84,8 +88,9 @@ def back_up(folder: Path, file: Path, passphrase: str = "") -> Manifest:
 
 
 @contextmanager
-def staged_for(file: Path) -> Iterator[Path]:
-    """A folder beside a backup that is to be written, for what goes into it; it is removed at the end.
+def staged_for(file: Path, folder: Path | None = None) -> Iterator[Path]:
+    """A folder for what goes into a backup, which is removed at the end: beside the backup, or in the `folder` that is
+    backed up, where a copy is as safe as what it is of.
 
     Raises:
         UsageError: nothing can be put there, or the disk is full.
@@ -94,12 +99,37 @@ def staged_for(file: Path) -> Iterator[Path]:
     if not beside.is_dir():
         raise UsageError(f"{file}: there is no folder {beside}")
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=beside) as name:
+        if folder is not None:
+            remove_left(folder)
+        prefix = STAGED if folder is not None else f".{file.name}."
+        with tempfile.TemporaryDirectory(prefix=prefix, suffix=ASIDE, dir=folder or beside) as name, held(Path(name)):
             yield Path(name)
     except OSError as error:
         if error.errno in FULL:
             raise UsageError(f"{file}: the disk is full: no backup was made") from error
+        if error.errno in READ_ONLY and folder is not None:
+            raise UsageError(
+                f"{folder}: an encrypted backup is put together there, and nothing can be written"
+            ) from error
         raise
+
+
+@contextmanager
+def held(staged: Path) -> Iterator[None]:
+    """Keeps a folder for as long as this process lives: see `remove_left`."""
+    handle = os.open(staged, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def remove_left(folder: Path) -> None:
+    """Removes what backups have left in a folder whose processes were killed."""
+    for path in folder.glob(f"{STAGED}*{ASIDE}"):
+        with suppress(OSError), held(path):  # which another process may hold
+            shutil.rmtree(path)
 
 
 def stage(folder: Path, staged: Path) -> None:

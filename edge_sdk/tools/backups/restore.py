@@ -105,7 +105,7 @@ def unpack(file: Path, staged: Path, passphrase: str = "") -> Manifest:
             expected = {member.path: member for member in manifest.members}
             while (info := archive.next()) is not None:
                 member = expected.pop(info.name, None)
-                if member is None or not info.isreg():
+                if member is None or not info.isreg() or info.issparse():  # whose holes have no end
                     raise UsageError(f"it has a file {info.name!r} that it does not name, or that is none")
                 unpack_file(archive, info, member, staged)
     except (tarfile.TarError, EOFError) as error:

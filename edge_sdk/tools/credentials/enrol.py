@@ -25,12 +25,13 @@ from edge_sdk.errors import AuscultError, UsageError, say_reason
 from edge_sdk.tools.credentials.certificates import load_certificate
 from edge_sdk.tools.credentials.enrolled_files import digest_of, write_settings
 from edge_sdk.tools.credentials.mask_papers import AGGREGATOR
+from edge_sdk.tools.credentials.no_redirects import NoRedirects
 from edge_sdk.tools.credentials.own_key import complete_pair, find_key_tool, replace_pair
 from edge_sdk.wire.addresses import is_this_machine
 
 NOTE = "enrolment.json"
 TIMEOUT, EVERY = 30.0, 2.0  # seconds for an answer; between two questions whether somebody has decided
-LARGEST = 2**30  # bytes of a bundle
+LARGEST, LARGEST_ANSWER = 2**30, 2**24  # bytes of a bundle, and of another answer
 
 
 class NotEnrolledError(AuscultError):
@@ -72,9 +73,12 @@ class Desk:
         """Ask the service. Raises NotEnrolledError with what it says, if it does not do it."""
         heads = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.url}/enrol/v1/{what}", json.dumps(table).encode(), heads)
-        context = ssl.create_default_context(cafile=self.ca or None) if self.url.startswith("https") else None
+        handlers: list[Any] = [NoRedirects]
+        if self.url.startswith("https"):
+            context = ssl.create_default_context(cafile=self.ca or None)
+            handlers.append(urllib.request.HTTPSHandler(context=context))
         try:
-            return urllib.request.urlopen(request, timeout=TIMEOUT, context=context)
+            return urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT)
         except urllib.error.HTTPError as error:
             with error:
                 raise NotEnrolledError(read_error(error)) from None
@@ -84,7 +88,7 @@ class Desk:
     def ask(self, what: str, table: dict[str, Any]) -> dict[str, Any]:
         with self.open(what, table) as answer:
             try:
-                found = json.load(answer)
+                found = json.loads(read_whole(answer))
             except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
                 raise NotEnrolledError(f"{self.url}: what it answers is not JSON: {error}") from None
         if not isinstance(found, dict):
@@ -92,10 +96,18 @@ class Desk:
         return found
 
 
+def read_whole(answer: Any) -> bytes:
+    """The bytes of an answer. Raises ValueError if they are more than there is room for."""
+    found: bytes = answer.read(LARGEST_ANSWER + 1)
+    if len(found) > LARGEST_ANSWER:
+        raise ValueError(f"more than {LARGEST_ANSWER} bytes")
+    return found
+
+
 def read_error(error: urllib.error.HTTPError) -> str:
     try:
-        return str(json.load(error)["error"])
-    except (ValueError, KeyError, TypeError):
+        return str(json.loads(read_whole(error))["error"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, http.client.HTTPException):
         return f"{error.url}: HTTP {error.code}"
 
 

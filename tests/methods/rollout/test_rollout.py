@@ -13,7 +13,7 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
 from edge_sdk.contract.method import OUT, UP
 from edge_sdk.contract.round import Policy
-from edge_sdk.errors import UsageError
+from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.rollout.messages import (
     RolloutVerdict,
     StageOver,
@@ -22,6 +22,7 @@ from edge_sdk.methods.rollout.messages import (
     VersionLeft,
     VersionOrder,
     VersionTaken,
+    VersionTried,
 )
 from edge_sdk.methods.rollout.method import (
     ROLLOUT,
@@ -29,6 +30,7 @@ from edge_sdk.methods.rollout.method import (
     Env,
     HospitalState,
     aggregator_close,
+    aggregator_receive,
     hospital_receive,
 )
 from edge_sdk.methods.rollout.plan import (
@@ -180,6 +182,16 @@ def test_few_samples_are_not_judged() -> None:
 def test_counts_that_no_device_can_have_are_refused(counts: Mapping[str, float]) -> None:
     with pytest.raises(ValueError, match=r"count|samples"):
         check_counts(counts, 1)
+
+
+def test_a_hospital_that_was_asked_for_none_has_none_that_took_the_version() -> None:
+    """Ten that it did not ask made up for ten of another hospital that failed, and the version stayed."""
+    env = Env(settings=Settings(theta="ab"), sizes={"north": 10, "south": 10})
+    s, _ = aggregator_receive(env, AggregatorState(), "south", VersionTried({"asked": 10.0, "answered": 10.0}))
+    with pytest.raises(PeerError, match=r"north: 10 devices took the version or did not, and 0 were asked"):
+        aggregator_receive(env, s, "north", VersionTried({"asked": 0.0, "answered": 10.0, "installed": 10.0}))
+    back, _ = aggregator_receive(env, s, "north", VersionTried({"asked": 0.0, "answered": 10.0, "reverted": 10.0}))
+    assert back.counts == {"asked": 10.0, "answered": 20.0, "reverted": 10.0}
 
 
 def test_as_many_samples_as_can_be_counted_are_taken() -> None:

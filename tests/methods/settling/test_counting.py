@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send
+from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.robust.method import near_of
 from edge_sdk.methods.robust.settings import Robust
-from edge_sdk.methods.settling.counting import Counts, added_up, no_counts, noted, usual_near
+from edge_sdk.methods.settling.counting import Counts, added_up, no_counts, noted, shortened, usual_near
 from edge_sdk.methods.settling.method import Choice, settled
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation.evaluation import evaluated
@@ -55,6 +56,20 @@ def test_with_a_rule_those_whose_counts_are_unlike_the_others_do_not_count():
 def test_devices_with_harder_samples_are_like_the_others():
     same = {"a": ([9, 6, 3], 10), "b": ([7, 4, 1], 10), "c": ([9, 6, 3], 10), "d": ([8, 5, 2], 10)}
     assert total(MEDIAN, **same) == ([33, 21, 9], 40, 4)
+
+
+def test_samples_of_no_device_are_refused():
+    """They are nobody's to be bounded by: such counts were added up as they came, 2^20 samples of one device."""
+    env = NodeEnv(seed=0, rounds=1, layout=None, theta0=None, settings=None, sizes=dict.fromkeys("abcz", 1))
+    with pytest.raises(PeerError, match="z counts 1048576 validation samples of 0 devices"):
+        noted(env, State(), "z", Counts(np.array([0, 0, 2**20]), 2**20, 0))
+    assert noted(env, State(), "z", Counts(np.zeros(3, np.int64), 0, 0)).heard == ("z",)
+
+
+def test_counts_of_a_hospital_with_very_many_devices_are_shortened_exactly():
+    """A product of two of the largest counts that a message may have is beyond an int64."""
+    found = shortened(Counts(np.array([2**32, 2**31, 0]), 2**32, 100_000), 2**32 - 2)
+    assert (found.correct.tolist(), found.samples) == ([2**32 - 2, 2**31 - 1, 0], 2**32 - 2)
 
 
 @pytest.mark.parametrize("near", [None, MEDIAN])

@@ -59,7 +59,11 @@ def test_a_good_file(tmp_path: Path) -> None:
         ('name = "a"\nfile = "x"\n[inner]\nrate = 7', "inner: rate = 7.0, it is between 0 and 1"),
         ('name = "a"\nfile = "x"\n[inner]\nrata = 7', "inner.rata is no setting, did you mean rate?"),
         ('name = "a"\nfile = "x"\ninner = 4', "inner = 4: expected a table"),
+        (f'name = "a"\nfile = "x"\ncount = {2**63}', f"count = {2**63}: expected a whole number of 64 bits"),
+        ('name = "a"\nfile = "x"\ncount = -' + "9" * 400, "expected a whole number of 64 bits"),
         ("name = ", "is not TOML"),
+        ("name = " + "[" * 100_000, "is not TOML"),
+        ("name = " + "1" * 5000, "is not TOML"),
     ],
 )
 def test_every_fault_names_file_key_value_and_what_is_right(tmp_path: Path, text: str, said: str) -> None:

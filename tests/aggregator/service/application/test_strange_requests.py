@@ -48,6 +48,21 @@ def test_what_is_no_number_in_a_form_is_said(text: str) -> None:
         read_form({"method": "fedavg", "rounds": text}, [])
 
 
+@pytest.mark.parametrize("text", ["1" * 5000, "[" * 50_000, "2024-13-01"])
+def test_what_is_no_list_in_a_form_is_said(text: str) -> None:
+    with pytest.raises(UsageError, match=r"settle.steps = .*: expected something such as"):
+        read_form({"method": "fedavg", "rounds": "3", "settle.steps": text}, [])
+
+
+@pytest.mark.parametrize("key", ["batch", "eta_l"])
+def test_a_setting_with_very_many_digits_is_refused(browse: Any, service: Any, key: str) -> None:
+    """What compares it with a float had an error that nobody expected: it was answered with 500."""
+    token = service.people.make_key("token", "robot", "operator", 60.0, "test")
+    body = f'{{"method": "fedavg", "rounds": 3, "settings": {{"{key}": {"1" * 4000}}}}}'
+    answer = browse().post("/api/v1/runs", content=body, headers={"authorization": f"Bearer {token}"})
+    assert answer.status_code == 422 and f"{key} = 111" in answer.json()["error"]
+
+
 @pytest.mark.parametrize("size", ["\u00b2", "9" * 5000, "-1", "1_0", ""])
 def test_a_size_that_is_none_is_refused(size: str) -> None:
     guard = WebGuard(lambda *_: None, ("127.0.0.1",))  # type: ignore[arg-type, return-value]

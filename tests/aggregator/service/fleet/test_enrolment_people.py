@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from aggregator.service.administration.certificates import Enrolling
+from aggregator.service.database import audit
 from aggregator.service.database.database import runs
 from aggregator.service.fleet.enrolment import APPROVE, REMOVE
 from aggregator.service.runs.runs import RUNNING, Wanted, add_run
@@ -116,6 +118,28 @@ def test_who_is_removed_leaves_no_invitation_behind(service: Any, tmp_path: Path
     service.desk.make_token("ada", "north", "watch-7", approved=True)
     service.desk.decide("watch-7", REMOVE, "ada")
     assert service.enrolment.list_tokens() == []
+
+
+def test_who_may_invite_no_more_leaves_no_invitation_behind(service: Any) -> None:
+    """An operator who became a viewer could still let a device in, approved, with an invitation of before."""
+    service.people.add("eve", "operator", "a long password", "test")
+    service.desk.make_token("eve", "north", hours=8760, approved=True)
+    service.people.add("eve", "approver", "a long password", "test")
+    assert [row["by"] for row in service.enrolment.list_tokens()] == ["eve"], "an approver may invite, too"
+    service.people.add("eve", "viewer", "a long password", "test")
+    assert service.enrolment.list_tokens() == []
+
+
+def test_with_a_leaked_token_ends_what_was_invited_with_it(service: Any) -> None:
+    """Whoever had it could make invitations for a year, which stayed good when it was revoked."""
+    service.desk.make_token("robot", "north", "watch-1")  # before, with another one
+    service.people.make_key("token", "robot", "operator", 60.0, "test")
+    service.desk.make_token("robot", "north", "watch-2", hours=8760, approved=True)
+    service.desk.make_token("ada", "north", "watch-3")
+    service.people.revoke_token(service.people.list_tokens()[0]["id"], "test")
+    assert sorted(row["name"] for row in service.enrolment.list_tokens()) == ["watch-1", "watch-3"]
+    entry = audit.list_latest(service.database, 1)[0]
+    assert entry["action"] == "token.revoke" and json.loads(entry["detail"])["invitations"] == 1
 
 
 def begin_run(service: Any, method: str, **settings: Any) -> str:

@@ -158,6 +158,57 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ProviderDesk,
     return ProviderDesk(settings_of(tmp_path, issuer)), sign
 
 
+def test_a_stranger_who_begins_very_many_sign_ins_ends_nobody_elses(
+    desk: tuple[ProviderDesk, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand of them once pushed out everybody who was typing a password at the provider."""
+    desk_, sign = desk
+    answers = {"issuer": "https://id.example", **{key: "https://id.example/x" for key in ENDPOINTS}}
+    before, taken = single_sign_on.fetch, list[str]()
+
+    def fetch(address: str, body: bytes | None = None, heads: Any = None) -> Any:
+        return {"id_token": taken[-1]} if body else answers if "well-known" in address else before(address)
+
+    monkeypatch.setattr(single_sign_on, "fetch", fetch)
+    answers["jwks_uri"] = "https://id.example/keys"
+    state, address = desk_.begin()
+    query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(address).query))
+    others = {desk_.begin()[0] for _ in range(1001)}
+    assert len(others) == 1001 and state not in others
+    taken.append(sign(nonce=query["nonce"]))
+    assert desk_.finish(state, state, "code") == ("ada (id.example)", "viewer")
+    assert len(desk_.spent) == 1, "of those that are under way nothing is kept"
+
+
+@pytest.mark.parametrize("change", [lambda s: s[:-1], lambda s: "x" + s, lambda s: s, lambda s: ""])
+def test_a_state_that_was_not_made_here_begins_nothing(desk: tuple[ProviderDesk, Any], change: Any) -> None:
+    made = change(ProviderDesk(desk[0].settings).make_state())  # by a process with another key, or altered
+    with pytest.raises(SignInError, match="not begun in this browser"):
+        desk[0].finish(made, made, "code")
+
+
+def test_a_sign_in_that_took_too_long_is_over(desk: tuple[ProviderDesk, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_sign_on, "BEGUN_FOR", -1.0)
+    late = desk[0].make_state()
+    with pytest.raises(SignInError, match="too long ago"):
+        desk[0].finish(late, late, "code")
+
+
+def test_the_desk_tells_whose_name_it_is(desk: tuple[ProviderDesk, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[tuple[str, str]]()
+    own = ProviderDesk(desk[0].settings, lambda subject, name: told.append((subject, name)) or "ada")
+    monkeypatch.setattr(own, "fetch_token", lambda *_: "")
+    monkeypatch.setattr(own, "read_token", lambda *_: {"sub": "17", "groups": "clinic", "preferred_username": "x"})
+    state = own.make_state()
+    assert own.finish(state, state, "code") == ("ada", "viewer")
+    assert told == [("https://id.example 17", "17 (id.example)")]
+    monkeypatch.setattr(own, "read_token", lambda *_: {"groups": "clinic"})
+    state = own.make_state()
+    with pytest.raises(SignInError, match="no name"):
+        own.finish(state, state, "code")
+
+
+ENDPOINTS = ("authorization_endpoint", "token_endpoint")
 IN_A_THOUSAND_YEARS = 33_000_000_000
 
 
