@@ -85,7 +85,7 @@ def test_a_single_sample_with_several_positions_is_torchs(tmp_path):
 
 @pytest.mark.parametrize(("norm", "batch", "fits"), [("frozen", 65, True), ("batch", 64, True), ("running", 65, False)])
 def test_a_run_with_batches_that_are_too_large_is_refused_before_it_starts(norm, batch, fits):
-    bundle = SimpleNamespace(manifest={"name": "m", "norm": norm, "max_batch": 64, "split": None})
+    bundle = SimpleNamespace(manifest={"name": "m", "norm": norm, "max_batch": 64}, is_split=False)
     if fits:
         plain.check(SimpleNamespace(method="fedavg"), SimpleNamespace(batch=batch), bundle)
         return
