@@ -88,7 +88,45 @@ HOMES = {
     "simulate": "research.runs.simulate",
 }
 
-__all__ = [*HOMES]
+__all__ = [
+    "METHODS",
+    "SGD",
+    "Adam",
+    "AuscultError",
+    "Device",
+    "DeviceList",
+    "DevicePolicy",
+    "Fleet",
+    "Hospital",
+    "HospitalPolicy",
+    "LocalTraining",
+    "Model",
+    "ModelsDeclined",
+    "OwnKept",
+    "OwnTask",
+    "Patients",
+    "PeerError",
+    "Prediction",
+    "Predictions",
+    "Recording",
+    "Results",
+    "ResultsCompared",
+    "Run",
+    "RunRefused",
+    "Samples",
+    "SplitModel",
+    "StoreLimits",
+    "StoreUnusable",
+    "TrainingBudget",
+    "Unlabelled",
+    "Upstream",
+    "UsageError",
+    "Wire",
+    "compare",
+    "load",
+    "method",
+    "simulate",
+]
 
 
 WORKSTATION = "research."
@@ -104,7 +142,7 @@ def perhaps(name: str) -> str:
 
 def __getattr__(name: str) -> Any:
     if name not in HOMES:
-        raise AttributeError(f"edge_sdk has no {name}{perhaps(name)}; it has {', '.join(__all__)}")
+        raise AttributeError(f"edge_sdk has no {name}{perhaps(name)}; it has {', '.join(HOMES)}")
     try:
         return getattr(importlib.import_module(f"edge_sdk.{HOMES[name]}"), name)
     except ModuleNotFoundError as error:
