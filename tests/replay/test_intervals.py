@@ -178,6 +178,6 @@ def test_of_several_the_later_one_counts_until_it_ends() -> None:
 
 def test_a_set_of_very_many_labels_is_refused() -> None:
     spans = [(0.0, 1.0, f"label {n}") for n in range(65)]
-    with pytest.raises(UsageError, match="65 labels hold at once, 'label 0' is one; expected 64"):
+    with pytest.raises(UsageError, match="65 labels hold at once, 'label 0' is one; expected 64 at most"):
         held_between(np.array([0.0, 1.0]), spans, sets=True)
     assert held_between(np.array([0.0, 1.0]), spans, sets=False)[0] == ("label 64", 65)

@@ -12,7 +12,7 @@ import pytest
 
 import edge_sdk as auscult
 from edge_sdk.research.comparisons import frames
-from edge_sdk.research.comparisons.latex import error, escaped
+from edge_sdk.research.comparisons.latex import differences_table, error, escaped
 from edge_sdk.research.comparisons.results import ABOUT, Results
 from edge_sdk.research.runs.progress import TerminalBar, line_of, make_bar, said_last
 
@@ -85,6 +85,14 @@ def test_without_a_library_for_tables_it_says_which(monkeypatch):
 
 def missing(name):
     raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_a_single_device_has_no_interval():
+    """Its own difference stood there twice, as if nothing were unsure."""
+    one = {"mean": 0.25, "low": 0.25, "high": 0.25, "devices": 1}
+    assert "25.0$ & -- & 1" in differences_table({"run": {"personalised": one}}, "first")
+    assert " & -- & 1" in differences_table({"run": {"personalised": {**one, "than": 0.5}}}, "first")
+    assert " & -- & 1" in differences_table({"run": {"personalised": {"rate": one}}}, "first")
 
 
 def test_latex(ditto, fedavg):

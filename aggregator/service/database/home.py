@@ -27,9 +27,10 @@ def check_home(database: Database, directory: Path) -> None:
     with database.transaction() as t:
         id, _, where = str(t.execute(sql.select(about.c.value).where(row)).scalar() or "").partition(" ")
         if id and id != mine:
+            known = "" if mine else f"; or write {path} with the text {id} if it is the same directory"
             raise UsageError(
                 f"directory = {str(directory)!r}: the database belongs to another directory, {where}: name that one, "
-                "restore its backup into an empty directory and an empty database, or take an empty database"
+                f"restore its backup into an empty directory and an empty database, or take an empty database{known}"
             )
         if not mine:
             mine = secrets.token_hex(16)

@@ -323,7 +323,7 @@ def held_between(edges: npt.NDArray[np.float64], spans: Sequence[Span], sets: bo
             heapq.heappop(latest)
         if sets and len(held) > MOST_AT_ONCE:
             raise UsageError(
-                f"{len(held)} labels hold at once, {sorted(held)[0]!r:.40} is one; expected {MOST_AT_ONCE}"
+                f"{len(held)} labels hold at once, {sorted(held)[0]!r:.40} is one; expected {MOST_AT_ONCE} at most"
             )
         found.append(("" if not held else join(held) if sets else spans[-latest[0]][2], len(held)))
     return found

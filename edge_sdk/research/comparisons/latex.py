@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from edge_sdk.replay.anomalies.tables import FIGURES_OF_MODELS, signed
@@ -81,7 +81,7 @@ def differences_table(differences: Mapping[str, Mapping[str, Any]], first: str) 
             run,
             TITLES.get(model, model),
             points(d["mean"]),
-            f"[{points(d['low'])}, {points(d['high'])}]",
+            between(d, points),
             str(d["devices"]),
         ]
         for run, models in differences.items()
@@ -107,7 +107,7 @@ def error_differences(differences: Mapping[str, Mapping[str, Any]], first: str) 
             TITLES.get(model, model),
             value,
             f"${number(d['mean'], signed=True)}$",
-            f"[${number(d['low'], signed=True)}$, ${number(d['high'], signed=True)}$]",
+            between(d, lambda end: f"${number(end, signed=True)}$"),
             str(d["devices"]),
         ]
         for run, models in differences.items()
@@ -124,7 +124,7 @@ def window_differences(differences: Mapping[str, Mapping[str, Any]], first: str)
             run,
             TITLES.get(model, model),
             f"${signed(d['mean'])}$",
-            f"[${signed(d['low'])}$, ${signed(d['high'])}$]",
+            between(d, lambda end: f"${signed(end)}$"),
             str(d["devices"]),
         ]
         for run, models in differences.items()
@@ -160,6 +160,6 @@ def points(value: float) -> str:
     return f"${100 * value:+.1f}$"
 
 
-def between(difference: Mapping[str, float]) -> str:
-    """The interval of a difference, in points."""
-    return f"[{points(difference['low'])}, {points(difference['high'])}]"
+def between(difference: Mapping[str, float], shown: Callable[[float], str]) -> str:
+    """The interval of a difference; a single device has none."""
+    return "--" if difference["devices"] == 1 else f"[{shown(difference['low'])}, {shown(difference['high'])}]"

@@ -18,6 +18,7 @@ from aggregator.service.administration.settings_file import FleetFile
 from aggregator.service.application.service import FleetService
 from aggregator.service.database import claim, home
 from aggregator.service.database.database import Database, about, hops, hospitals
+from aggregator.service.database.home import FILE
 from aggregator.service.database.problems import ClaimedError, DatabaseAwayError
 from aggregator.service.fleet.monitor import to_hospital
 from aggregator.service.server.command import main
@@ -84,6 +85,19 @@ def test_a_database_is_that_of_its_directory(make: Callable[[str], Any], tmp_pat
     make("moved").stop()
     with pytest.raises(UsageError, match="moved"):
         make("one")
+
+
+def test_a_directory_that_has_lost_its_mark_is_refused_and_told_how_to_be_known_again(
+    make: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """An older copy of a directory has none; a folder whose disk is not mounted has none, either: a person can tell."""
+    make("one").stop()
+    mark = (tmp_path / "one" / FILE).read_text()
+    (tmp_path / "one" / FILE).unlink()
+    with pytest.raises(UsageError, match=f"{FILE} with the text {mark.strip()} if it is the same directory"):
+        make("one")
+    (tmp_path / "one" / FILE).write_text(mark)
+    make("one").stop()
 
 
 @pytest.mark.parametrize("form, said", [("1", "the next start brings it from form 1"), ("99", "is of form 99")])

@@ -53,16 +53,22 @@ def test_operators_invite_and_decide_in_the_console(browse: Callable[..., Any], 
     assert browse().get("/enrolment").status_code == 303  # to the page for signing in
 
 
-def test_the_command_line_does_the_same(
-    served: tuple[Any, Desk], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    service, desk = served
+def commands_of(service: Any, desk: Desk, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Words of `auscult fleet` -> what it prints."""
     service.write_connection(desk.url)
 
     def fleet(*words: str) -> str:
         assert main(["fleet", *words, "--service", str(service.file.directory)]) == 0
         return capsys.readouterr().out
 
+    return fleet
+
+
+def test_the_command_line_does_the_same(
+    served: tuple[Any, Desk], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service, desk = served
+    fleet = commands_of(service, desk, capsys)
     printed = fleet("token", "--hospital", "north", "--name", "watch-7")
     assert printed.startswith("auscult enrol watch-7 --token ") and desk.url in printed
     Applicant("watch-7", tmp_path / "w").begin(desk, printed.split()[4])
@@ -79,12 +85,7 @@ def test_an_invitation_that_somebody_else_has_read_is_ended(
 ) -> None:
     """It could be found nowhere: whoever had read it came in with it for as long as it lasted, up to a year."""
     service, desk = served
-    service.write_connection(desk.url)
-
-    def fleet(*words: str) -> str:
-        assert main(["fleet", *words, "--service", str(service.file.directory)]) == 0
-        return capsys.readouterr().out
-
+    fleet = commands_of(service, desk, capsys)
     token = fleet("token", "--hospital", "north", "--approved", "--hours", "8760").split()[4]
     listed = fleet("invitations")
     assert "any device of north" in listed and "approved at once" in listed and token.partition(".")[0] not in listed
