@@ -150,7 +150,7 @@ class Link:
         self.failures, self.why = self.failures + (not again), self.known.cannot or why
         self.retry_at = now + wait
         if again:
-            self.log.info("%s: %s speaks no MQTT 5: trying 3.1.1", connection.name, connection.broker)
+            self.log.info("%s: %s took no MQTT 5 (%s): trying 3.1.1", connection.name, connection.broker, why)
             return
         self.log.warning("%s: %s: %s; next attempt in %.1f s", connection.name, connection.broker, self.why, wait)
 

@@ -1,9 +1,10 @@
-"""`auscult fleet ls`, `show` and `why`: how hospitals and devices stand, from the command line."""
+"""`auscult fleet status`, `ls`, `show` and `why`: how hospitals and devices stand, from the command line."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -18,13 +19,28 @@ PAGE = 2000  # devices that are asked for at once
 
 def add_commands(fleet: Any, add: Add) -> None:
     """Add the commands to those of `auscult fleet`. `add`: as client.add."""
+    add(fleet, "status", print_status, "what needs a person, of all that the service sees")
     add(fleet, "ls", list_fleet, "hospitals and devices")
     add(fleet, "show", show_member, "all that is known of a device or hospital").add_argument("name")
     add(fleet, "why", why, "what is the matter with a device or hospital").add_argument("name")
 
 
+def print_status(options: argparse.Namespace, client: Any) -> None:
+    found = client.ask("/status")
+    if options.json:
+        return print(json.dumps(found, indent=1))
+    for need in found["needs"]:
+        print(f"{need['what']}: {need['why']}")
+    if found["audit"]["broken"] is not None:
+        print(f"The audit log does not hold from entry {found['audit']['broken']} on: auscult audit verify")
+    elif not found["needs"]:
+        print("nothing needs a person")
+
+
 def list_fleet(options: argparse.Namespace, client: Any) -> None:
     found = fetch_fleet(client)
+    if not client.ask("/status")["broker"]:
+        print("the service has no connection to its broker: this is how things were before", file=sys.stderr)
     if options.json:
         return print(json.dumps(found, indent=1))
     for hospital in found:

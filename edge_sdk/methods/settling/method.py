@@ -155,8 +155,9 @@ def settled(
         return Chosen(method.show(env, s.inner), s.candidate, s.alone, s.network)
 
     def models(env: NodeEnv, s: SettlingState | None, m: Chosen) -> Mapping[str, Vector]:
-        found = method.models(env, s and s.inner, expected(UP, m.shown, kind))
-        return found if s is None or m.candidate < 0 else chosen_models(env, settings, found, m)
+        if s is None or m.candidate < 0:
+            return method.models(env, s and s.inner, expected(UP, m.shown, kind))
+        return chosen_models(env, settings, shown_models(method, env, settings, s, m.shown), m)
 
     def predicts(env: NodeEnv, m: Chosen) -> Ensemble | None:
         if m.candidate < 0:
@@ -198,6 +199,15 @@ def chosen_models(env: NodeEnv, s: Settling, found: Mapping[str, Vector], m: Cho
     return behind_own_line(env, s, 0.0 if c.forest and env.own is None else c.weight, made)
 
 
+def shown_models(
+    method: Method, env: NodeEnv, settings: Settling, s: SettlingState, shown: Any
+) -> Mapping[str, Vector]:
+    """The models that a device settles from: the global one, and its own where the settings start there. Else the own
+    one is not made, which may cost some passes over its samples."""
+    inner = None if settings.start == "global" else s.inner
+    return method.models(env, inner, expected(UP, shown, get_type_hints(method.show)["return"]))
+
+
 def start_of(s: Settling, found: Mapping[str, Vector]) -> Vector:
     """The model that a device settles from.
 
@@ -211,13 +221,11 @@ def start_of(s: Settling, found: Mapping[str, Vector]) -> Vector:
 
 # Roles ----------------------------------------------------------------------------------------------------------
 def device(method: Method, settings: Settling) -> Role:
-    kind = get_type_hints(method.show)["return"]
-
     def receive(env: NodeEnv, s: SettlingState, sender: str, m: Any) -> Step:
         if not isinstance(m, Settle):
             return inside(method.device, env, s, sender, m)
         with env.gradients.counting(PHASES):
-            found = method.models(env, s.inner, expected(UP, m.shown, kind))
+            found = shown_models(method, env, settings, s, m.shown)
             correct, samples = equations.correct_counts(env, settings, start_of(settings, found))
         return replace(s, settling=True), [Send(UP, Counts(correct, samples, 1))]
 

@@ -168,7 +168,7 @@ def self_trained(
         shown, inner = expected(UP, m.shown, kind), s and s.inner
         if s is None or shown.candidate < 0:
             return method.models(env, inner, shown)
-        w = shared_model(method, env, inner, shown)
+        w = shared_model(method, env, shown)
         return method.models(labelling.taught_by(env, settings, w, check_choice(settings, m.choice)), inner, shown)
 
     def predicts(env: NodeEnv, m: LabelledModel) -> Ensemble | None:
@@ -191,9 +191,10 @@ def self_trained(
     )
 
 
-def shared_model(method: Method, env: NodeEnv, inner: Any, shown: Chosen) -> Vector:
-    """The global model of what is shown, without settling on it."""
-    return method.models(env, inner, replace(shown, candidate=-1))["global"]
+def shared_model(method: Method, env: NodeEnv, shown: Chosen) -> Vector:
+    """The global model of what is shown, without settling on it, or making a device's own model, which may cost some
+    passes over its samples."""
+    return method.models(env, None, replace(shown, candidate=-1))["global"]
 
 
 def check_choice(s: Settling, choice: int) -> int:
@@ -213,21 +214,21 @@ def device(method: Method, settings: Settling) -> Role:
             return replace(s, shown=None, labels=NO_LABELS, examining=False)
         if s.shown is None:
             return s
-        w = shared_model(method, env, s.inner, s.shown)
+        w = shared_model(method, env, s.shown)
         labels = labelling.label(labelling.taught(env, s.labels), settings, w, choice)
         return replace(s, shown=None, labels=labels, examining=False)
 
     def receive(env: NodeEnv, s: SelfTrainingState, sender: str, m: Any) -> Step:
         known = labelling.taught(env, s.labels)
         if isinstance(m, Examine):
-            w = shared_model(method, env, s.inner, expected(UP, m.shown, kind))
+            w = shared_model(method, env, expected(UP, m.shown, kind))
             counts = labelling.labelling_counts(known, settings, w)
             return replace(s, shown=m.shown, examining=True), [Send(UP, Counts(*counts, 1))]
         if isinstance(m, WithLabels):
             s, m = labelled(env, s, m.choice), m.message
             known = labelling.taught(env, s.labels)
         if isinstance(m, Settle):
-            w = shared_model(method, env, s.inner, Chosen(m.shown))
+            w = shared_model(method, env, Chosen(m.shown))
             known = labelling.taught_by(env, settings, w, s.choice)
         return inside(inner, known, s, sender, m)
 

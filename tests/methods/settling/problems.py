@@ -1,6 +1,6 @@
 """A small network with an analytic gradient, and six devices that see some of its classes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -94,3 +94,13 @@ def given(train, validation, test):
         held_out=test.labelled(),
         own_classes=tuple(int(c) for c in np.unique(np.concatenate([train.y, validation.y]))),
     )
+
+
+def no_own_model(method):
+    """The method, whose devices must not make a model of their own: FedAvg's takes passes over all samples."""
+
+    def models(env, s, m):
+        assert s is None, "a personal model that nobody needs"
+        return method.models(env, s, m)
+
+    return replace(method, models=models)

@@ -28,7 +28,7 @@ from edge_sdk.methods.shared.evaluation.evaluation import (
 )
 from tests.methods import contract
 from tests.methods.problems import DEVICES, HASTY, SIZES, TREE, play, told
-from tests.methods.settling.problems import PARTS, envs_of, logits
+from tests.methods.settling.problems import PARTS, envs_of, logits, no_own_model
 from tests.methods.test_contract import settings_of
 
 SMALL = Settling(
@@ -158,6 +158,20 @@ def test_a_newcomer_settles_with_what_the_last_words_show():
     (personal,) = equations.component(new, SMALL, models.models["global"], (c.steps,))
     assert models.models["personal"].tobytes() == personal.tobytes()
     assert any(isinstance(send.message, Scores) for send in sends)
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_a_device_that_settles_from_the_global_model_makes_no_other(name):
+    method = METHODS[name]
+    settings = settings_of(method)
+    wrapped = evaluated(settled(no_own_model(method), SMALL))
+    net, trace = play(wrapped, settings, ROUNDS, envs=envs_of(method, settings, ROUNDS))
+    root = net.nodes["aggregator"]
+    word = method.show(root.env, root.record.state.inner.inner)
+    for d in DEVICES:
+        (models,) = told(trace, Models, d)
+        with_state = method.models(plain(net, d), net.nodes[d].record.state.inner.inner, word)["global"]
+        assert models.models["global"].tobytes() == with_state.tobytes()
 
 
 def test_every_method_settles_from_its_own_model():

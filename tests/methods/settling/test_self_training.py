@@ -28,7 +28,7 @@ from edge_sdk.methods.shared.aggregation.registration import Overclaimed
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models, Progress, evaluated
 from tests.methods import contract
 from tests.methods.problems import DEVICES, play, told
-from tests.methods.settling.problems import PARTS, Network, envs_of, logits, network
+from tests.methods.settling.problems import PARTS, Network, envs_of, logits, network, no_own_model
 from tests.methods.test_contract import settings_of
 
 TREES = Settling(
@@ -96,6 +96,12 @@ def test_devices_label_at_their_turns_and_settle_on_labels_of_the_final_model():
         again = settled(FEDAVG, TREES).models(taught, net.nodes[d].record.state.inner.inner, shown)
         assert again["personal"].tobytes() == models.models["personal"].tobytes()
         assert net.nodes[d].record.state.inner.labels.rows.size > 0
+
+
+def test_no_device_makes_a_personal_model_that_the_phase_does_not_use():
+    """FedAvg's own model takes passes over all samples, and was made at each turn for the global one beside it."""
+    _, trace = run(no_own_model(FEDAVG))
+    assert len(told(trace, LabelChoice)) == 2 and len(told(trace, Choice)) == 1
 
 
 def test_a_run_grows_no_forest_twice_that_it_still_has_and_ends_as_if_it_did(monkeypatch):

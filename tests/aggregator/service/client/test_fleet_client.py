@@ -70,3 +70,45 @@ def test_lists_are_asked_for_page_by_page(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(ServiceClient, "ask", ask)
     assert ServiceClient("http://x", "t").ask_for_all("runs", "id") == [{"id": "c"}, {"id": "b"}, {"id": "a"}]
     assert asked == ["/runs?limit=2000&offset=0", "/runs?limit=2000&offset=2000"]
+
+
+BROKER = {"what": "The broker cannot be reached", "why": "mqtt://there: refused", "link": "/fleet"}
+
+
+@pytest.mark.parametrize(
+    "needs, broken, said",
+    [
+        ([], None, ["nothing needs a person"]),
+        ([BROKER], None, ["The broker cannot be reached: mqtt://there: refused"]),
+        ([], 7, ["The audit log does not hold from entry 7 on: auscult audit verify"]),
+    ],
+)
+def test_the_command_says_what_needs_a_person(
+    needs: list[dict[str, str]],
+    broken: int | None,
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    about = {"needs": needs, "audit": {"entries": 9, "broken": broken}, "broker": not needs, "waits": ""}
+    monkeypatch.setattr(ServiceClient, "ask", lambda client, path: {"/status": about}[path])
+    options = make_parser().parse_args(["fleet", "status"])
+    options.do(options, ServiceClient("http://x", "t"))
+    assert capsys.readouterr().out.splitlines() == said
+
+
+def test_a_fleet_of_before_is_not_taken_for_one_of_now(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A service that has lost its broker showed all as it was, without a word."""
+    answers: dict[str, Any] = {
+        "/fleet?limit=2000&offset=0": {"hospitals": [], "total": 0},
+        "/status": {"broker": False},
+    }
+    monkeypatch.setattr(ServiceClient, "ask", lambda client, path: answers[path])
+    options = make_parser().parse_args(["fleet", "ls"])
+    options.do(options, ServiceClient("http://x", "t"))
+    assert "no connection to its broker" in capsys.readouterr().err
+    answers["/status"] = {"broker": True}
+    options.do(options, ServiceClient("http://x", "t"))
+    assert not capsys.readouterr().err
