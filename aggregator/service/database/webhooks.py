@@ -137,7 +137,7 @@ class WebhookSender:
             self.tell_needs(name, webhook)
 
     def tell_needs(self, name: str, webhook: Webhook) -> None:
-        """Tells one receiver what needs a person, if that is not what it was told last, as far as this process knows."""
+        """Tells one receiver what needs a person, unless it was told that last by this process."""
         needed = self.needs()
         if needed != self.told.get(name):
             row = {"seq": None, "action": NEEDS, "subject": self.fleet, "detail": needed, "at": time.time()}

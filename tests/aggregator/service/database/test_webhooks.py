@@ -137,7 +137,9 @@ def test_what_needs_somebody_is_told_when_it_changes(
     assert [event["detail"] for event, _ in receiver.got] == [["Hospital north: nothing has been heard of it"], []]
 
 
-def test_what_is_over_when_the_service_is_started_again_is_told(service: Any, receiver: Receiver, tmp_path: Path) -> None:
+def test_what_is_over_when_the_service_is_started_again_is_told(
+    service: Any, receiver: Receiver, tmp_path: Path
+) -> None:
     """What had needed somebody before a kill, and no more after it, was never taken back."""
     make_sender(service, receiver, tmp_path, "needs.", needs=lambda: ["a hospital is silent"]).tell_due("ops")
     after = make_sender(service, receiver, tmp_path, "needs.")
