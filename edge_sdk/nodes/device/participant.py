@@ -189,8 +189,8 @@ class Participant:
         check_bundle(run, self.model.bundle, "device")
         assembly = make_assembly(run, "device", self.env(run))
         self.current, self.kept = run, kept_models.load(self.kept_path(run))
-        if self.kept.models and not (self.lanes and self.versions.predicts(self.working.run)):
-            self.use_models(run)  # unless a rollout beside the run has brought a version since
+        if self.kept.models and not self.versions.predicts(self.working.run):
+            self.use_models(run)  # unless a rollout has brought a version since
         (self.finished.set if self.kept.finished else self.finished.clear)()
         for old in remove_old_runs(self.directory, run.id):
             self.log.info("%s: the files of run %s are removed: it is long over", self.name, old)

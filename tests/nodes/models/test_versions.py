@@ -114,6 +114,18 @@ def test_a_confirmed_version_stays_until_a_run_makes_a_newer_one(device: Device)
     assert device.part.working.run == "r2", "what a run has made since is not the rollout's to take back"
 
 
+def test_a_confirmed_version_outlives_a_look_at_the_run_before_it(device: Device) -> None:
+    """A run whose last words had not come, or the main lane of a device that has given up its others, brought the
+    models of before the rollout back at the next start."""
+    train(device, **{"global": model_like(device, 0.1)})
+    take(device, model_like(device, 0.2))
+    device.part.receive_event(2, VersionKept())
+    device.part.assemble(Run(id="r", method="fedavg", bundle=device.part.model.sha256, classes=NAMES))
+    assert device.part.working.run == "roll-1"
+    train(device, "r2", **{"global": model_like(device, 0.3)})
+    assert device.part.working.run == "r2"
+
+
 def test_a_version_that_is_there_is_not_taken_twice(device: Device) -> None:
     new = model_like(device, 0.01)
     take(device, new)
