@@ -228,13 +228,16 @@ def bundle_path(directory: Path, sha256: str) -> Path:
 
 
 def load_working(directory: Path, whose: str, model: Model, threads: int) -> WorkingModel:
-    """The model that worked when the device was last stopped; the bundle's initial one where there is none.
+    """The model that worked when the device was last stopped, or the latest before it where that is damaged; the
+    bundle's initial one where there is none.
 
     Args:
         model: that of the application's bundle, which is used again where it is the same.
     """
-    run = working_run(directory)
-    return load_run(directory, run, whose, model, threads) or initial_model(whose, model)
+    run, (later, before) = working_run(directory), read_before(directory)
+    earlier = () if not run else (*((before,) if later == run else ()), *previous_runs(directory))
+    found = (load_run(directory, one, whose, model, threads) for one in dict.fromkeys((run, *earlier)))
+    return next((one for one in found if one is not None), None) or initial_model(whose, model)
 
 
 def load_run(directory: Path, run: str, whose: str, model: Model, threads: int) -> WorkingModel | None:
