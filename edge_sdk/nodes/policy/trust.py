@@ -69,7 +69,7 @@ class Trust:
             raise SignatureError(f"{what} is an old one: it was signed as number {number}, taken was {latest} already")
         if number > latest:
             make_private_directory(self.path.parent)
-            write_text(self.path, json.dumps({**numbers, self.verifier.fingerprint: number}) + "\n")
+            write_text(self.path, json.dumps({**numbers, self.verifier.fingerprint: number}) + "\n", lasting=True)
 
     def read_numbers(self) -> dict[str, int]:
         """What was noted.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,27 @@ def test_a_confirmed_version_outlives_a_look_at_the_run_before_it(device: Device
     assert device.part.working.run == "roll-1"
     train(device, "r2", **{"global": model_like(device, 0.3)})
     assert device.part.working.run == "r2"
+
+
+def test_what_predicts_survives_a_power_cut_from_the_moment_at_which_it_was_told(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store forgets an event that was told, and its files were still in memory: a power cut took both."""
+    synced, sync = set[int](), os.fsync
+
+    def noted(number: int) -> None:
+        sync(number)
+        synced.add(os.fstat(number).st_ino)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    train(device, **{"global": model_like(device, 0.1)})
+    take(device, model_like(device, 0.2))
+    device.part.receive_event(2, VersionKept())
+    state = tmp_path / "state"
+    kept = [*state.glob("*.npz"), *state.glob("*.bundle"), *(state / name for name in ("working", "previous"))]
+    assert len(kept) == 5 and {path.name for path in kept} > {"r.npz", "roll-1.npz"}
+    for path in (*kept, state / "before", state / "rollout.json", state):
+        assert path.stat().st_ino in synced, path
 
 
 def test_a_version_that_is_there_is_not_taken_twice(device: Device) -> None:
