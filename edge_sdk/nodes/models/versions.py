@@ -37,6 +37,7 @@ from edge_sdk.nodes.models.working_model import (
     PREVIOUS,
     WorkingModel,
     bundle_path,
+    load_run,
     load_working,
     note_working,
     working_run,
@@ -201,10 +202,16 @@ class Versions:
         self.log.info("%s: predicts with version %s of rollout %s", self.name, hash_model(theta)[:12], run.id)
 
     def confirm(self, run: str) -> None:
-        """A rollout has kept its version."""
+        """A rollout has kept its version, which predicts again if it was left while the rollout was paused."""
         rolled = self.read().get(run)
-        if rolled is not None and not rolled.confirmed:
-            self.write(replace(rolled, confirmed=True))
+        if rolled is None or rolled.confirmed:
+            return
+        if self.working().run == rolled.before:
+            again = load_run(self.directory, run, f"device {self.name}", self.model, self.threads)
+            if again is not None:
+                note_working(self.directory, again)
+                self.use(again)
+        self.write(replace(rolled, confirmed=True))
 
     def leave(self, rollout: str) -> None:
         """Go back to the version before that of a rollout, if it is this that predicts."""

@@ -148,6 +148,32 @@ def test_what_predicts_survives_a_power_cut_from_the_moment_at_which_it_was_told
         assert path.stat().st_ino in synced, path
 
 
+def test_a_version_that_was_left_while_its_rollout_was_paused_predicts_when_it_is_kept(
+    device: Device, tmp_path: Path
+) -> None:
+    """It was counted among those that have the version, and predicted with the one before."""
+    train(device, **{"global": model_like(device, 0.1)})
+    take(device, theta := model_like(device, 0.2))
+    between = Run(id="r2", method="fedavg", bundle=device.part.model.sha256, classes=NAMES)
+    device.part.assemble(between)
+    assert device.part.working.run == "r"
+    device.part.assemble(rollout(device, theta))
+    for _ in range(2):  # told again
+        device.part.receive_event(3, VersionKept())
+        assert device.part.working.run == make_device(tmp_path / "state").part.working.run == "roll-1"
+    device.part.assemble(between)
+    assert device.part.working.run == "roll-1"
+
+
+def test_a_version_that_was_left_gives_way_to_what_a_run_has_made_since(device: Device) -> None:
+    train(device, **{"global": model_like(device, 0.1)})
+    take(device, theta := model_like(device, 0.2))
+    train(device, "r2", **{"global": model_like(device, 0.3)})
+    device.part.assemble(rollout(device, theta))
+    device.part.receive_event(3, VersionKept())
+    assert device.part.working.run == "r2"
+
+
 def test_a_version_that_is_there_is_not_taken_twice(device: Device) -> None:
     new = model_like(device, 0.01)
     take(device, new)
