@@ -110,7 +110,7 @@ def draw_number(path: Path) -> int:
     except (FileNotFoundError, ValueError):
         last = 0
     number = max(time.time_ns() // 1_000_000, last + 1)
-    write_text(path, f"{number}\n")
+    write_text(path, f"{number}\n", lasting=True)
     return number
 
 
