@@ -30,8 +30,11 @@ PRIVATE, SHARED = 0o600, 0o666
 
 
 @contextmanager
-def replace_file(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
+def replace_file(path: Path, mode: int = PRIVATE, lasting: bool = False) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` when the `with` ends; after an exception the old one stays as it was.
+
+    Args:
+        lasting: it survives a power cut from then on, and one meanwhile leaves the old file or the new one.
 
     Raises:
         OSError: the file cannot be written.
@@ -40,21 +43,26 @@ def replace_file(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     try:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(aside, path)
+        if lasting:
+            sync_to_disk(path.parent)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
 
 
-def write_bytes(path: Path, data: bytes | memoryview, mode: int = PRIVATE) -> None:
-    """Replace the content of a file, or make it."""
-    with replace_file(path, mode) as file:
+def write_bytes(path: Path, data: bytes | memoryview, mode: int = PRIVATE, lasting: bool = False) -> None:
+    """Replace the content of a file, or make it; `lasting`: as of `replace_file`."""
+    with replace_file(path, mode, lasting) as file:
         file.write(data)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace the content of a text file, or make it; in UTF-8."""
-    write_bytes(path, text.encode())
+def write_text(path: Path, text: str, lasting: bool = False) -> None:
+    """Replace the content of a text file, or make it; in UTF-8. `lasting`: as of `replace_file`."""
+    write_bytes(path, text.encode(), lasting=lasting)
 
 
 def make_private_directory(directory: Path, mark: str = LOCK) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from edge_sdk.atomic import replace_file, sweep_aside, sync_to_disk, write_bytes, write_text
+from edge_sdk.live.membership.roster import Roster
 from edge_sdk.live.presence.directory import NodeDirectory
+from edge_sdk.live.presence.labels import LabelSum
+from edge_sdk.nodes.policy.approvals import write_table
 
 
 def test_a_reader_finds_the_old_file_until_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -45,6 +50,26 @@ def test_a_body_is_on_the_disk_before_a_row_names_it(tmp_path: Path) -> None:
     write_bytes(tmp_path / "7.out", memoryview(b"body"))
     sync_to_disk(tmp_path / "7.out", tmp_path)
     assert (tmp_path / "7.out").read_bytes() == b"body"
+
+
+def take_roster(folder: Path) -> None:
+    Roster("north", folder).take(b'{"version": 1, "hospital": "north", "number": 1, "devices": ["a"]}')
+
+
+@pytest.mark.parametrize(
+    "write",
+    [take_roster, lambda folder: LabelSum(folder).note("a", 20), lambda folder: write_table(folder / "table", {})],
+    ids=["roster", "labels", "approvals"],
+)
+def test_files_without_which_no_node_starts_survive_a_power_cut(
+    tmp_path: Path, write: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On file systems that write late half of one was left, or none of it, and a person had to come."""
+    synced, sync = set[int](), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: [sync(number), synced.add(os.fstat(number).st_ino)])
+    write(tmp_path)
+    (file,) = tmp_path.iterdir()
+    assert synced == {file.stat().st_ino, tmp_path.stat().st_ino}
 
 
 def test_what_a_killed_writer_has_left_is_swept_away(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def load_signer(directory: Path) -> Signer:
     """
     path = directory / PRIVATE_FILE
     if not path.exists():
-        with replace_file(path) as file:
+        with replace_file(path, lasting=True) as file:
             file.write(make_private_key())
     close_to_others(path)
     return Signer(path.read_bytes())

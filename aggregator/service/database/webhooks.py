@@ -137,9 +137,9 @@ class WebhookSender:
             self.tell_needs(name, webhook)
 
     def tell_needs(self, name: str, webhook: Webhook) -> None:
-        """Tells one receiver what needs a person, if that is not what it was told last."""
+        """Tells one receiver what needs a person, unless it was told that last by this process."""
         needed = self.needs()
-        if needed != self.told.get(name, []):
+        if needed != self.told.get(name):
             row = {"seq": None, "action": NEEDS, "subject": self.fleet, "detail": needed, "at": time.time()}
             self.tell(webhook, row)
             self.told[name], self.needs_due[name] = needed, time.monotonic() + NEEDS_APART
@@ -151,6 +151,7 @@ class WebhookSender:
         if not known:
             with self.database.transaction() as t:
                 t.execute(hooks.insert().values(name=name, taken=latest))
+            self.told[name] = []  # nothing, as it takes it; what others were told before a restart nobody knows
             return []
         taken = known[0]["taken"]
         query = sql.select(audit).where(audit.c.seq > max(taken, latest - BEHIND)).order_by(audit.c.seq)

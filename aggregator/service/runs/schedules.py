@@ -261,7 +261,8 @@ def act(t: Connection, row: Any, day: str, awaits: int) -> None:
             return  # it ends in good order just now; it goes on at a later look
         if held is not None and held["state"] == PAUSED:
             change_in(t, held["id"], "resume", author(name))
-        changes |= {"held": "", "latest": day}
+        is_over = held is None or held["state"] not in ACTIVE  # then the next look queues another one
+        changes |= {"held": ""} if is_over else {"held": "", "latest": day}
     elif row["latest"] != day:
         changes["latest"] = day
         if t.execute(find_active(name, *ACTIVE)).first() is None:

@@ -46,7 +46,7 @@ from aggregator.service.runs.runs import (
 )
 from aggregator.service.runs.schedules import look_at_schedules
 from edge_sdk.atomic import make_private_directory
-from edge_sdk.errors import AuscultError
+from edge_sdk.errors import AuscultError, UsageError
 from edge_sdk.nodes.configuration.presets import STATED
 from edge_sdk.replay.nodes.node_files import run_table
 from edge_sdk.replay.nodes.processes import NodeProcesses
@@ -315,7 +315,7 @@ def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None =
     path = directory / "settings.toml"
     make_private_directory(directory.parent)
     make_private_directory(directory)
-    own = tomllib.loads(path.read_text())["run"] if path.exists() else make_run_table(file, run)
+    own = read_run_table(path) if path.exists() else make_run_table(file, run)
     table = {"name": file.name, "broker": file.broker, "bundle": bundle.resolve(), "directory": "."}
     table |= {
         "signing_key": file.directory.resolve() / PRIVATE_FILE,
@@ -332,9 +332,16 @@ def write_settings(file: FleetFile, run: Row, bundle: Path, model: Path | None =
     if file.masks is not None or keys.key.exists():
         table["masks"] = {key: path.resolve() for key, path in vars(keys).items() if path is not None}
     wire = {key: value.resolve() if isinstance(value, Path) else value for key, value in vars(own_wire).items()}
-    if connection:
-        wire["metrics_port"] = None  # it is the first run's
-    return write_toml(path, table | {"run": own, "wire": wire})
+    wire |= {"metrics_port": None} if connection else {}  # it is the first run's
+    return write_toml(path, table | {"run": own, "wire": wire}, lasting=True)  # a run goes on from it
+
+
+def read_run_table(path: Path) -> dict[str, Any]:
+    """The [run] table of a settings file. Raises UsageError if there is none to be read."""
+    try:
+        return dict(tomllib.loads(path.read_text())["run"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"{path}: is damaged ({error}); put it back from a backup, or ask for the run anew") from None
 
 
 def make_run_table(file: FleetFile, run: Row) -> dict[str, Any]:

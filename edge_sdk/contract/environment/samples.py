@@ -61,6 +61,7 @@ class OwnWindows:
         unlabelled: () -> their features (M, F).
         logits: theta -> what a model says of them, (M, classes).
         taught: (rows, labels) -> fields of an env whose gradient also has these unlabelled samples, with these labels.
+        marks: () -> int64 (M,), checksums of these samples; None: they are the same for as long as the run lasts.
         release: gives up what the gradient of the last `taught` holds, which is made again when it is asked for.
         grown: what was grown on them last, by all that it depends on beside them: asked for again, it is there.
         sets: int64 (classes,), where labels are sets: bit k of one is set if label k is in it; empty: they are classes.
@@ -78,14 +79,19 @@ class OwnWindows:
     grown: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     sets: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     judged: Labelled | None = None
+    marks: Callable[[], npt.NDArray[np.int64]] | None = None
 
 
 @dataclass(frozen=True)
 class SelfLabels:
     """Labels that a device gave to some of its unlabelled samples: `rows` int64 (k,) of them, `labels` int64 (k,).
 
-    They are codes of classes or, as in `OwnWindows.sets`, sets.
+    They are codes of classes or, as in `OwnWindows.sets`, sets. `marks` int64 (k,): the samples' checksums; empty: it
+    is not known which samples they were, as of states that an earlier version has saved.
     """
 
     rows: Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]
     labels: Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")]
+    marks: Annotated[npt.NDArray[np.int64], Tensor((ANY,), "int64")] = field(
+        default_factory=lambda: np.zeros(0, np.int64)
+    )

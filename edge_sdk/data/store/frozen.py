@@ -13,7 +13,7 @@ Windows without a label are in files of their own, which only runs have that wan
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -132,13 +132,9 @@ def copy_windows_out(store: SampleStore, path: Path | None, normalise: Normalise
         stored = chosen(store)
         parts = training_parts(stored, store.shape[1])
         order = np.concatenate([*parts, np.flatnonzero(stored.held)])
-        x = make_array(path, (len(order), *store.shape))
-        for place, at in enumerate(order):
-            window = store.read(int(stored.ids[at]))
-            if window is None:
-                break
-            x[place] = normalise(window[None])[0]
-        else:
+        windows = (store.read(id) for id in stored.ids[order].tolist())
+        x = write_array(path, (len(order), *store.shape), (w if w is None else normalise(w[None])[0] for w in windows))
+        if x is not None:
             return describe_copy(x, stored, order, len(parts[1]))
 
 
@@ -178,12 +174,31 @@ def copy_held_out(store: SampleStore, normalise: Normalise, chosen: Choose = Sam
     return Samples(x, tuple(label for _, label in whole))
 
 
-def make_array(path: Path | None, shape: tuple[int, ...]) -> Floats:
+def write_array(path: Path | None, shape: tuple[int, ...], rows: Iterable[Floats | None]) -> Floats | None:
+    """Rows as an array: a memory map of a new file, or in memory; None: a row was None.
+
+    The file is written as any other: who writes through a memory map of it is killed where the disk is full.
+
+    Raises:
+        OSError: the disk does not take it; nothing is left of the file.
+    """
     if path is None or not shape[0]:
-        return np.zeros(shape, np.float32)
+        found = [*rows]
+        return None if any(row is None for row in found) else np.array(found, np.float32).reshape(shape)
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
-    return np.lib.format.open_memmap(path, "w+", np.float32, shape)
+    try:
+        with path.open("wb") as file:
+            about = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, {**about, "shape": shape})
+            for row in rows:
+                if row is None:
+                    return None
+                file.write(row.astype(np.float32).tobytes())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return np.lib.format.open_memmap(path, "r+")
 
 
 def describe_copy(x: Floats, stored: StoredWindows, order: Rows, chosen: int) -> FrozenSamples:

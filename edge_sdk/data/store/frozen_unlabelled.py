@@ -12,13 +12,14 @@ has been deleted since is the one before it then.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from edge_sdk.atomic import replace_file
-from edge_sdk.data.store.frozen import FrozenSamples, Normalise, load_frozen, load_whole, make_array, save_note
+from edge_sdk.data.store.frozen import Floats, FrozenSamples, Normalise, load_frozen, load_whole, save_note, write_array
 from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
 
 MOST, OF_LATEST = 4096, 16384
@@ -37,10 +38,8 @@ def freeze_unlabelled(store: SampleStore, directory: Path, run: str, normalise: 
         return found
     known = None if plain else load_whole(note, lambda: load_stored(note))
     stored = store.unlabelled(MOST, OF_LATEST) if known is None else known
-    x = make_array(path if plain else None, (len(stored.ids), *store.shape))
-    for place, id in enumerate(stored.ids.tolist()):
-        window = store.read(id)
-        x[place] = x[max(0, place - 1)] if window is None else normalise(window[None])[0]
+    x = write_array(path if plain else None, (len(stored.ids), *store.shape), read_each(store, stored, normalise))
+    assert x is not None  # each row is some window
     labels = ("",) * len(x)
     made = FrozenSamples(x, labels, stored.began, stored.ended, len(x), recording=stored.recording)
     if plain:
@@ -48,6 +47,15 @@ def freeze_unlabelled(store: SampleStore, directory: Path, run: str, normalise: 
     elif known is None:
         save_stored(note, stored)
     return made
+
+
+def read_each(store: SampleStore, stored: StoredWindows, normalise: Normalise) -> Iterator[Floats]:
+    """Each window (channels, window) as the model takes it; of one that is gone by now the one before it."""
+    row = np.zeros(store.shape, np.float32)
+    for id in stored.ids.tolist():
+        window = store.read(id)
+        row = row if window is None else normalise(window[None])[0]
+        yield row
 
 
 def save_stored(note: Path, stored: StoredWindows) -> None:

@@ -51,7 +51,7 @@ class Roster:
         if number <= self.number:
             return
         content = {"version": VERSION, "hospital": self.hospital, "number": number, "devices": list(devices)}
-        write_text(self.path, json.dumps(content) + "\n")
+        write_text(self.path, json.dumps(content) + "\n", lasting=True)
         before, self.number, self.devices = self.devices, number, devices
         if devices != before:
             self.changed()

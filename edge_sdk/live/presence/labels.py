@@ -83,8 +83,9 @@ class LabelSum:
         self.save()
 
     def save(self) -> None:
-        content = {"version": VERSION, "heard": self.heard, "total": self.total}
-        write_text(self.path, json.dumps(content | {"adding": sorted(self.adding), "told": self.told}) + "\n")
+        content: dict[str, Any] = {"version": VERSION, "heard": self.heard, "total": self.total}
+        content |= {"adding": sorted(self.adding), "told": self.told}
+        write_text(self.path, json.dumps(content) + "\n", lasting=True)
 
 
 def check_name(name: Any) -> str:

@@ -41,9 +41,25 @@ LEAST_CLASSES = 2
 def taught(env: Any, labels: SelfLabels) -> Any:
     """A device's env with labels that it gave itself: its gradient has these windows, too."""
     before = env.untaught or env
-    if env.own is None or not len(labels.rows) or labels.rows.max() >= env.own.count:
-        return before  # the device was started again with fewer windows than those that it has labelled
+    labels = NO_LABELS if env.own is None else still_there(env.own, labels)
+    if not len(labels.rows):
+        return before
     return replace(before, **env.own.taught(labels.rows, labels.labels), self_labels=labels, untaught=before)
+
+
+def still_there(own: OwnWindows, labels: SelfLabels) -> SelfLabels:
+    """The labels of windows that are still there, wherever they are now: a device that was started again may have
+    others, as where its copy of them was damaged, or another run was taken up in between."""
+    rows, marks = labels.rows, labels.marks
+    fits = len(rows) > 0 and bool(rows.max() < own.count)
+    if not len(marks) or own.marks is None:
+        return labels if fits else NO_LABELS
+    if fits and np.array_equal(own.marks()[rows], marks):
+        return labels
+    place = {mark: row for row, mark in enumerate(own.marks().tolist())}
+    found = {place[m]: label for m, label in zip(marks.tolist(), labels.labels.tolist(), strict=True) if m in place}
+    rows = np.array(sorted(found), np.int64)
+    return SelfLabels(rows, np.array([found[row] for row in rows.tolist()], np.int64), own.marks()[rows])
 
 
 def taught_by(env: Any, s: Settling, w: Vector, choice: int) -> Any:
@@ -80,8 +96,9 @@ def label(env: NodeEnv, s: Settling, w: Vector, choice: int) -> SelfLabels:
             mixture(s, shared, votes(found, own.unlabelled(), shared, known), weight), own.recording, s.label_smooth
         )
     )
-    found_labels = confident(p, threshold, s.label_share, count_classes(env, own))
-    return replace(found_labels, labels=own.sets[found_labels.labels]) if len(own.sets) else found_labels
+    sure = confident(p, threshold, s.label_share, count_classes(env, own))
+    marks = sure.marks if own.marks is None else own.marks()[sure.rows]
+    return replace(sure, labels=own.sets[sure.labels] if len(own.sets) else sure.labels, marks=marks)
 
 
 def count_classes(env: NodeEnv, own: OwnWindows) -> int:

@@ -189,8 +189,8 @@ class Participant:
         check_bundle(run, self.model.bundle, "device")
         assembly = make_assembly(run, "device", self.env(run))
         self.current, self.kept = run, kept_models.load(self.kept_path(run))
-        if self.kept.models and not (self.lanes and self.versions.predicts(self.working.run)):
-            self.use_models(run)  # unless a rollout beside the run has brought a version since
+        if self.kept.models and not self.versions.predicts(self.working.run):
+            self.use_models(run)  # unless a rollout has brought a version since
         (self.finished.set if self.kept.finished else self.finished.clear)()
         for old in remove_old_runs(self.directory, run.id):
             self.log.info("%s: the files of run %s are removed: it is long over", self.name, old)
@@ -203,27 +203,27 @@ class Participant:
 
     def assemble_rollout(self, run: Run) -> Assembly:
         """This device's part in a rollout. Nothing is trained, and what runs have made stays."""
-        from edge_sdk.nodes.device.lanes import assemble_version
+        from edge_sdk.nodes.device.lanes import assemble_version, choose_present_judges
         from edge_sdk.nodes.models.versions import check_whole
 
         check_whole(self.model)
         self.current = None
         self.finished.clear()
-        samples = self.choose_judges(run)
+        samples = None if self.trainer is not None else choose_present_judges(self, run)
         return assemble_version(run, self.versions, lambda: samples)
 
     def check_run(self, run: Run) -> None:
         """Raises UsageError if a run is not to be trusted."""
         (self.rollouts if is_rollout(run) else self.trust).check_run(run)
 
-    def choose_judges(self, run: Run, validation: bool = False) -> Samples | None:
-        """Own samples on which models are compared, held-out ones or those to choose on first; None: there are none."""
+    def choose_judges(self, run: Run) -> Samples | None:
+        """Own samples on which models are compared, those to choose on or else held-out ones; None: there are none."""
         if self.trainer is not None or (self.train is None and self.model.bundle.signal is None):
             return None
         from edge_sdk.nodes.models.versions import choose_judges
 
         held_out, chosen = self.choose_samples(run)[1:]
-        samples = choose_judges(chosen, held_out) if validation else choose_judges(held_out, chosen)
+        samples = choose_judges(chosen, held_out)
         return None if samples is None else self.select_listed(samples, run, "held-out")
 
     def use_version(self, working: WorkingModel) -> None:
@@ -323,7 +323,7 @@ class Participant:
         """Predict by the run's models from now on, and after a restart, unless those before it are better here."""
         working = WorkingModel(f"device {self.name}", self.model, run.classes, self.kept, run.id)
         if self.kept.classes:  # else a file of before, whose models are known to predict only while the run is
-            working = self.last_line.choose(self.working, working, self.choose_judges(run, validation=True))
+            working = self.last_line.choose(self.working, working, self.choose_judges(run))
             note_working(self.directory, working)
         self.working = working
         known = () if self.kept.ensemble is None else self.kept.ensemble.classes

@@ -25,7 +25,7 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 
 from edge_sdk.algebra.vectors import Vector
-from edge_sdk.atomic import sync_to_disk, write_bytes
+from edge_sdk.atomic import write_bytes
 
 
 @dataclass
@@ -107,8 +107,7 @@ class CallProgress:
         loops = [*self.done, *([] if self.live is None else [self.live])]
         data = msgpack.packb([self.key, [write_loop(loop) for loop in loops]])
         try:
-            write_bytes(self.path, struct.pack("<I", crc32(data)) + data)
-            sync_to_disk(self.path, self.path.parent)
+            write_bytes(self.path, struct.pack("<I", crc32(data)) + data, lasting=True)
         except OSError as error:
             self.log.warning("%s: the progress of this training is not saved: %s", self.path, error)
         self.changed = False

@@ -179,7 +179,7 @@ def swaps(parts: DeviceParts, own: OwnWindows | None) -> Callable[[Any], Any]:
         other = replace(parts, x=x, y=y, validation=(parts.x, parts.y))
         windows = own_windows(other, trains)
         if own is not None and windows is not None:
-            windows = replace(windows, unlabelled=own.unlabelled, logits=own.logits)
+            windows = replace(windows, unlabelled=own.unlabelled, logits=own.logits, marks=own.marks)
         judged = labelled(parts.model, parts.model.bind(parts.x), parts.y)
         walked = None if env.walked is None else dict[Any, Vector]()
         fields = {**trains(other), "validation": judged, "own": windows, "walked": walked, "swapped": None}

@@ -46,7 +46,7 @@ class KeptModels:
 
 
 def save(path: Path, kept: KeptModels) -> None:
-    """Replace the file in one piece: a reader finds the old content or the new one."""
+    """Replace the file in one piece: a reader finds the old content or the new one, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     told = json.dumps(
         {
@@ -57,7 +57,7 @@ def save(path: Path, kept: KeptModels) -> None:
             "bundle": kept.bundle,
         }
     )
-    with replace_file(path) as file:
+    with replace_file(path, lasting=True) as file:
         arrays: dict[str, Any] = {**kept.models, SCORES: np.frombuffer(told.encode(), np.uint8)}
         if kept.ensemble is not None and len(kept.ensemble.forest):
             arrays[TREES] = kept.ensemble.forest

@@ -132,7 +132,7 @@ class LastLine:
         """The model that predicted before a run began here; None: nothing that was trained."""
         found = working
         if working.run != run:
-            write_text(self.directory / BEFORE, f"{run}\n{working.run}\n")
+            write_text(self.directory / BEFORE, f"{run}\n{working.run}\n", lasting=True)
         else:
             noted, earlier = read_before(self.directory)
             if noted != run:

@@ -37,6 +37,7 @@ from edge_sdk.nodes.models.working_model import (
     PREVIOUS,
     WorkingModel,
     bundle_path,
+    load_run,
     load_working,
     note_working,
     working_run,
@@ -193,7 +194,7 @@ class Versions:
         candidate = self.make_candidate(run, model, theta)
         make_private_directory(self.directory)
         if not bundle_path(self.directory, file.sha256).exists():
-            write_bytes(bundle_path(self.directory, file.sha256), np.asarray(bundle, np.uint8).tobytes())
+            write_bytes(bundle_path(self.directory, file.sha256), np.asarray(bundle, np.uint8).tobytes(), lasting=True)
         kept_models.save(self.directory / f"{run.id}.npz", candidate.kept)
         self.write(Rolled(run.id, file.sha256, hash_model(theta), working_run(self.directory)))
         note_working(self.directory, candidate)
@@ -201,10 +202,16 @@ class Versions:
         self.log.info("%s: predicts with version %s of rollout %s", self.name, hash_model(theta)[:12], run.id)
 
     def confirm(self, run: str) -> None:
-        """A rollout has kept its version."""
+        """A rollout has kept its version, which predicts again if it was left while the rollout was paused."""
         rolled = self.read().get(run)
-        if rolled is not None and not rolled.confirmed:
-            self.write(replace(rolled, confirmed=True))
+        if rolled is None or rolled.confirmed:
+            return
+        if self.working().run == rolled.before:
+            again = load_run(self.directory, run, f"device {self.name}", self.model, self.threads)
+            if again is not None:
+                note_working(self.directory, again)
+                self.use(again)
+        self.write(replace(rolled, confirmed=True))
 
     def leave(self, rollout: str) -> None:
         """Go back to the version before that of a rollout, if it is this that predicts."""
@@ -212,7 +219,7 @@ class Versions:
         if rolled is None or not self.predicts(rollout):
             return
         if rolled.before:
-            write_text(self.directory / NOTE, rolled.before + "\n")
+            write_text(self.directory / NOTE, rolled.before + "\n", lasting=True)
         else:
             (self.directory / NOTE).unlink(missing_ok=True)
         self.use(load_working(self.directory, f"device {self.name}", self.model, self.threads))
@@ -252,9 +259,9 @@ class Versions:
         while run and len(chain) < DEEP and run not in chain:
             chain.append(run)
             run = noted[run].before if run in noted else ""
-        write_text(self.directory / PREVIOUS, "".join(f"{run}\n" for run in chain))
+        write_text(self.directory / PREVIOUS, "".join(f"{run}\n" for run in chain), lasting=True)
         kept = [asdict(one) for one in [*noted.values()][-2 * DEEP :]]
-        write_text(self.directory / FILE, json.dumps(kept) + "\n")
+        write_text(self.directory / FILE, json.dumps(kept) + "\n", lasting=True)
 
 
 def carry_over(before: WorkingModel, model: Model, theta: Vector) -> KeptModels:

@@ -205,7 +205,7 @@ def mean_of_last(rows: npt.NDArray[np.floating], last: int) -> npt.NDArray[np.fl
 def note_working(directory: Path, working: WorkingModel) -> None:
     """Make the models of a run, which are saved, those that predict after a restart. The bundle's copy comes first."""
     keep_bundle(directory, working.model)
-    write_text(directory / NOTE, working.run + "\n")
+    write_text(directory / NOTE, working.run + "\n", lasting=True)
     earlier = {*previous_runs(directory), read_before(directory)[1]} - {""}
     before = {kept_models.load(directory / f"{run}.npz").bundle for run in earlier}
     kept = {bundle_path(directory, sha256) for sha256 in (*before, working.model.sha256) if sha256}
@@ -219,7 +219,7 @@ def keep_bundle(directory: Path, model: Model) -> None:
     target = bundle_path(directory, model.sha256)
     if model.bundle.path is None or target.exists():
         return
-    with model.bundle.path.open("rb") as source, replace_file(target) as file:
+    with model.bundle.path.open("rb") as source, replace_file(target, lasting=True) as file:
         shutil.copyfileobj(source, file)
 
 
@@ -228,13 +228,16 @@ def bundle_path(directory: Path, sha256: str) -> Path:
 
 
 def load_working(directory: Path, whose: str, model: Model, threads: int) -> WorkingModel:
-    """The model that worked when the device was last stopped; the bundle's initial one where there is none.
+    """The model that worked when the device was last stopped, or the latest before it where that is damaged; the
+    bundle's initial one where there is none.
 
     Args:
         model: that of the application's bundle, which is used again where it is the same.
     """
-    run = working_run(directory)
-    return load_run(directory, run, whose, model, threads) or initial_model(whose, model)
+    run, (later, before) = working_run(directory), read_before(directory)
+    earlier = () if not run else (*((before,) if later == run else ()), *previous_runs(directory))
+    found = (load_run(directory, one, whose, model, threads) for one in dict.fromkeys((run, *earlier)))
+    return next((one for one in found if one is not None), None) or initial_model(whose, model)
 
 
 def load_run(directory: Path, run: str, whose: str, model: Model, threads: int) -> WorkingModel | None:

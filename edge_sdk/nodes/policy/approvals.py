@@ -53,8 +53,8 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def write_table(path: Path, table: dict[str, Any]) -> None:
-    """Write the latest MOST entries."""
-    write_text(path, json.dumps(dict(list(table.items())[-MOST:]), indent=1) + "\n")
+    """Write the latest MOST entries; half a file after a power cut would keep the node from every run."""
+    write_text(path, json.dumps(dict(list(table.items())[-MOST:]), indent=1) + "\n", lasting=True)
 
 
 def describe(run: Run) -> dict[str, Any]:

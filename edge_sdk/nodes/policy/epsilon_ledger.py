@@ -107,7 +107,7 @@ class EpsilonLedger:
             PeerError: it would be one more than the run has rounds.
         """
         table = self.charged(run, version, answered)
-        write_text(self.path, json.dumps(shortened(table), indent=1) + "\n")
+        write_text(self.path, json.dumps(shortened(table), indent=1) + "\n", lasting=True)
 
     def charged(self, run: Run, version: int, answered: bool) -> dict[str, Any]:
         """The table with that charge. Args and errors as of `charge`."""

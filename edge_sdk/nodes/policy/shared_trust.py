@@ -58,7 +58,9 @@ class SharedTrust(Trust):
         if number > own.number:  # first this: killed between, it is offered again, and nothing is forgotten
             make_private_directory(self.directory)
             note = {**read_taken(self.directory), key: Taken(run.id, number, own.number)}
-            write_text(self.directory / TAKEN_FILE, json.dumps({k: asdict(t) for k, t in note.items()}) + "\n")
+            write_text(
+                self.directory / TAKEN_FILE, json.dumps({k: asdict(t) for k, t in note.items()}) + "\n", lasting=True
+            )
         self.note(f"run {run.id}", number)
 
 

@@ -69,7 +69,7 @@ class Trust:
             raise SignatureError(f"{what} is an old one: it was signed as number {number}, taken was {latest} already")
         if number > latest:
             make_private_directory(self.path.parent)
-            write_text(self.path, json.dumps({**numbers, self.verifier.fingerprint: number}) + "\n")
+            write_text(self.path, json.dumps({**numbers, self.verifier.fingerprint: number}) + "\n", lasting=True)
 
     def read_numbers(self) -> dict[str, int]:
         """What was noted.
@@ -110,7 +110,7 @@ def draw_number(path: Path) -> int:
     except (FileNotFoundError, ValueError):
         last = 0
     number = max(time.time_ns() // 1_000_000, last + 1)
-    write_text(path, f"{number}\n")
+    write_text(path, f"{number}\n", lasting=True)
     return number
 
 

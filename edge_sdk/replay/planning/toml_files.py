@@ -10,12 +10,13 @@ from edge_sdk.atomic import write_text
 from edge_sdk.errors import UsageError
 
 
-def write_toml(path: Path, table: Mapping[str, Any], head: str = "") -> Path:
+def write_toml(path: Path, table: Mapping[str, Any], head: str = "", lasting: bool = False) -> Path:
     """Writes a settings file that `nodes.settings.read_toml` reads, and makes its folder where it is missing.
 
     Args:
         table: values as TOML knows them, and paths, which are written as text. A key whose value is None is left out.
         head: lines that stand above it as comments.
+        lasting: it survives a power cut from then on.
 
     Raises:
         UsageError: tomli-w is not installed.
@@ -27,7 +28,7 @@ def write_toml(path: Path, table: Mapping[str, Any], head: str = "") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     comments = "".join(f"# {line}\n" for line in head.splitlines())
     text = comments + tomli_w.dumps(as_toml(table))
-    write_text(path, text)  # for its owner alone: a broker's address may have a password
+    write_text(path, text, lasting)  # for its owner alone: a broker's address may have a password
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,40 @@ def test_a_full_disk_is_no_damage(disk: Path) -> None:
     with pytest.raises(StoreUnusable, match=r"samples.db: the store of samples cannot be opened"):
         SampleStore(disk / "samples", SHAPE, SMALL)
     assert not [*disk.glob("samples/*damaged*")]
+
+
+BEGINS = """
+import errno, sys
+from pathlib import Path
+from edge_sdk.data.store.frozen import freeze
+from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
+from edge_sdk.data.store.sample_store import SampleStore
+from tests.data.store.test_full_disk import SHAPE, SMALL
+disk = Path(sys.argv[1])
+store, copy = SampleStore(disk / "samples", SHAPE, SMALL), globals()[sys.argv[2]]
+store.unlabelled(1, 1)
+with open(disk / "filling", "r+b") as filling:
+    filling.truncate((disk / "filling").stat().st_size - 16384)
+try:
+    copy(store, disk / "samples", "run", lambda x: x)
+except OSError as error:
+    assert error.errno == errno.ENOSPC, error
+    print("no room")
+"""
+"""The beginning of a run where four pages are left, which would be enough for the first bytes of a copy."""
+
+
+@pytest.mark.parametrize("copy", ["freeze", "freeze_unlabelled"])
+def test_a_run_that_begins_on_a_full_disk_ends_no_process(disk: Path, copy: str) -> None:
+    """Writing samples through a memory map killed the application with SIGBUS, and again at each start."""
+    store = SampleStore(disk / "samples", SHAPE, SMALL)
+    for first in range(0, 1200, 50):
+        store.add(make_windows(range(first, first + 50)))
+    store.label("walk", BEGAN, BEGAN + 600)
+    fill(disk)
+    done = subprocess.run([sys.executable, "-c", BEGINS, str(disk), copy], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "no room\n"), done.stderr
+    assert not [*disk.glob("samples/run*")]
 
 
 def test_a_read_only_disk_is_named(disk: Path) -> None:

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.ensemble import Ensemble
+from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
+from edge_sdk.methods.settling import labelling
+from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.evaluation.evaluation import Models
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.device.run_env import parts_of
@@ -35,6 +38,46 @@ def test_a_run_in_which_devices_label_has_their_windows_without_a_label(device: 
     assert own is not None and own.count == len(loose)
     device.live.end_run()
     assert not [path.name for path in device.live.directory.glob("*.np[yz]")]
+
+
+def windows_of(device: Device, run: Run) -> tuple[bytes, bytes, bytes]:
+    """The samples of a run: those with a label, their labels, those without one."""
+    parts = parts_of(device.part, run, cancellable=False)
+    assert parts.unlabelled is not None
+    return np.array(parts.x).tobytes(), parts.y.tobytes(), np.array(parts.unlabelled[0]).tobytes()
+
+
+def test_an_evaluation_between_two_halves_of_a_run_leaves_its_samples_as_they_are(device: Device) -> None:
+    """A run that is held by day went on with other windows, and with labels that it had given to those of before."""
+    observe_in_pieces(device, 120)
+    device.label("walk", BEGAN, BEGAN + 20)
+    device.label("sit", BEGAN + 20, BEGAN + 40)
+    run = replace(make_run(device), settle=SETTLE)
+    before = windows_of(device, run)
+    device.label("walk", BEGAN + 40, BEGAN + 60)
+    judged = Run(id="judge", seed=1, method="rollout", rounds=1, classes=NAMES, settings={"theta": "0" * 64})
+    device.part.assemble(judged)
+    assert windows_of(device, run) == before
+
+
+def test_labels_that_a_device_gave_itself_stay_with_their_windows(device: Device) -> None:
+    """After another run in between they were those of whatever windows were in the same places."""
+    observe_in_pieces(device, 120)
+    device.label("walk", BEGAN, BEGAN + 20)
+    device.label("sit", BEGAN + 20, BEGAN + 40)
+    run, settling = replace(make_run(device), settle=SETTLE), Settling(trees=5, label_thresholds=(0.1,), label_times=1)
+    env = device.part.env(run)
+    given = labelling.label(env, settling, device.part.model.theta0, 0)
+    before = dict(zip([row.tobytes() for row in env.own.unlabelled()[given.rows]], given.labels.tolist(), strict=True))
+    assert len(given.rows) > 20 and labelling.taught(env, given).self_labels is given
+    device.unlabel(BEGAN, BEGAN + 10)
+    device.label("walk", BEGAN + 80, BEGAN + 90)
+    device.part.env(replace(run, id="other"))
+    env = device.part.env(run)
+    there = labelling.taught(env, given).self_labels
+    rows = [row.tobytes() for row in env.own.unlabelled()]
+    assert all(before.get(rows[at]) == label for at, label in zip(there.rows, there.labels.tolist(), strict=True))
+    assert len(given.rows) > len(there.rows) == len({*before} & {*rows}) > 20
 
 
 def test_other_runs_leave_them_where_they_are(device: Device) -> None:

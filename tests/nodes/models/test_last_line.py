@@ -113,6 +113,19 @@ def test_the_models_before_outlive_what_a_later_run_clears_away(tmp_path: Path) 
     assert Told(tmp_path).says() == {NAMES[0]} and {one.before for one in device.declined} == {"good"}
 
 
+def test_where_the_models_are_damaged_those_before_predict(tmp_path: Path) -> None:
+    """The bundle's initial model did, which knows nothing."""
+    device = Told(tmp_path)
+    device.hear("r1", 0)
+    device.hear("r2", 0)
+    (tmp_path / "r2.npz").write_bytes(b"no archive")
+    again = Told(tmp_path)
+    assert again.part.working.run == "r1"
+    again.part.assemble(Run(id="r2", method="fedavg", bundle=again.part.model.sha256, classes=NAMES))
+    again.part.receive_event(2, Finished(1))
+    assert again.part.working.run == Told(tmp_path).part.working.run == "r1"
+
+
 def test_the_rule_is_mcnemars() -> None:
     """Of the samples that one of two models gets right, so many more by the old one that chance does not explain it."""
     for lost, won in ((4, 0), (5, 0), (20, 8), (23, 8), (0, 9)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,65 @@ def test_a_confirmed_version_stays_until_a_run_makes_a_newer_one(device: Device)
     device.part.assemble(Run(id="undo", method="rollout", bundle=device.part.model.sha256, settings={"undo": "roll-1"}))
     device.part.receive_event(1, VersionLeft("roll-1"))
     assert device.part.working.run == "r2", "what a run has made since is not the rollout's to take back"
+
+
+def test_a_confirmed_version_outlives_a_look_at_the_run_before_it(device: Device) -> None:
+    """A run whose last words had not come, or the main lane of a device that has given up its others, brought the
+    models of before the rollout back at the next start."""
+    train(device, **{"global": model_like(device, 0.1)})
+    take(device, model_like(device, 0.2))
+    device.part.receive_event(2, VersionKept())
+    device.part.assemble(Run(id="r", method="fedavg", bundle=device.part.model.sha256, classes=NAMES))
+    assert device.part.working.run == "roll-1"
+    train(device, "r2", **{"global": model_like(device, 0.3)})
+    assert device.part.working.run == "r2"
+
+
+def test_what_predicts_survives_a_power_cut_from_the_moment_at_which_it_was_told(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store forgets an event that was told, and its files were still in memory: a power cut took both."""
+    synced, sync = set[int](), os.fsync
+
+    def noted(number: int) -> None:
+        sync(number)
+        synced.add(os.fstat(number).st_ino)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    train(device, **{"global": model_like(device, 0.1)})
+    take(device, model_like(device, 0.2))
+    device.part.receive_event(2, VersionKept())
+    state = tmp_path / "state"
+    kept = [*state.glob("*.npz"), *state.glob("*.bundle"), *(state / name for name in ("working", "previous"))]
+    assert len(kept) == 5 and {path.name for path in kept} > {"r.npz", "roll-1.npz"}
+    for path in (*kept, state / "before", state / "rollout.json", state):
+        assert path.stat().st_ino in synced, path
+
+
+def test_a_version_that_was_left_while_its_rollout_was_paused_predicts_when_it_is_kept(
+    device: Device, tmp_path: Path
+) -> None:
+    """It was counted among those that have the version, and predicted with the one before."""
+    train(device, **{"global": model_like(device, 0.1)})
+    take(device, theta := model_like(device, 0.2))
+    between = Run(id="r2", method="fedavg", bundle=device.part.model.sha256, classes=NAMES)
+    device.part.assemble(between)
+    assert device.part.working.run == "r"
+    device.part.assemble(rollout(device, theta))
+    for _ in range(2):  # told again
+        device.part.receive_event(3, VersionKept())
+        assert device.part.working.run == make_device(tmp_path / "state").part.working.run == "roll-1"
+    device.part.assemble(between)
+    assert device.part.working.run == "roll-1"
+
+
+def test_a_version_that_was_left_gives_way_to_what_a_run_has_made_since(device: Device) -> None:
+    train(device, **{"global": model_like(device, 0.1)})
+    take(device, theta := model_like(device, 0.2))
+    train(device, "r2", **{"global": model_like(device, 0.3)})
+    device.part.assemble(rollout(device, theta))
+    device.part.receive_event(3, VersionKept())
+    assert device.part.working.run == "r2"
 
 
 def test_a_version_that_is_there_is_not_taken_twice(device: Device) -> None:

@@ -1,6 +1,7 @@
 """What a holder lets runs tell about it: per run, for good, across kills and new runs, refused with the reason."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,16 @@ def test_a_run_without_noise_or_with_bare_scores_is_refused_where_epsilon_is_bou
 def test_wrong_limits_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         Allow(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_charge_survives_a_power_cut_before_its_answer_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was in memory only while the answer left: who was cut off then had told it for nothing."""
+    synced, sync = set[int](), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: [sync(number), synced.add(os.fstat(number).st_ino)])
+    EpsilonLedger(tmp_path).charge(run_of(), 1, answered=False)
+    assert synced == {(tmp_path / FILE).stat().st_ino, tmp_path.stat().st_ino}
 
 
 def test_a_charge_is_on_disk_and_a_call_that_is_made_again_is_not_charged_again(tmp_path: Path) -> None:

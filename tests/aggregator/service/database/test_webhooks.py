@@ -99,13 +99,13 @@ def test_a_receiver_is_told_in_order_what_happens_from_now_on(service: Any, rece
 def test_what_was_not_taken_is_told_again_also_by_a_service_that_was_killed(
     service: Any, receiver: Receiver, tmp_path: Path, code: int
 ) -> None:
-    make_sender(service, receiver, tmp_path).tell_due("ops")
+    make_sender(service, receiver, tmp_path, "run.").tell_due("ops")
     for i in range(3):
         add_run(service.database, Wanted(), CLASSES, "ada", f"run-{i}")
     receiver.codes = [204, code]
     with pytest.raises(NotTakenError, match=f"answers {code}"):
-        make_sender(service, receiver, tmp_path).tell_due("ops")
-    make_sender(service, receiver, tmp_path).tell_due("ops")
+        make_sender(service, receiver, tmp_path, "run.").tell_due("ops")
+    make_sender(service, receiver, tmp_path, "run.").tell_due("ops")
     assert events(receiver) == [("run.queue", f"run-{i}") for i in range(3)]
     numbers = [event["number"] for event, _ in receiver.got]
     assert numbers == sorted(set(numbers))
@@ -135,6 +135,17 @@ def test_what_needs_somebody_is_told_when_it_changes(
     needed.clear()
     sender.tell_due("ops")
     assert [event["detail"] for event, _ in receiver.got] == [["Hospital north: nothing has been heard of it"], []]
+
+
+def test_what_is_over_when_the_service_is_started_again_is_told(
+    service: Any, receiver: Receiver, tmp_path: Path
+) -> None:
+    """What had needed somebody before a kill, and no more after it, was never taken back."""
+    make_sender(service, receiver, tmp_path, "needs.", needs=lambda: ["a hospital is silent"]).tell_due("ops")
+    after = make_sender(service, receiver, tmp_path, "needs.")
+    for _ in range(2):
+        after.tell_due("ops")
+    assert [event["detail"] for event, _ in receiver.got] == [["a hospital is silent"], []]
 
 
 def test_nobody_who_listens_costs_a_try_and_no_more(service: Any, receiver: Receiver, tmp_path: Path) -> None:

@@ -74,6 +74,19 @@ def test_a_run_begins_at_night_is_held_in_the_morning_and_goes_on_the_next_night
     assert audit.find_break(database)[0] is None
 
 
+@pytest.mark.parametrize("state", [runs.FINISHED, runs.STOPPED, runs.FAILED])
+def test_a_run_that_ended_while_it_was_to_be_held_costs_no_night(service: Any, state: str) -> None:
+    """Its last round was over before its process heard that it was to pause: nothing was trained in the next window."""
+    add_schedule(service.database, "nightly", Wanted(method="fedavg"), NIGHT, CLASSES, "ada")
+    look_at_schedules(service.database, at(22, "22:00"))
+    put(service.database, "nightly-2026-11-22", runs.RUNNING)
+    look_at_schedules(service.database, at(23, "06:00"))
+    put(service.database, "nightly-2026-11-22", state)
+    for clock in ("22:00", "22:01", "22:02"):
+        look_at_schedules(service.database, at(23, clock))
+    assert [row["id"] for row in list_runs(service.database)] == ["nightly-2026-11-23", "nightly-2026-11-22"]
+
+
 def put(database: Any, id: str, state: str) -> None:
     with database.transaction() as t:
         t.execute(table.update().where(table.c.id == id).values(state=state, wish=""))

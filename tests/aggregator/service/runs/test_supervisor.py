@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -158,3 +159,20 @@ def test_lines_that_are_being_written_wait_for_the_next_time(service: Any, tmp_p
     path.write_text(whole + "damaged\n" + whole.replace('"round": 1', '"round": 2'))
     lines.read_on()
     assert lines.round == 2
+
+
+def test_a_run_whose_settings_are_damaged_has_failed_and_says_so(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut that left an empty file it was tried again every five seconds, for ever, and was "running"."""
+    synced, sync = set[int](), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: [sync(number), synced.add(os.fstat(number).st_ino)])
+    id = add_run(service.database, Wanted(), CLASSES, "ada")
+    until(service, id, is_in(runs.RUNNING))
+    service.supervisor.look()
+    path = service.file.directory / "runs" / id / "settings.toml"
+    assert path.stat().st_ino in synced
+    change_run(service.database, id, "pause", "ada")
+    until(service, id, is_in(runs.PAUSED))
+    path.write_bytes(b"")
+    change_run(service.database, id, "resume", "ada")
+    until(service, id, is_in(runs.FAILED))
+    assert "settings.toml: is damaged ('run'); put it back" in find_run(service.database, id)["why"]
