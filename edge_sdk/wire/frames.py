@@ -72,8 +72,8 @@ ACKS_PER_FRAME = 256
 
 
 @record
-class Message:
-    """A whole message.
+class Numbered:
+    """What the header of a message begins with, and that of a part of one.
 
     Attributes:
         lo: the receiver may forget all messages of this sender below.
@@ -89,33 +89,40 @@ class Message:
     acks: tuple[Ack, ...]
     number: int
     asks: bool
+
+
+@record
+class Message(Numbered):
+    """A whole message."""
+
     body: Buffer = b""
 
 
 @record
-class Chunk:
-    """A chunk of a large message.
+class Large(Numbered):
+    """What the header of a chunk and of an offer says of a large message.
 
     Attributes:
         size: bytes of the whole body.
         chunk: bytes of each chunk but the last.
         digest: made of the checksums of all chunks (see delivery/storage/files.py).
+    """
+
+    size: int
+    chunk: int
+    digest: bytes
+
+
+@record
+class Chunk(Large):
+    """A chunk of a large message.
+
+    Attributes:
         index: which chunk this is, from 0.
         crc: checksum of this chunk.
         report: the sender wants to know what has come.
     """
 
-    run: str
-    src: str
-    epoch: int
-    seq: int
-    lo: int
-    acks: tuple[Ack, ...]
-    number: int
-    asks: bool
-    size: int
-    chunk: int
-    digest: bytes
     index: int
     crc: int
     report: bool
@@ -123,24 +130,13 @@ class Chunk:
 
 
 @record
-class Offer:
-    """The question of a sender what has come of a large message. The report echoes the nonce: an older one has another.
+class Offer(Large):
+    """The question of a sender what has come of a large message.
 
     Attributes:
-        size, chunk, digest: see `Chunk`.
+        nonce: what the report echoes, as an older one has another.
     """
 
-    run: str
-    src: str
-    epoch: int
-    seq: int
-    lo: int
-    acks: tuple[Ack, ...]
-    number: int
-    asks: bool
-    size: int
-    chunk: int
-    digest: bytes
     nonce: int
     body: Buffer = b""
 
