@@ -4,7 +4,7 @@ Normalization", ICLR 2021 (arXiv:2102.07623v2).
 FedAvg in which the scale and shift of normalisation layers stay on each device.
 
     Algorithm 1                                                 here
-    local updates of all layers                                 joint_phase
+    local updates of all layers                                 partial.joint_phase
     layers other than normalisation: mean over the clients      partial.step
     normalisation layers: each client's own                     partial.device
 
@@ -27,14 +27,11 @@ Hospitals: the same, with all their devices, whose own slots they bring along wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.shared.training import partial
-from edge_sdk.methods.shared.training.partial import PartEnv, PartTraining
-
-TRAINING = 1  # purpose of randomness
+from edge_sdk.methods.shared.training.partial import PartTraining
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,20 +46,8 @@ PAPER: Mapping[str, Any] = {"eta_l": 0.01, "local_epochs": 1}
 RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.1, "local_epochs": 5}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Env(PartEnv):
-    """What a node is given."""
-
-    settings: Settings = field(default_factory=Settings)
-
-
-def joint_phase(env: PartEnv, round: int, theta: Vector) -> tuple[Vector, float | None]:
-    """Mini-batch SGD on all slots, with the device's own normalisation."""
-    return partial.descended(env, round, theta, None, env.settings.local_epochs, TRAINING)
-
-
 FEDBN = replace(
-    partial.method("fedbn", joint_phase, Settings, Env),
+    partial.method("fedbn", partial.joint_phase, Settings),
     summary="averaging, with own statistics",
     paper=PAPER,
     recommended=RECOMMENDED,

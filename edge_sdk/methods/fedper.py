@@ -5,7 +5,7 @@ All devices share the body W_B of a model; each has a head W_P of its own, the l
 
     Algorithm 1 (client)                                        here
     line 3   receive W_B, merge it with W_Pj                    partial.whole
-    line 4   SGD on both, several epochs                        joint_phase
+    line 4   SGD on both, several epochs                        partial.joint_phase
     line 5   send W_Bj                                          partial.upload
     Algorithm 2 (server)
     line 5   W_B <- sum of n_j / n W_Bj                         partial.step
@@ -26,39 +26,17 @@ Hospitals: the same, with all their devices, whose heads they bring along when t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from edge_sdk.algebra.vectors import Vector
 from edge_sdk.methods.shared.training import partial
-from edge_sdk.methods.shared.training.partial import PartEnv, PartTraining
-
-TRAINING = 1  # purpose of randomness
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings(PartTraining):
-    """Hyper-parameters: those of every method that shares a part of the model."""
-
 
 PAPER: Mapping[str, Any] = {"eta_l": 0.01, "decay": 1.0, "weight_decay": 0.0, "batch": 128, "local_epochs": 4}
 RECOMMENDED: Mapping[str, Any] = {"eta_l": 0.1, "local_epochs": 5}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Env(PartEnv):
-    """What a node is given."""
-
-    settings: Settings = field(default_factory=Settings)
-
-
-def joint_phase(env: PartEnv, round: int, theta: Vector) -> tuple[Vector, float | None]:
-    """Line 4: mini-batch SGD on f_j(W_B, W_P) + weight_decay/2 ||(W_B, W_P)||^2."""
-    return partial.descended(env, round, theta, None, env.settings.local_epochs, TRAINING)
-
-
 FEDPER = replace(
-    partial.method("fedper", joint_phase, Settings, Env),
+    partial.method("fedper", partial.joint_phase),
     summary="shared body, own last layers",
     paper=PAPER,
     recommended=RECOMMENDED,

@@ -10,9 +10,10 @@ import pytest
 from edge_sdk.algebra import lowrank
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import fedavg
-from edge_sdk.methods.fedper import FEDPER, Settings
+from edge_sdk.methods.fedper import FEDPER
 from edge_sdk.methods.shared.aggregation.uploads import VectorSum
 from edge_sdk.methods.shared.evaluation.evaluation import Models, Progress, Report, evaluated
+from edge_sdk.methods.shared.training.partial import PartTraining as Settings
 from edge_sdk.methods.shared.training.partial import SharedPart
 from tests.methods.literal_parts import error, mask, sgd
 from tests.methods.problems import DEVICES, HASTY, LAYOUT, LOSSY, THETA0, devices_counted, envs_of, play, state, told

@@ -10,9 +10,10 @@ import pytest
 
 from edge_sdk.algebra.vectors import Layout, Slot, layout_of
 from edge_sdk.errors import PeerError, UsageError
-from edge_sdk.methods.fedper import FEDPER, Settings
+from edge_sdk.methods.fedper import FEDPER
 from edge_sdk.methods.shared.aggregation import uploads
 from edge_sdk.methods.shared.training import partial, parts
+from edge_sdk.methods.shared.training.partial import PartTraining as Settings
 from edge_sdk.methods.shared.training.partial import SharedPart
 from tests.methods.problems import PROBLEMS
 

@@ -106,6 +106,14 @@ def descended(
     return after, loss
 
 
+TRAINING = 1  # purpose of randomness
+
+
+def joint_phase(env: PartEnv, round: int, theta: Vector) -> tuple[Vector, float | None]:
+    """The `Phase` of FedPer and FedBN: mini-batch SGD on f_i + weight_decay/2 ||theta||^2 in all slots together."""
+    return descended(env, round, theta, None, env.settings.local_epochs, TRAINING)
+
+
 # Device ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class PartDevice:
@@ -243,7 +251,9 @@ MESSAGES = (SharedPart, VectorSum, Nobody)
 TRAFFIC = summed(SharedPart, "values", upload=VectorSum, first=lambda env: parts.taken(env.theta0, env.parts.shared))
 
 
-def method(name: str, phase: Phase, settings: type[PartTraining], env: type[PartEnv]) -> Method:
+def method(
+    name: str, phase: Phase, settings: type[PartTraining] = PartTraining, env: type[PartEnv] = PartEnv
+) -> Method:
     """A method whose devices keep their personal slots from round to round."""
     roles = device(phase), HOSPITAL, AGGREGATOR
     return Method(
