@@ -39,7 +39,7 @@ from edge_sdk.replay.neighbours.look import NeighbourSource, look_round, read_pa
 from edge_sdk.replay.neighbours.output_models import Parts, look_for_output_models
 from edge_sdk.replay.neighbours.rows import add_rows
 from edge_sdk.replay.nodes.node_files import NodeFiles
-from edge_sdk.replay.nodes.sent_before import sent_before
+from edge_sdk.replay.nodes.sent_before import sent_before, was_interrupted
 from edge_sdk.replay.nodes.watch import Line, Say
 from edge_sdk.replay.planning.plan import Replay, is_split
 from edge_sdk.replay.planning.resume import read_data_hash
@@ -73,7 +73,8 @@ def collect_result(
     written = [
         json.loads((job.out / "devices" / d / "result.json").read_text()) for d in sorted(cohort.devices, key=natural)
     ]
-    written = [d | {"newcomer": d["device"] in job.newcomers} for d in written]
+    uncounted: dict[str, Any] = {"gradients": None} if was_interrupted(job.out) else {}
+    written = [d | {"newcomer": d["device"] in job.newcomers} | uncounted for d in written]
     task = read_bundle(files.bundles[written[0]["hospital"]]).task
     if isinstance(task, OneClass):
         seen = find_neighbours(job, run, files, written, say)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -46,6 +47,24 @@ def test_all_names_are_there() -> None:
         assert getattr(edge_sdk, name).__class__.__name__ != "module"
     with pytest.raises(AttributeError, match="edge_sdk has no Devise; perhaps Device; it has Adam"):
         _ = edge_sdk.Devise
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "home"),
+    [
+        ("edge_sdk.replay", "Replay", "edge_sdk.replay.planning.plan"),
+        ("edge_sdk.replay", "replay", "edge_sdk.replay.job"),
+        ("edge_sdk.data.traces", "load_folder", "edge_sdk.data.traces.folder"),
+        ("edge_sdk.data.traces", "read_trace", "edge_sdk.data.traces.read"),
+    ],
+)
+def test_names_that_earlier_pages_import_work_with_a_warning(package: str, name: str, home: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"{name} is in {home}; {package} has it until 0.5") as told:
+        found = getattr(import_module(package), name)
+    assert found is getattr(import_module(home), name)
+    assert told[0].filename == __file__
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+        _ = import_module(package).nothing
 
 
 def test_the_aggregator_is_there_where_torch_is() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +118,25 @@ def test_its_bundle_and_settings_are_read(fleet: Fleet, capsys: pytest.CaptureFi
         assert told["settings"]["good"] is True, told
 
 
+IMPORT = re.compile(r"^ *from ((?:edge_sdk|aggregator)[\w.]*) import ([\w, ]+?)(?: *#.*)?$", re.MULTILINE)
+
+
+def test_names_that_its_pages_import_are_still_there(release: Release) -> None:
+    """In their examples, whose lines people have in scripts of their own."""
+    pages = [*release.source.glob("*.md"), *release.source.glob("docs/**/*.md")]
+    found = {
+        match.groups()
+        for page in [*pages, *release.source.glob("docs/examples/*.py")]
+        for match in IMPORT.finditer(page.read_text())
+    }
+    assert len(found) > 10
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for module, names in found:
+            for name in names.split(","):
+                assert hasattr(import_module(module), name.split(" as ")[0].strip()), (module, name)
+
+
 # The service ------------------------------------------------------------------------------------------------------
 class Demo:
     """The demonstration's service with its nodes, of the last release or of today, in one folder."""
@@ -178,6 +200,8 @@ def test_a_service_of_the_last_release_goes_on_as_one_of_today(release: Release,
         assert demo.ask("models", "promote", mine["sha256"], old=True)["promoted"]
         assert demo.ask("fleet", "ls", old=True) and demo.ask("schedules", "ls", old=True) == []
         demo.stop()
+        code, said = release.ask(tmp_path, *demo.words)
+        assert code == 2 and "put back a backup from before" in said
     finally:
         assert demo.process is not None
         demo.process.kill()

@@ -223,6 +223,7 @@ def test_a_replay_that_was_killed_goes_on_to_the_same_model(traces: Path, tmp_pa
     changed = auscult("replay", *fixed, "--out", out, "--resume", "--set", "eta_l=0.01", code=2)
     assert "begun with settings = {'eta_l': 0.05" in changed.stderr
     found = json.loads(auscult("replay", *fixed, "--out", out, "--resume", "--json").stdout)
+    assert found["gradients"] is None, "what devices had computed before the kill is counted nowhere"
     assert [line["round"] for line in found["curve"] if line["kind"] == "round"] == [1, 2, 3, 4, 5, 6]
     whole = json.loads(auscult("replay", *fixed, "--out", tmp_path / "whole", "--json").stdout)
     with np.load(found["model"]["file"]) as a, np.load(whole["model"]["file"]) as b:

@@ -49,8 +49,12 @@ def add_lanes(t: Connection) -> None:
     add_column(t, "runs", "beside INTEGER DEFAULT 0 NOT NULL")
 
 
+def add_claim(t: Connection) -> None:
+    """Changes no table: one service works with the database, and a version that does not know that is refused."""
+
+
 FIRST = 1
-STEPS: Mapping[int, Step] = {2: scope_tokens, 3: add_tables, 4: add_events, 5: add_lanes, 6: add_tables}
+STEPS: Mapping[int, Step] = {2: scope_tokens, 3: add_tables, 4: add_events, 5: add_lanes, 6: add_tables, 7: add_claim}
 """Number of a form -> what makes it of a database of the form before it."""
 SCHEMA = max(STEPS, default=FIRST)
 """Number of the form that database.py describes."""

@@ -24,6 +24,11 @@ def sent_before(out: Path) -> dict[str, int]:
     return {hop: found[hop] for hop in HOPS}
 
 
+def was_interrupted(out: Path) -> bool:
+    """Says if the replay is one that went on: nobody knows what its devices had computed before."""
+    return any(out.glob(BEFORE))
+
+
 def keep_sent(out: Path) -> None:
     """Puts what hospitals have counted so far aside, each ledger in one step: whatever dies, it counts once.
 
