@@ -10,6 +10,7 @@ A rule whose fact nobody tells forbids training and says so: a battery that nobo
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -18,6 +19,7 @@ from math import inf
 from edge_sdk.contract.children.device_facts import APPLICATION, Reason
 from edge_sdk.errors import UsageError
 
+log = logging.getLogger("auscult.device")
 METERED = ("wwan*", "ppp*", "rmnet*")
 """Names of interfaces of mobile networks, as patterns of fnmatch."""
 HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
@@ -75,12 +77,13 @@ class TrainingBudget:
 
 
 def check_hours(hours: Iterable[str]) -> None:
-    """Raises UsageError for a text that is no span of the day, or none of any length. Midnight to midnight is a day."""
+    """Raises UsageError for a text that is no span of the day. One without a length is the whole day, as in 0.2, which
+    is warned of: only midnight to midnight is a day to its reader."""
     for span in hours:
         if not HOURS.fullmatch(span):
             raise UsageError(f'hours: {span!r}: expected a span of the day such as "22:00-06:30"')
         if span[:5] == span[6:] != "00:00":
-            raise UsageError(f"hours: {span!r}: it has no length; for the whole day leave hours out")
+            log.warning("hours: %r is the whole day, and will be refused from 0.5 on; leave hours out for that", span)
 
 
 def check_types(budget: TrainingBudget) -> None:

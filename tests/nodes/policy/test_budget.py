@@ -95,7 +95,6 @@ def test_spans_of_the_day(span: str, inside: tuple[str, ...], outside: tuple[str
     [
         ({"hours": ["22-6"]}, "expected a span of the day"),
         ({"hours": ["24:00-06:00"]}, "expected a span of the day"),
-        ({"hours": ["22:00-22:00"]}, "'22:00-22:00': it has no length; for the whole day leave hours out"),
         ({"min_battery": 30.0}, "min_battery = 30.0: a share"),
         ({"cpu_share": 0.0}, "cpu_share = 0.0"),
         ({"calm": -1.0}, "calm = -1.0: 0 or more"),
@@ -106,6 +105,12 @@ def test_spans_of_the_day(span: str, inside: tuple[str, ...], outside: tuple[str
 def test_a_table_with_a_mistake_is_refused(table: dict[str, Any], fault: str) -> None:
     with pytest.raises(UsageError, match=fault):
         from_mapping(TrainingBudget, table, "budget")
+
+
+def test_a_span_without_a_length_is_the_whole_day_as_in_the_last_release(caplog: pytest.LogCaptureFixture) -> None:
+    budget = from_mapping(TrainingBudget, {"hours": ["22:00-22:00"]}, "budget")
+    assert all(is_within(budget.hours[0], minute) for minute in range(24 * 60))
+    assert "'22:00-22:00' is the whole day, and will be refused from 0.5 on" in caplog.text
 
 
 def test_a_reason_of_a_later_version_is_shown_as_it_is() -> None:
