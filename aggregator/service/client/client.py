@@ -29,6 +29,7 @@ from aggregator.service.client.enrol_client import add_enrolment
 from aggregator.service.client.run_export import add_export
 from aggregator.service.server.demo import DIRECTORY
 from edge_sdk.arguments import Parser
+from edge_sdk.contract.run import ROLLOUT
 from edge_sdk.errors import AuscultError, UsageError, say_reason
 from edge_sdk.methods.shared.evaluation.reports import ACCURACY
 from edge_sdk.nodes.configuration.settings import assigned, read_toml
@@ -211,7 +212,7 @@ def list_runs(options: argparse.Namespace, client: ServiceClient) -> None:
 def print_runs(runs: Sequence[Mapping[str, Any]]) -> None:
     print(f"{'run':<22} {'state':<9} {'method':<12} {'rounds':>9} {'loss':>8} {'global':>8} {'personal':>9}")
     for run in runs:
-        rounds = f"{run['round']}/{run['rounds']}"
+        rounds = "" if run["method"] == ROLLOUT else f"{run['round']}/{run['rounds']}"
         shares = f"{figure(run, 'global'):>8} {figure(run, 'personal'):>9}"
         shares += f" {measure_of(run)}" if run.get("score", ACCURACY) != ACCURACY else ""
         print(f"{run['id']:<22} {run['state']:<9} {run['method']:<12} {rounds:>9} {number(run['loss']):>8} {shares}")

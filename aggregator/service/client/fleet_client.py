@@ -46,8 +46,13 @@ def list_fleet(options: argparse.Namespace, client: Any) -> None:
     for hospital in found:
         print(f"{hospital['name']}: {describe_standing(hospital)}")
         for device in hospital["devices"]:
-            heard = "now" if device["state"] in ("here", "training") else f"{ago(device['heard'])} ago"
+            is_now = device["state"] in ("here", "training") and not hospital["silent"]
+            heard = "now" if is_now else say_heard(device["heard"])
             print(f"  {device['name']:<22} {device['state']:<10} {heard:<14} {device['why']}".rstrip())
+
+
+def say_heard(at: float | None) -> str:
+    return f"{ago(at)} ago" if at else "never"
 
 
 def describe_standing(hospital: Mapping[str, Any]) -> str:
@@ -92,7 +97,7 @@ def describe_member(found: Mapping[str, Any]) -> dict[str, str]:
         told |= {"up": size(found["bytes_in"]), "down": size(found["bytes_out"]), "late in": found["late"] or ""}
         told |= {"version": found["version"], "board": found["board"]}
         told["battery"] = "" if found["battery"] is None else f"{found['battery']} %"
-    told |= {"last heard": f"{ago(found['heard'])} ago" if found["heard"] else "never", "why": found["why"]}
+    told |= {"last heard": say_heard(found["heard"]), "why": found["why"]}
     return {key: str(value) for key, value in told.items() if value not in ("", None)}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.service.client.client import ServiceClient, make_parser
+from aggregator.service.client.client import ServiceClient, make_parser, print_runs
 from aggregator.service.client.fleet_client import describe_member, describe_standing
 
 NOW = {"heard": None, "why": ""}
@@ -112,3 +112,25 @@ def test_a_fleet_of_before_is_not_taken_for_one_of_now(
     answers["/status"] = {"broker": True}
     options.do(options, ServiceClient("http://x", "t"))
     assert not capsys.readouterr().err
+
+
+def test_devices_of_a_silent_hospital_are_not_said_to_be_here_now(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = {"name": "w-1", "state": "here", "heard": time.time() - 7230, "why": ""}
+    never = {"name": "w-2", "state": "away", "heard": None, "why": ""}
+    hospital = {"name": "north", "run": "r", "size": 2, "here": 1, "counts": {}, "why": "silent for 11 min"}
+    page = {"hospitals": [{**hospital, "silent": True, "devices": [device, never]}], "total": 2}
+    monkeypatch.setattr(ServiceClient, "ask", lambda client, path: page | {"broker": True})
+    options = make_parser().parse_args(["fleet", "ls"])
+    options.do(options, ServiceClient("http://x", "t"))
+    first, second = capsys.readouterr().out.splitlines()[1:]
+    assert first.split() == ["w-1", "here", "2", "h", "ago"] and second.split() == ["w-2", "away", "never"]
+
+
+def test_a_rollout_is_not_said_to_have_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that had ended stood there with 0 rounds of 1."""
+    row = {"id": "x", "state": "finished", "round": 0, "rounds": 1, "loss": None, "waits": ""}
+    print_runs([{**row, "method": "rollout"}, {**row, "method": "fedavg"}])
+    _, rollout, run = capsys.readouterr().out.splitlines()
+    assert "0/1" not in rollout and "0/1" in run
