@@ -55,7 +55,7 @@ class Counts:
     Attributes:
         correct: validation samples that each candidate gets right.
         samples: validation samples.
-        devices: how many devices these are.
+        devices: how many devices have these samples.
     """
 
     correct: Integers
@@ -77,6 +77,11 @@ def no_doubt(devices: int) -> float:
 def no_counts(size: int) -> Counts:
     """The sum over no devices, of so many candidates."""
     return Counts(np.zeros(size, np.int64))
+
+
+def of_device(correct: Integers, samples: int) -> Counts:
+    """Counts of one device. Without samples it is not among those whose sum is told: the others may be too few."""
+    return Counts(correct, samples, int(samples > 0))
 
 
 def plus(a: Counts, b: Counts) -> Counts:
