@@ -110,13 +110,13 @@ def noted(env: NodeEnv, s: Any, sender: str, message: Any) -> Any:
 
 
 def added_up(s: Any, near: Near | None = None) -> Counts:
-    """What a node adds up to at the end of its round, of a state as of `noted`. `near`: whose counts; None: all."""
+    """What a node adds up to at the end of its round, of a state as of `noted`. `near`: whose counts; None: all. Who
+    has no samples is in no sum: devices of version 0.2 count themselves without."""
     told = {name: m for name, m in sorted(s.apart.items()) if m.samples and m.devices}
-    silent = [m for name, m in sorted(s.apart.items()) if name not in told]
     if len(told) >= MAJORITY:
         told = bounded(told)
         told = told if near is None else alike(told, near)
-    total: Counts = reduce(plus, [*told.values(), *silent], s.counts)
+    total: Counts = reduce(plus, told.values(), s.counts)
     return total
 
 

@@ -10,7 +10,7 @@ from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.settling import equations, labelling
+from edge_sdk.methods.settling import equations, labelling, self_training
 from edge_sdk.methods.settling.counting import Counts
 from edge_sdk.methods.settling.method import Choice, Chosen, Settle, settled
 from edge_sdk.methods.settling.self_training import (
@@ -125,7 +125,10 @@ def test_a_run_grows_no_forest_twice_that_it_still_has_and_ends_as_if_it_did(mon
     assert {*grown_kept} == {*asked} and len(grown_kept) < len(asked)
 
 
-def test_a_hospital_of_three_tells_no_counts_if_only_one_of_them_has_windows_to_label():
+@pytest.mark.parametrize("of_before", [False, True])
+def test_a_hospital_of_three_tells_no_counts_if_only_one_of_them_has_windows_to_label(monkeypatch, of_before):
+    if of_before:
+        monkeypatch.setattr(self_training, "of_device", lambda correct, samples: Counts(correct, samples, 1))
     s, settings = TREES, FEDAVG.settings(eta_l=0.05, batch=8)
     method = evaluated(self_trained(settled(FEDAVG, s), s))
     method = replace(method, hospital=limited(method.hospital, Allow, hospital=True))
