@@ -56,11 +56,11 @@ class UsageError(AuscultError):
 
 class SamplesMissing(UsageError):
     """A device's samples are too few for a run as yet: with so many more (`missing`, from 1 up), which have a label
-    where the run needs labels, the device takes part by itself."""
+    where the run needs labels, the device takes part by itself. `told`: the reason as its hospital hears it."""
 
-    def __init__(self, why: str, missing: int):
+    def __init__(self, why: str, missing: int, told: str):
         super().__init__(why)
-        self.missing = missing
+        self.missing, self.told = missing, told
 
 
 class EncodeError(UsageError):

@@ -20,6 +20,7 @@ from edge_sdk.nodes.device.options import DevicePolicy
 from edge_sdk.nodes.hospital.hospital import Hospital
 from edge_sdk.nodes.hospital.options import DeviceList, HospitalPolicy
 from edge_sdk.nodes.kernels.rollout import hash_model
+from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.wire.signatures import Signer, make_private_key, sign_run
 from tests.delivery.fleet import eventually
 
@@ -86,7 +87,7 @@ class Ward:
     def __enter__(self) -> Ward:
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / "h"}
         devices = DeviceList(("a", "b"), enrolled=self.enrolled)
-        policy = HospitalPolicy(**self.trust)
+        policy = HospitalPolicy(allow=Allow(scores_of=1), **self.trust)  # it has two devices
         self.hospital = Hospital("h", aggregator="cloud", devices=devices, policy=policy, **given)
         self.stack.enter_context(running(self.hospital))
         for device in self.devices.values():

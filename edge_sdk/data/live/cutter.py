@@ -25,6 +25,7 @@ class StreamCutter:
     """
 
     def __init__(self, source_hz: float, channels: int, rate_hz: float, window: int, stride: int) -> None:
+        self.signal = source_hz, channels, rate_hz, window, stride
         self.source, self.rate = source_hz, rate_hz
         self.resampler = None if is_same_rate(source_hz, rate_hz) else Resampler(source_hz, rate_hz, channels)
         self.joiner = ChannelJoiner(source_hz, rate_hz, channels)
@@ -42,6 +43,14 @@ class StreamCutter:
             assert self.resampler is not None
             ticks, values = self.resampler.push(time, block)
         return self.windower.push(ticks / self.rate, values.astype(np.float32))
+
+    def forget(self, began: float, ended: float) -> None:
+        """Begin anew, if a sample of this stretch of time is kept for windows that are not whole yet."""
+        streams = [*self.joiner.resamplers, *([] if self.resampler is None else [self.resampler])]
+        kept = [self.windower.time, *(stream.time for stream in streams)]
+        kept += [ticks / self.rate for ticks in self.joiner.ticks]
+        if any(((times >= began) & (times <= ended)).any() for times in kept):
+            vars(self).update(vars(StreamCutter(*self.signal)))
 
     def count_missing(self) -> int:
         """Samples with which the next window may be whole."""

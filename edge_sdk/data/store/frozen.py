@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from edge_sdk.atomic import replace_file
 from edge_sdk.data.npz import UNREADABLE
 from edge_sdk.data.ordered import find_median
 from edge_sdk.data.samples import Samples
+from edge_sdk.data.store.index import overwrite
 from edge_sdk.data.store.sample_store import SampleStore, StoredWindows
 from edge_sdk.data.traces.split import split_off_validation
 from edge_sdk.data.traces.windows import Windows
@@ -239,6 +241,21 @@ def load_frozen(path: Path) -> FrozenSamples:
     if x.shape != shape:
         raise ValueError(f"samples of shape {x.shape}, the note says {shape}")
     return FrozenSamples(x, labels, began, ended, trained, chosen, recording)
+
+
+def erase_copies(directory: Path, copies: Iterable[FrozenSamples | None], began: float, ended: float) -> None:
+    """Erase samples in a stretch of time from these copies, and from all files: those of a run that this process has
+    not gone on with yet, too. A copy that was never finished or is damaged goes, as nobody knows its times."""
+    for copy in copies:
+        if copy is not None:
+            copy.forget(began, ended)
+    for path in directory.glob("*.npy"):
+        found = load_whole(path.with_suffix(".npz"), partial(load_frozen, path))
+        if found is not None:
+            found.forget(began, ended)
+        else:
+            overwrite(path)
+            path.unlink()
 
 
 def drop_frozen(directory: Path, but: str) -> None:

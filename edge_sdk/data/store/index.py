@@ -6,6 +6,7 @@ is overwritten (`secure_delete`).
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from edge_sdk.errors import AuscultError, say_reason
+
+log = logging.getLogger("auscult.samples")
 
 VERSION = "1"
 TABLES = """
@@ -250,6 +253,27 @@ class SampleIndex:
 
     def close(self) -> None:
         self.db.close()
+
+
+def open_index(path: Path) -> SampleIndex:
+    """Open the database. A damaged one is put aside for a person to look at, and a new one begun."""
+    try:
+        return SampleIndex(path)
+    except StoreFault as error:
+        for ending in ("", "-wal", "-shm"):
+            file = path.with_name(path.name + ending)
+            if file.exists():
+                file.replace(path.with_name(f"{path.name}.damaged{ending}"))
+        log.error("%s is damaged (%s) and now %s.damaged; a new one is begun", path, error, path.name)
+        return SampleIndex(path)
+
+
+def erase_damaged(path: Path) -> None:
+    """Erase a database that was put aside: nobody can say which windows are in it. Raises StoreUnusable."""
+    with saying_unusable(path, "what was put aside as damaged is NOT erased"):
+        for file in path.parent.glob(f"{path.name}.damaged*"):
+            overwrite(file)
+            file.unlink()
 
 
 def overwrite(path: Path) -> None:

@@ -31,7 +31,7 @@ from edge_sdk.data.live.windower import LiveWindows
 from edge_sdk.data.recording import StoreLimits
 from edge_sdk.data.store.cipher import Cipher, DamagedWindow, PlainWindows
 from edge_sdk.data.store.facts import settle_facts
-from edge_sdk.data.store.index import SampleIndex, StoreFault, StoreUnusable, saying_unusable
+from edge_sdk.data.store.index import StoreUnusable, open_index, saying_unusable
 from edge_sdk.data.store.parts import HeldOut
 from edge_sdk.data.store.taken_times import TakenTimes
 from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_words
@@ -334,16 +334,3 @@ class SampleStore:
     def close(self) -> None:
         with self.lock:
             self.index.close()
-
-
-def open_index(path: Path) -> SampleIndex:
-    """Open the database. A damaged one is put aside for a person to look at, and a new one begun."""
-    try:
-        return SampleIndex(path)
-    except StoreFault as error:
-        for ending in ("", "-wal", "-shm"):
-            file = path.with_name(path.name + ending)
-            if file.exists():
-                file.replace(path.with_name(f"{path.name}.damaged{ending}"))
-        log.error("%s is damaged (%s) and now %s.damaged; a new one is begun", path, error, path.name)
-        return SampleIndex(path)

@@ -81,7 +81,7 @@ class Membership:
         self.session: Session | None = None
         self.given: Run | None = None
         self.presence = Presence(self.children)
-        self.refusal, self.refusal_below, self.refused = "", "", b""
+        self.refusal, self.refusal_told, self.refusal_below, self.refused = "", "", "", b""  # told: to the parent
         self.next_run: Run | None = None
         self.counted_above = False
         self.turns = Turns()
@@ -108,7 +108,7 @@ class Membership:
     def standing(self) -> Standing:
         ready = self.session is not None and self.session.ready
         devices = len(self.children) if self.flexible else 0
-        refusal = self.refusal or self.refusal_below
+        refusal = self.refusal_told or self.refusal_below
         return Standing(self.epoch, self.run, ready, refusal, self.unwilling, devices, self.labelled, self.facts)
 
     # -- taking a run up
@@ -214,16 +214,17 @@ class Membership:
             self.open_session(run, assembly)
             self.turns.note_change("" if before is None else before.id, run.id)
         except UsageError as e:
-            self.tell_refusal(f"run {run.id}: {e}", e.missing if isinstance(e, SamplesMissing) else 0)
+            missing, told = (e.missing, e.told) if isinstance(e, SamplesMissing) else (0, str(e))
+            self.tell_refusal(f"run {run.id}: {e}", missing, f"run {run.id}: {told}")
         except (DiskError, OSError) as e:
             self.next_run = run
             self.disk_failed(e)
         self.announcer.announce()
 
-    def tell_refusal(self, why: str, missing: int = 0) -> None:
+    def tell_refusal(self, why: str, missing: int = 0, told: str = "") -> None:
         """Say why a run is not taken up, unless it was said. `missing`: samples that may yet come; nothing is wrong."""
         if why != self.refusal:
-            self.refusal = why
+            self.refusal, self.refusal_told = why, told or why
             self.log.log(WARNING if missing else ERROR, "%s: %s", self.name, why)
             self.told_refusal(why, missing)
 
@@ -264,7 +265,7 @@ class Membership:
         except BaseException:
             store.drop()
             raise
-        self.refusal, self.refused, self.announced = "", b"", self.session.ready
+        self.refusal, self.refusal_told, self.refused, self.announced = "", "", b"", self.session.ready
         self.presence, self.refusal_below = Presence(self.children), ""
         self.log.info("%s: run %s %s", self.name, run.id, "resumed" if self.session.restarted else "opened")
 

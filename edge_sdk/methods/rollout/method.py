@@ -11,7 +11,8 @@ The bytes of bundle and model travel as any large message does: in chunks, resum
 node's part is on its disk, so that a kill of any of them at any moment leaves a rollout that goes on.
 
 Leaves the device: that it has taken the version, and how many of its own held-out samples are right by the version
-before and by this one. The aggregator sees sums over the devices of a stage; a stage of one device is that device.
+before and by this one. The aggregator sees sums over the devices of a stage; a stage of one device is that device. An
+evaluation has no samples of fewer devices of a hospital than its holder allows (`scores_of`).
 When few answer: silent devices count as failures. A device that is never heard leaves the version with its next run.
 An evaluation (`only_judge`) is the same without its consequence: nobody takes the version, or leaves another one.
 Devices come and leave while it goes on: each stage is dealt out among those of its begin, so who comes later takes the
@@ -47,6 +48,7 @@ from edge_sdk.methods.rollout.messages import (
     VersionTried,
 )
 from edge_sdk.methods.rollout.plan import (
+    JUDGED,
     Settings,
     add_counts,
     check_asked,
@@ -72,6 +74,7 @@ class Env(NodeEnv):
         verify: device, hospital: (bundle, theta) -> None; raises UsageError if they are not what the run has signed.
         attempt: device: (bundle, theta) -> counts of this one device.
         has_version: device: does the version of that rollout predict here now?
+        scores_of: hospital: of how many devices at least it tells what an evaluation found; None: of one.
     """
 
     settings: Settings = field(default_factory=lambda: Settings(theta="0"))
@@ -80,6 +83,7 @@ class Env(NodeEnv):
     verify: Callable[[Any, Any], None] | None = None
     attempt: Callable[[Any, Any], Mapping[str, float]] | None = None
     has_version: Callable[[str], bool] | None = None
+    scores_of: Callable[[], int] | None = None
 
 
 # Device ---------------------------------------------------------------------------------------------------------
@@ -124,11 +128,13 @@ class HospitalState:
         asked: devices that were ever offered the version.
         latest: how many of them in this stage.
         counts: sums over this stage.
+        judged: devices in them that have held-out samples.
     """
 
     asked: tuple[str, ...] = ()
     latest: int = 0
     counts: Mapping[str, float] = field(default_factory=dict)
+    judged: int = 0
 
 
 def hospital_start(env: Env) -> Step:
@@ -142,13 +148,14 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
             check_counts(m.counts, 1)
         except ValueError as error:
             raise PeerError(f"{sender}: {error}") from None
-        return replace(s, counts=add_counts(s.counts, weigh_counts(m.counts, 1))), []
+        judged = s.judged + (m.counts.get("samples", 0.0) > 0)
+        return replace(s, counts=add_counts(s.counts, weigh_counts(m.counts, 1)), judged=judged), []
     down = expected(sender, message, VersionOrder, VersionLeave, RolloutOver)
     if isinstance(down, VersionOrder):
         return pass_order(env, s, down)
     if isinstance(down, VersionLeave):
         whom = env.here if down.rollout else list_remaining(env, s)  # of one before, or of this rollout
-        return replace(s, latest=0, counts={}), [Send(whom, down)]
+        return replace(s, latest=0, counts={}, judged=0), [Send(whom, down)]
     return s, [Send(tuple(sorted(env.sizes)), down, answer=False), Send(OUT, Finished(0))]
 
 
@@ -159,7 +166,7 @@ def pass_order(env: Env, s: HospitalState, m: VersionOrder) -> Step:
     chosen = choose_devices(env, s.asked, m.upto - len(list_remaining(env, s)))
     is_first = (m.stage == 1 or not s.asked) and not env.settings.only_judge
     first = [Send(OUT, VersionTaken(m.bundle, NO_MODEL))] if is_first else []
-    state = replace(s, asked=(*s.asked, *chosen), latest=len(chosen), counts={})
+    state = replace(s, asked=(*s.asked, *chosen), latest=len(chosen), counts={}, judged=0)
     return state, [Send(chosen, VersionOffer(m.bundle, m.theta)), *first]
 
 
@@ -178,7 +185,11 @@ def choose_devices(env: Env, asked: tuple[str, ...], count: int) -> tuple[str, .
 
 
 def hospital_close(env: Env, s: HospitalState) -> Step:
-    return s, [Send(UP, VersionTried({**s.counts, "asked": float(s.latest)}))]
+    """An evaluation says nothing of the samples of few devices: whoever asks chooses these, and the model, whose right
+    answers may be a device's labels. Of a rollout it does: a bad version is to be halted at its first device."""
+    few = env.settings.only_judge and env.scores_of is not None and s.judged < env.scores_of()
+    counts = {name: count for name, count in s.counts.items() if not (few and name in JUDGED)}
+    return s, [Send(UP, VersionTried({**counts, "asked": float(s.latest)}))]
 
 
 # Aggregator -----------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class Counts:
     Attributes:
         correct: validation samples that each candidate gets right.
         samples: validation samples.
-        devices: how many devices these are.
+        devices: how many devices have these samples.
     """
 
     correct: Integers
@@ -77,6 +77,11 @@ def no_doubt(devices: int) -> float:
 def no_counts(size: int) -> Counts:
     """The sum over no devices, of so many candidates."""
     return Counts(np.zeros(size, np.int64))
+
+
+def of_device(correct: Integers, samples: int) -> Counts:
+    """Counts of one device. Without samples it is not among those whose sum is told: the others may be too few."""
+    return Counts(correct, samples, int(samples > 0))
 
 
 def plus(a: Counts, b: Counts) -> Counts:
@@ -105,13 +110,13 @@ def noted(env: NodeEnv, s: Any, sender: str, message: Any) -> Any:
 
 
 def added_up(s: Any, near: Near | None = None) -> Counts:
-    """What a node adds up to at the end of its round, of a state as of `noted`. `near`: whose counts; None: all."""
+    """What a node adds up to at the end of its round, of a state as of `noted`. `near`: whose counts; None: all. Who
+    has no samples is in no sum: devices of version 0.2 count themselves without."""
     told = {name: m for name, m in sorted(s.apart.items()) if m.samples and m.devices}
-    silent = [m for name, m in sorted(s.apart.items()) if name not in told]
     if len(told) >= MAJORITY:
         told = bounded(told)
         told = told if near is None else alike(told, near)
-    total: Counts = reduce(plus, [*told.values(), *silent], s.counts)
+    total: Counts = reduce(plus, told.values(), s.counts)
     return total
 
 

@@ -9,8 +9,8 @@ when the run was over. A device then settles once more with that candidate and k
 It computes that twice so that it need not remember it: all of it is a function of the model that is shown, of the
 device's own samples and of the run's seed. So nothing is lost with a process, and a newcomer is no special case.
 
-Leaves the device: the counts of correct validation samples of all candidates, their number, and 1 for itself, summed by
-its hospital. Where a hospital has a single device, that sum is the device's own.
+Leaves the device: the counts of correct validation samples of all candidates, their number, and 1 if it has any, summed
+by its hospital. Where a hospital has a single device, that sum is the device's own.
 Never: the personal component, the local model, which samples it gets right.
 When few answer: the choice is theirs. Nobody, or nobody with validation samples: all candidates are equal, so it is the
 first that `choose` looks at, and `Choice.samples` is 0, which the aggregator's log warns of.
@@ -31,7 +31,17 @@ from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, S
 from edge_sdk.contract.wrapping import inside, role_around
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.settling import equations
-from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted, usual_near
+from edge_sdk.methods.settling.counting import (
+    Counts,
+    Doubt,
+    Near,
+    added_up,
+    no_counts,
+    no_doubt,
+    noted,
+    of_device,
+    usual_near,
+)
 from edge_sdk.methods.settling.own_line import behind_own_line
 from edge_sdk.methods.settling.settings import Candidate, Settling
 from edge_sdk.methods.shared.aggregation.gather import expected
@@ -91,7 +101,7 @@ class Choice:
 
     def to_sentence(self) -> str:
         if not self.samples:
-            return f"settling: {self.devices} devices and no validation sample, so nothing was chosen; the first goes"
+            return "settling: there is no validation sample, so nothing was chosen; the first candidate goes"
         own = "forest" if self.forest else f"local model of {self.local_steps} steps"
         models = f"{self.steps} steps, {own} with weight {self.weight:g}"
         shares = [f"{100 * right / self.samples:.1f} %" for right in (self.correct, self.local_correct)]
@@ -226,8 +236,8 @@ def device(method: Method, settings: Settling) -> Role:
             return inside(method.device, env, s, sender, m)
         with env.gradients.counting(PHASES):
             found = shown_models(method, env, settings, s, m.shown)
-            correct, samples = equations.correct_counts(env, settings, start_of(settings, found))
-        return replace(s, settling=True), [Send(UP, Counts(correct, samples, 1))]
+            counts = of_device(*equations.correct_counts(env, settings, start_of(settings, found)))
+        return replace(s, settling=True), [Send(UP, counts)]
 
     def close(env: NodeEnv, s: SettlingState) -> Step:
         if s.settling:

@@ -29,7 +29,7 @@ from edge_sdk.contract.method import DOWN, ME, OUT, UP, Method, NodeEnv, Role, S
 from edge_sdk.contract.wrapping import inside, role_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.settling import labelling
-from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted
+from edge_sdk.methods.settling.counting import Counts, Doubt, Near, added_up, no_counts, no_doubt, noted, of_device
 from edge_sdk.methods.settling.labelling import NO_LABELS
 from edge_sdk.methods.settling.method import Choice, Chosen, Settle
 from edge_sdk.methods.settling.settings import Settling
@@ -222,8 +222,8 @@ def device(method: Method, settings: Settling) -> Role:
         known = labelling.taught(env, s.labels)
         if isinstance(m, Examine):
             w = shared_model(method, env, expected(UP, m.shown, kind))
-            counts = labelling.labelling_counts(known, settings, w)
-            return replace(s, shown=m.shown, examining=True), [Send(UP, Counts(*counts, 1))]
+            counts = of_device(*labelling.labelling_counts(known, settings, w))
+            return replace(s, shown=m.shown, examining=True), [Send(UP, counts)]
         if isinstance(m, WithLabels):
             s, m = labelled(env, s, m.choice), m.message
             known = labelling.taught(env, s.labels)

@@ -28,9 +28,9 @@ from edge_sdk.data.recording import Recording
 from edge_sdk.data.samples import Samples
 from edge_sdk.data.store.cipher import read_key
 from edge_sdk.data.store.every_window import every_window
-from edge_sdk.data.store.frozen import Choose, FrozenSamples, copy_held_out, drop_frozen, freeze
+from edge_sdk.data.store.frozen import Choose, FrozenSamples, copy_held_out, drop_frozen, erase_copies, freeze
 from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
-from edge_sdk.data.store.index import StoreUnusable
+from edge_sdk.data.store.index import StoreUnusable, erase_damaged
 from edge_sdk.data.store.sample_store import SampleStore
 from edge_sdk.data.store.step_windows import mean_windows, step_windows
 from edge_sdk.data.store.timeline import check_stretch
@@ -82,6 +82,7 @@ class LiveSamples:
         self.barren = BarrenMeter(max(signal.window, signal.stride) * self.source / rate, channels)
         self.frozen: FrozenSamples | None = None
         self.unlabelled: FrozenSamples | None = None  # in a run that wants them
+        self.copying = threading.Lock()  # nothing is erased while a copy is made, which would still have it
         self.queue: deque[Block] = deque()
         self.most = int(WAITING * self.source) + 1
         self.waiting, self.lost = 0, 0
@@ -186,15 +187,20 @@ class LiveSamples:
     def forget(self, began: float = -inf, ended: float = inf) -> int:
         """Erase samples in this stretch of time, everywhere. Raises UsageError: it is none."""
         check_stretch("forget", began, ended)
-        return self.erase(began, ended)
+        gone = self.erase(began, ended)
+        erase_damaged(self.store.path)
+        return gone
 
     def erase(self, began: float, ended: float) -> int:
         """Erase samples in a stretch of time that is known to be one."""
         self.wait_saved()
-        for frozen in (self.frozen, self.unlabelled):
-            if frozen is not None:
-                frozen.forget(began, ended)
-        return self.store.forget(began, ended)
+        with self.wake:
+            while self.busy:
+                self.wake.wait(0.1)
+            self.cutter.forget(began, ended)
+        with self.copying:
+            erase_copies(self.directory, (self.frozen, self.unlabelled), began, ended)
+            return self.store.forget(began, ended)
 
     def count(self) -> dict[str, int]:
         """Label -> windows that are saved, after all samples that have come are; "" stands for those without one."""
@@ -250,12 +256,14 @@ class LiveSamples:
             task: of its model, which says what windows it is to have. names: of its outputs.
         """
         self.wait_saved()
-        self.frozen = freeze(self.store, self.directory, run, self.signal.normalise, chooser(task, names))
+        with self.copying:
+            self.frozen = freeze(self.store, self.directory, run, self.signal.normalise, chooser(task, names))
         return self.frozen
 
     def freeze_unlabelled(self, run: str) -> FrozenSamples:
         """The windows without a label of a run whose samples are frozen, see data/store/frozen_unlabelled.py."""
-        self.unlabelled = freeze_unlabelled(self.store, self.directory, run, self.signal.normalise)
+        with self.copying:
+            self.unlabelled = freeze_unlabelled(self.store, self.directory, run, self.signal.normalise)
         return self.unlabelled
 
     def copy_held_out(self, task: ModelTask, names: Sequence[str]) -> Samples:
@@ -264,8 +272,9 @@ class LiveSamples:
 
     def end_run(self) -> None:
         """Let go the copy of the samples that the run had."""
-        self.frozen = self.unlabelled = None
-        drop_frozen(self.directory, "")
+        with self.copying:
+            self.frozen = self.unlabelled = None
+            drop_frozen(self.directory, "")
 
     def all_erased(self) -> bool:
         """Has the owner erased every sample of the run that is under way?"""

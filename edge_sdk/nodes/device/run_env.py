@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from edge_sdk.nodes.configuration.mask_tables import DeviceKeys
     from edge_sdk.nodes.device.pace import TrainingPace
 
+TOO_FEW = "it has too few samples as yet, or too few labels, and takes part when it has enough"
+"""What a hospital hears where the owner does not tell it of labels: neither how many there are nor of what."""
 GRADIENTS = "gradients_"
 """Before a purpose: the name of a device's counter."""
 Source = Callable[[], Unlabelled | None]
@@ -127,7 +129,8 @@ def parts_of(device: Taking, run: Run, cancellable: bool) -> DeviceParts:
         if device.train is not None:  # no other samples come while it runs
             raise UsageError(f"{whose}: {why}; its classes are {', '.join(run.classes)}")
         how = describe_labels(task, run.classes, train.labels)
-        raise SamplesMissing(f"{whose}: {why}{how}", max(1, recording.least - len(train)))
+        told = f"{why}{how}" if recording.tells_labels else TOO_FEW
+        raise SamplesMissing(f"{whose}: {why}{how}", max(1, recording.least - len(train)), f"{whose}: {told}")
     y = device.codes(train, run)
     live = device.live if device.train is None else None
     loose = read_unlabelled(run, device.model, device.unlabelled, live, whose)

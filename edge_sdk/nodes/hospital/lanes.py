@@ -37,10 +37,13 @@ class Leading(Protocol):
     shelf: BundleShelf
 
 
-def assemble_rollout(run: Run, sizes: Mapping[str, int], limits: Limits) -> Assembly:
+def assemble_rollout(run: Run, sizes: Mapping[str, int], limits: Limits, gate: Gate) -> Assembly:
     """A hospital's part in a rollout. `sizes`: device -> 1."""
-    verify = {"verify": lambda bundle, theta: open_version(run, bundle, theta)}
-    env = make_env(run, EMPTY_LAYOUT, np.zeros(0, np.float32), sizes=sizes, limits=limits, **verify)
+    given = {
+        "verify": lambda bundle, theta: open_version(run, bundle, theta),
+        "scores_of": lambda: gate.allow.scores_of,
+    }
+    env = make_env(run, EMPTY_LAYOUT, np.zeros(0, np.float32), sizes=sizes, limits=limits, **given)
     return make_assembly(run, "hospital", env)
 
 
@@ -72,7 +75,7 @@ class HospitalLane:
         self.permission.check(run)
         self.run = run
         set_over(self.over, self.folder, run)
-        return assemble_rollout(run, dict.fromkeys(self.hospital.devices, 1), self.hospital.limits)
+        return assemble_rollout(run, dict.fromkeys(self.hospital.devices, 1), self.hospital.limits, self.gate)
 
     def receive_event(self, number: int, message: Any) -> None:
         """Do what the role tells, and pass it on; see `Hospital.receive_event`."""

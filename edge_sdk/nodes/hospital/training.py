@@ -121,7 +121,7 @@ class HospitalTraining:
         """The hospital's part in a run of these devices. UsageError: its settings do not allow the run."""
         hospital = self.hospital
         if is_rollout(run):
-            return assemble_rollout(run, sizes, hospital.limits)
+            return assemble_rollout(run, sizes, hospital.limits, self.gate)
         given = family_of(run).for_hospital(
             HospitalParts(
                 run=run,

@@ -56,13 +56,23 @@ FAULTS = {
 }
 
 
-def roll(found: Mapping[str, Mapping[str, float]], faults: NetworkFaults = FAULTS["usual"], **settings: Any) -> Any:
-    """Transcript of a rollout. `found`: device -> what it counts; others are sound."""
+def roll(
+    found: Mapping[str, Mapping[str, float]],
+    faults: NetworkFaults = FAULTS["usual"],
+    scores_of: int | None = None,
+    **settings: Any,
+) -> Any:
+    """Transcript of a rollout.
+
+    Args:
+        found: device -> what it counts; others are sound. scores_of: of the hospitals' holders.
+    """
+    least = None if scores_of is None else lambda: scores_of
     chosen = Settings(**{"theta": "ab", **settings})
     envs: dict[str, Env] = {"aggregator": Env(settings=chosen, sizes=SIZES, bundle=BUNDLE, theta=THETA, seed=3)}
     for hospital, devices in TREE.items():
         sizes = dict.fromkeys(devices, 1)
-        envs[hospital] = Env(settings=chosen, sizes=sizes, verify=lambda bundle, theta: None, seed=3)
+        envs[hospital] = Env(settings=chosen, sizes=sizes, verify=lambda bundle, theta: None, scores_of=least, seed=3)
         for device in devices:
             answer = dict(found.get(device, SOUND))
             envs[device] = Env(
@@ -228,6 +238,35 @@ def test_an_evaluation_asks_all_at_once_and_nobody_takes_anything() -> None:
     assert (over.stage, over.stages, over.upto, over.target) == (1, 1, 8, 8)
     [(_, verdict)] = told(transcript, RolloutVerdict)
     assert not verdict.kept and verdict.counts["after"] == 8 * 7 and not told(transcript, VersionTaken)
+
+
+UNJUDGED = {"installed": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("devices", "found", "told_of"),
+    [
+        (("d0",), {}, 0),
+        (("d0", "d1", "d2"), {"d1": UNJUDGED, "d2": UNJUDGED}, 0),
+        (("d0", "d1", "d2"), {}, 3),
+        ((), {}, 7),
+    ],
+    ids=["one", "one with samples among three", "three", "all, of whom h2 has one"],
+)
+def test_whoever_chooses_the_devices_of_an_evaluation_reads_no_single_one(
+    devices: tuple[str, ...], found: Any, told_of: int
+) -> None:
+    """With a model that says one class only, what is right after are a device's labels."""
+    transcript = roll(found, scores_of=3, only_judge=True, devices=devices)
+    [(_, verdict)] = told(transcript, RolloutVerdict)
+    assert verdict.counts["answered"] == (len(devices) or 8)
+    assert (verdict.counts.get("samples", 0), verdict.counts.get("after", 0)) == (10 * told_of, 7 * told_of)
+
+
+def test_a_rollout_is_judged_at_its_first_device_whatever_the_holder_says_of_sums() -> None:
+    bad = {"installed": 1.0, "samples": 30.0, "before": 25.0, "after": 5.0}
+    [(_, verdict)] = told(roll(dict.fromkeys(DEVICES, bad), scores_of=3), RolloutVerdict)
+    assert "fell from 83.3 to 16.7 %" in verdict.fault and verdict.counts["asked"] == 1
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,9 @@ def test_counts_of_a_hospital_with_very_many_devices_are_shortened_exactly():
 
 
 @pytest.mark.parametrize("near", [None, MEDIAN])
-def test_of_two_both_count_and_who_has_no_samples_is_counted_as_a_device(near):
+def test_of_two_both_count_and_who_has_no_samples_is_no_device_of_the_sum(near):
     assert total(near, a=([9, 6, 3], 10), z=([0, 0, 900], 900)) == ([9, 6, 903], 910, 2)
-    assert total(near, a=([9, 6, 3], 10), b=([0, 0, 0], 0)) == ([9, 6, 3], 10, 2)
+    assert total(near, a=([9, 6, 3], 10), b=([0, 0, 0], 0)) == ([9, 6, 3], 10, 1)
 
 
 def test_the_order_of_arrival_leaves_no_trace():

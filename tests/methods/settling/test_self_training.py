@@ -10,7 +10,7 @@ from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedavg import FEDAVG
 from edge_sdk.methods.fedslr.method import FEDSLR
-from edge_sdk.methods.settling import equations, labelling
+from edge_sdk.methods.settling import equations, labelling, self_training
 from edge_sdk.methods.settling.counting import Counts
 from edge_sdk.methods.settling.method import Choice, Chosen, Settle, settled
 from edge_sdk.methods.settling.self_training import (
@@ -26,8 +26,10 @@ from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.aggregation.gather import Sum
 from edge_sdk.methods.shared.aggregation.registration import Overclaimed
 from edge_sdk.methods.shared.evaluation.evaluation import Finished, Models, Progress, evaluated
+from edge_sdk.nodes.policy.allow import Allow
+from edge_sdk.nodes.policy.score_filter import limited
 from tests.methods import contract
-from tests.methods.problems import DEVICES, play, told
+from tests.methods.problems import DEVICES, TREE, play, told
 from tests.methods.settling.problems import PARTS, Network, envs_of, logits, network, no_own_model
 from tests.methods.test_contract import settings_of
 
@@ -80,7 +82,8 @@ def test_devices_label_at_their_turns_and_settle_on_labels_of_the_final_model():
     net, trace = run()
     assert turns(TREES, ROUNDS) == {2, 4}
     first, second = told(trace, LabelChoice)
-    assert (first.round, second.round) == (2, 4) and first.devices == 6 and first.threshold > 0
+    assert (first.round, second.round) == (2, 4) and first.threshold > 0
+    assert first.devices == 5, "the last one knows one class, and judges nothing"
     assert [p.round for p in told(trace, Progress)] == [1, 2, 3, 4, 5, 6]
     assert len(told(trace, Choice)) == 1
     state = net.nodes["aggregator"].record.state.inner
@@ -120,6 +123,24 @@ def test_a_run_grows_no_forest_twice_that_it_still_has_and_ends_as_if_it_did(mon
         [before], [after] = told(kept, Models, d), told(anew, Models, d)
         assert {k: v.tobytes() for k, v in before.models.items()} == {k: v.tobytes() for k, v in after.models.items()}
     assert {*grown_kept} == {*asked} and len(grown_kept) < len(asked)
+
+
+@pytest.mark.parametrize("of_before", [False, True])
+def test_a_hospital_of_three_tells_no_counts_if_only_one_of_them_has_windows_to_label(monkeypatch, of_before):
+    if of_before:
+        monkeypatch.setattr(self_training, "of_device", lambda correct, samples: Counts(correct, samples, 1))
+    s, settings = TREES, FEDAVG.settings(eta_l=0.05, batch=8)
+    method = evaluated(self_trained(settled(FEDAVG, s), s))
+    method = replace(method, hospital=limited(method.hospital, Allow, hospital=True))
+    found = envs(FEDAVG, settings, ROUNDS)
+    h0 = TREE["h0"]
+    found |= {d: replace(found[d], own=replace(found[d].own, count=0)) for d in h0[1:]}
+    _, trace = play(method, settings, ROUNDS, envs=found)
+    size = labelling.count_size(s)
+    told = [m for a, _, m in trace.crossed if a == h0[0] and isinstance(m, Counts) and m.correct.size == size]
+    summed = [m for a, _, m in trace.crossed if a == "h0" and isinstance(m, Counts) and m.correct.size == size]
+    assert len(h0) == 3 and told[0].samples > 0 and summed
+    assert all((m.samples, m.devices, m.correct.any()) == (0, 0, False) for m in summed)
 
 
 def test_a_device_that_knows_one_class_labels_nothing():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,7 +50,7 @@ def test_a_device_without_labels_waits_for_them_and_then_takes_part(
     with caplog.at_level(logging.WARNING):
         offer(device, make_run(device))
     assert not device.finished.is_set(), "it may take part yet"
-    assert device.runtime.membership.standing.refusal == device.refusal != "" and told == [RunRefused(device.refusal)]
+    assert told == [RunRefused(device.refusal)]
     (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert line.levelno == logging.WARNING and line.getMessage().endswith(device.refusal)
     assert "nothing is labelled yet; 20 labelled windows are needed" in device.refusal
@@ -61,6 +62,30 @@ def test_a_device_without_labels_waits_for_them_and_then_takes_part(
     device.label("sit", BEGAN + 15, BEGAN + 80)
     offer(device, None)
     assert device.runtime.membership.session is not None and not device.refusal and not device.finished.is_set()
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_the_hospital_hears_no_number_of_labels_and_no_class_if_the_owner_does_not_tell_them(
+    tmp_path: Path, tells: bool
+) -> None:
+    device = make_device(tmp_path, recording=replace(FEW, tells_labels=tells))
+    with closing(device), closing(NodeDirectory(tmp_path, "normal")) as directory:
+        device.runtime.membership.directory = directory
+        observe_in_pieces(device, 100)
+        device.label("walk", BEGAN, BEGAN + 15)
+        offer(device, make_run(device))
+        told = device.runtime.membership.standing.refusal
+        assert told.startswith("run r: device d1: ") and "14 labelled windows" in device.refusal
+        if tells:
+            assert told == device.refusal
+        else:
+            assert told.endswith(
+                ": it has too few samples as yet, or too few labels, and takes part when it has enough"
+            )
+        device.label("sit", BEGAN + 15, BEGAN + 80)
+        offer(device, None)
+        assert not device.runtime.membership.standing.refusal
+        device.runtime.membership.leave_run()
 
 
 def test_labels_that_come_while_a_run_is_being_refused_are_seen(device: Device) -> None:

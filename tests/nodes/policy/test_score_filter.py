@@ -24,7 +24,7 @@ from edge_sdk.methods.shared.aggregation.scores import check_scores
 from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
 from edge_sdk.methods.shared.evaluation.reports import Progress, Report, mean_loss
 from edge_sdk.nodes.policy.allow import CLASSES, Allow, RunFacts, find_objections
-from edge_sdk.nodes.policy.score_filter import allowed_message, allowed_scores, leaving, limited
+from edge_sdk.nodes.policy.score_filter import STEP, allowed_message, allowed_scores, for_masking, leaving, limited
 from tests.methods.problems import DEVICES, TREE, envs_of, play, told
 from tests.methods.test_contract import settings_of
 
@@ -41,6 +41,57 @@ def test_facts_of_personal_models_leave_in_sums_of_enough_devices() -> None:
     for devices, left in ((3.0, facts), (2.0, {"untold": 2.0})):
         sums = {"devices": devices, **facts}
         assert allowed_scores(sums, devices, False, 3) == left | ({"devices": devices} if devices == 3.0 else {})
+
+
+OF_THREE = ((17, 11), (19, 15), (23, 13))
+"""Held-out samples of three devices, and how many of them are right."""
+
+
+def scores_of(samples: int, right: int) -> dict[str, float]:
+    share = right / samples
+    shares = {"global_accuracy": share, "global_accuracy_squared": share * share}
+    return {"samples": samples, "devices": 1.0, "global_correct": right, **shares}
+
+
+def added(told: Collection[dict[str, float]]) -> dict[str, float]:
+    return {name: sum(one[name] for one in told) for name in next(iter(told))}
+
+
+def taken_apart(sums: dict[str, float], error: float) -> set[tuple[tuple[int, int], ...]]:
+    """All that three devices may have, in any order, by their sums; `error` of the sum of their shares."""
+    samples, right = int(sums["samples"]), int(sums["global_correct"])
+    n = np.arange(1, samples)
+    n1, n2, c1, c2 = np.meshgrid(n, n, np.arange(right + 1), np.arange(right + 1), indexing="ij", sparse=True)
+    n3, c3 = samples - n1 - n2, right - c1 - c2
+    possible = (n1 <= n2) & (n2 <= n3) & (c1 <= n1) & (c2 <= n2) & (c3 >= 0) & (c3 <= n3)
+    shares = c1 / n1 + c2 / n2 + c3 / np.maximum(n3, 1)
+    found = np.argwhere(possible & (np.abs(shares - sums["global_accuracy"]) <= error))
+    of_two = [((i + 1, c), (j + 1, d)) for i, j, c, d in found.tolist()]
+    return {tuple(sorted((a, b, (samples - a[0] - b[0], right - a[1] - b[1])))) for a, b in of_two}
+
+
+def test_sums_of_three_devices_do_not_say_how_many_samples_each_has_and_how_many_are_right() -> None:
+    exact = added([scores_of(*one) for one in OF_THREE])
+    assert taken_apart(exact, 1e-12) == {OF_THREE}, "an exact sum of three fractions has one solution"
+    told = allowed_message(Scores(1, exact), False, 3).sums
+    assert "global_accuracy_squared" not in told and told["global_accuracy"] * STEP % 1 == 0
+    assert len(taken_apart(told, 0.5 / STEP)) > 500
+    assert allowed_message(Scores(1, exact), False, 1).sums == exact, "of a holder who shows single devices"
+
+
+def test_nor_do_sums_under_masks_which_no_hospital_can_round() -> None:
+    masked = for_masking(Allow)
+    told = added([masked(Scores(1, scores_of(*one))).sums for one in OF_THREE])
+    assert "global_accuracy_squared" not in told and len(taken_apart(told, 1.5 / STEP)) > 500
+    opened = Scores(1, scores_of(*OF_THREE[0]))
+    assert for_masking(lambda: ALL_OPEN)(opened) is opened, "whose histograms leave, which say more"
+
+
+def test_how_far_devices_differ_is_told_of_five() -> None:
+    five = added([scores_of(*one) for one in (*OF_THREE, (10, 5), (10, 9))])
+    assert "global_accuracy_squared" in allowed_message(Scores(1, five), False, 3).sums
+    four = added([scores_of(*one) for one in (*OF_THREE, (10, 5))])
+    assert "global_accuracy_squared" not in allowed_message(Scores(1, four), False, 3).sums
 
 
 def held(env: Any, sums: dict[str, float]) -> Any:
