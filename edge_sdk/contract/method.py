@@ -1,9 +1,10 @@
-"""What a method is: three roles, each three pure functions over plain data, and a fourth where somebody keeps count.
+"""What a method is: three roles, each three pure functions over plain data, and two more where somebody keeps count.
 
     start(env)                           -> state, sends     the node comes up for the first time
     receive(env, state, sender, message) -> state, sends     one message that counts (see round.py)
     close(env, state)                    -> state, sends     enough have answered, or the time is up
     refuse(env, state, sender, why)      -> state, sends     a child's message that could not be read or counted
+    renew(env, state, sender)            -> state, sends     a child has another disk, without what it was told before
 
 `env` is what the node is given and never changes in a run; `state` is what it remembers, and is what is saved. Both are
 frozen dataclasses; a role never changes an argument in place. `sender` is UP, ME or a child's name. There is no clock,
@@ -80,7 +81,8 @@ Step = tuple[Any, Sequence[Send]]
 class Role:
     """The functions of one tier, and the type of its state (what a store must be able to write).
 
-    `refuse` is left out by roles that do not care; it may send to OUT only.
+    `refuse` and `renew` are left out by roles that do not care. `refuse` may send to OUT only, `renew` no question;
+    what it sends takes the place of the notices that the child has not acknowledged.
     """
 
     start: Callable[[Any], Step]
@@ -88,6 +90,7 @@ class Role:
     close: Callable[[Any, Any], Step]
     state: Any
     refuse: Callable[[Any, Any, str, str], Step] | None = None
+    renew: Callable[[Any, Any, str], Step] | None = None
 
 
 class StepKeeper(Protocol):

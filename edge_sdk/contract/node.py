@@ -164,6 +164,14 @@ def excused(node: Node, child: str, number: int, now: float, why: str = "") -> E
     return done.then(tick(with_record(done.node, below=below), now))
 
 
+def renewed(node: Node, child: str, now: float) -> Effects:
+    """A child has another disk than before. What it owes an answer to it is asked again by the caller."""
+    if node.role.renew is None:
+        return Effects(node)
+    state, sends = node.role.renew(env_of(node), node.record.state, child)
+    return post(with_record(node, state=state), sends, now)
+
+
 def tick(node: Node, now: float) -> Effects:
     """Close the round if it is over; repeat the question if it is stuck."""
     done = Effects(node)

@@ -28,6 +28,7 @@ def role_around(
     receive: Callable[..., Step],
     close: Callable[..., Step],
     refuse: Callable[..., Step] | None = None,
+    renew: Callable[..., Step] | None = None,
 ) -> Role:
     """A role that begins as the one inside, with a state of this kind around its state."""
     outer: Any = kind
@@ -37,7 +38,19 @@ def role_around(
         state, sends = inner.start(env)
         return made(state), sends
 
-    return Role(start, receive, close, made, refuse)
+    return Role(start, receive, close, made, refuse, renew)
+
+
+def passed_in(function: Callable[..., Step] | None) -> Callable[..., Step] | None:
+    """A function of the role inside, given the state around that one's; None: it has none."""
+    if function is None:
+        return None
+
+    def passed(env: NodeEnv, s: Any, *given: Any) -> Step:
+        state, sends = function(env, s.inner, *given)
+        return replace(s, inner=state), sends
+
+    return passed
 
 
 def inside(inner: Role, env: NodeEnv, s: Any, sender: str, message: Any) -> Step:

@@ -12,10 +12,8 @@ which the receiver's inbox drops.
 
 With a worker there are two such transactions for each message, as above; without one they are one, and all messages
 that were read together share it. Memory is a copy of the disk: if a commit fails, the session is thrown away and opened
-again. There is no network here; the runtime publishes.
-
-The parts of a commit are in four modules: `incoming.py` (messages read), `calls.py` (calls of the role), `outgoing.py`
-(messages to be sent), `events.py` (for the application). Here are the node's record, and the transaction around them.
+again. There is no network here; the runtime publishes. Messages read are in `incoming.py`, calls of the role in
+`calls.py`, messages to be sent in `outgoing.py`, events for the application in `events.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.roles.loading import load_node
 from edge_sdk.delivery.roles.members import Members
 from edge_sdk.delivery.roles.renumbering import go_on_from_backup
-from edge_sdk.delivery.storage.store import Store
+from edge_sdk.delivery.storage.store import NEW_DISK, Job, Store
 from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 
 CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link
@@ -156,17 +154,18 @@ class Session:
         self.incoming.forget_disk(name, epoch)
 
     def forget_disk_of(self, name: str, restored: bool) -> None:
-        """A peer has a new disk, or this node has (`restored`): ask again what is owed; what a parent asked is void.
-
-        The parent counts from 1 again: if its latest number here did not go back to 0, new questions were refused."""
+        """A peer has a new disk, or this node has (`restored`): ask again what is owed; what a parent asked is void."""
         if not restored:
             self.counters.count(f"replaced.{name}")
             self.log.warning("%s: %s has lost its memory of this run", self.name, name)
         if name == self.parent:
             self.calls.void_questions()
             self.outgoing.give_up_all(name)
-            self.node = nodes.with_record(self.node, above=0)
+            self.node = nodes.with_record(self.node, above=0)  # the parent counts from 1 again
             self.save_record()
+        elif self.assembly.role.renew is not None:
+            self.outgoing.give_up_notices(name)  # it sends them anew
+            self.calls.add_job(Job(name, NEW_DISK, False, b""), lasting=True)
         if name in self.node.record.below.owed:
             self.outgoing.ask_again(name)
 

@@ -199,6 +199,7 @@ class Birth:
         devices: how many there are behind it, where that may change while a run goes on; 0: it does not say.
         labelled: how many windows were given a label there so far, in steps; 0: it does not say.
         facts: what it tells of its machine; None: nothing.
+        asked: number of the latest question of its parent in that run that it has taken; 0: none.
     """
 
     src: str
@@ -214,6 +215,7 @@ class Birth:
     devices: int = 0
     labelled: int = 0
     facts: DeviceFacts | None = None
+    asked: int = 0
     body: Buffer = b""
 
 
@@ -228,6 +230,8 @@ class Hello:
         taken: the birth counts; otherwise it is to be said again, with this nonce.
         devices: how many the parent's settings say there are behind this child; 0: they say nothing.
         refusal: why the parent will have nothing to do with this node, or empty.
+        acknowledged: seq of the question that the child's disk has acknowledged and owes an answer to; 0: of none.
+        heard: seq of the latest message of the child's disk that the parent has taken; 0: none.
     """
 
     src: str
@@ -241,6 +245,8 @@ class Hello:
     taken: bool = True
     devices: int = 0
     refusal: str = ""
+    acknowledged: int = 0
+    heard: int = 0
     body: Buffer = b""
 
 
@@ -263,9 +269,12 @@ MESSAGE_FIELDS = (check_text, check_text, *COUNTS, check_acks, check_count, chec
 DISK: tuple[Check, ...] = (check_text, check_count, check_count, check_text)  # of src, epoch, session and run
 BIRTH_FIELDS = (
     *DISK, check_flag, check_text, check_flag, check_count, check_count, check_reason, check_devices, check_labelled,
-    check_facts,
+    check_facts, check_count,
 )  # fmt: skip
-HELLO_FIELDS = (*DISK, check_flag, check_count, check_count, check_count, check_flag, check_devices, check_text)
+HELLO_FIELDS = (
+    *DISK, check_flag, check_count, check_count, check_count, check_flag, check_devices, check_text, check_count,
+    check_count,
+)  # fmt: skip
 
 KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
     "m": (Message, MESSAGE_FIELDS),
@@ -278,7 +287,7 @@ KINDS: dict[str, tuple[type[Frame], tuple[Check, ...]]] = {
 }
 """Letter -> class of the frame, and the checks of its header's fields in their order."""
 
-APPENDED = {"a": 2, "b": 4}
+APPENDED = {"a": 2, "b": 5, "h": 2}
 """Letter -> how many of its fields were appended after the first version, so that they may be missing."""
 
 LETTERS = {frame: letter for letter, (frame, _) in KINDS.items()}
@@ -291,8 +300,10 @@ def pack_frame(frame: Frame) -> bytes:
     fields = HEADERS[kind](frame)
     if isinstance(frame, Acks) and not frame.closed:
         fields = fields[: -APPENDED["a"]]  # most of them, and there are many
-    if isinstance(frame, Birth) and frame.facts is None:
-        fields = fields[: -1 if frame.labelled else -2]
+    if isinstance(frame, Birth) and not frame.asked:
+        fields = fields[: -1 if frame.facts is not None else -2 if frame.labelled else -3]
+    if isinstance(frame, Hello) and not (frame.acknowledged or frame.heard):
+        fields = fields[: -APPENDED["h"]]
     header = msgpack.packb((LETTERS[kind], *fields), default=list_fields)
     return b"".join((struct.pack("<H", len(header)), header, bytes(-(2 + len(header)) % ALIGN), frame.body))
 

@@ -45,6 +45,7 @@ def check_rounds(fleet: Fleet) -> None:
     assert all(row[2:] == [DEVICES, BODY * row[1]] for row in told), [row for row in told if row[2] != DEVICES][:3]
     for name in fleet.names:
         assert fleet.quarantined(name) == [], name
+        assert "a copy of the folder" not in fleet.log(name)
 
 
 @pytest.mark.parametrize("name", ["a", "h", "agg"])
@@ -74,6 +75,35 @@ def test_a_node_that_was_moved_at_a_standstill(fleet: Fleet, name: str, tmp_path
     eventually(lambda: fleet.rounds() >= reached + 3, 60)
     fleet.stop_all()
     check_rounds(fleet)
+
+
+@pytest.mark.parametrize("rounds", [5, 80])  # 80: numbers of messages are used again that were not reserved then
+@pytest.mark.parametrize("name", ["a", "h", "agg"])
+def test_an_older_copy_of_a_folder_that_is_put_back_as_it_is(
+    tmp_path: Path, quick: LocalBroker, name: str, rounds: int
+) -> None:
+    fleet = Fleet(tmp_path / "nodes", quick.url, TREE, size=BODY // 100)
+    fleet.start_all()
+    try:
+        eventually(lambda: fleet.rounds() >= 3)
+        fleet.kill(name)
+        made = fleet.rounds()
+        shutil.copytree(fleet.base / name, tmp_path / "copy")
+        fleet.start(name)
+        eventually(lambda: fleet.rounds() >= made + rounds)
+        fleet.kill(name)
+        shutil.rmtree(fleet.base / name)
+        shutil.copytree(tmp_path / "copy", fleet.base / name)
+        reached = fleet.rounds()
+        fleet.start(name)
+        eventually(lambda: fleet.rounds() >= reached + 3, 20)
+        fleet.stop_all()
+        told = fleet.told()
+        assert all(row[:4] == [i + 1, i + 1, DEVICES, BODY // 100 * (i + 1)] for i, row in enumerate(told))
+        said = [node for node in fleet.names if "a copy of the folder was put back" in fleet.log(node)]
+        assert said == [name]
+    finally:
+        fleet.end()
 
 
 def test_backups_without_end_of_nodes_that_work(fleet: Fleet, tmp_path: Path) -> None:

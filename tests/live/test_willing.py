@@ -191,7 +191,7 @@ def test_births_of_peers_that_know_no_willingness() -> None:
 
 def old_birth(birth: Birth) -> bytes:
     """The birth as the first version wrote it: without the appended fields."""
-    whole = pack_frame(replace(birth, labelled=1, facts=DeviceFacts()))
+    whole = pack_frame(replace(birth, labelled=1, facts=DeviceFacts(), asked=1))
     header = msgpack.packb(msgpack.unpackb(header_of(whole))[: -APPENDED["b"]])
     return len(header).to_bytes(2, "little") + header + bytes(-(2 + len(header)) % 8)
 

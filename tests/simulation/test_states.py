@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from itertools import pairwise
 
@@ -36,6 +38,25 @@ def test_any_order_of_writes_checkpoints_and_kills(tmp_path):
         taken = sorted((p.segment, p.offset, p.offset + p.room) for p in states.places.values() if p.room)
         assert all(a[0] < b[0] or a[2] <= b[1] for a, b in pairwise(taken))
     assert len(list(tmp_path.iterdir())) < 12, "places of before are used again"
+    states.close()
+
+
+def test_a_full_disk_is_an_error_and_no_signal(tmp_path, monkeypatch):
+    """Memory that the disk has no room for must not be written: a process ends by SIGBUS there."""
+    write = os.pwrite
+
+    def full(handle, data, offset):
+        """Takes a part, and then no more."""
+        if len(data) <= UNIT:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(handle, data[:UNIT], offset)
+
+    states = ClientStates(tmp_path, segment=SEGMENT)
+    states.write("c1", b"before")
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"):
+        states.write("c1", bytes(3 * UNIT))
+    assert states.read("c1") == b"before"
     states.close()
 
 

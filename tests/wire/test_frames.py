@@ -19,7 +19,9 @@ FRAMES: list[Frame] = [
     Acks("run", "a", (("h", 3, 4),)),
     Acks("run", "h", (), 7, 2**32 + 3),
     Birth("a", 9, 10, "run", True, "no such bundle", False, 2, 12),
-    Hello("h", 9, 10, "run", True, 10, 2, 12, True, 3, "", b"the run"),
+    Birth("a", 9, 10, "run", True, count=1, asked=2**40 + 3),
+    Hello("h", 9, 10, "run", True, 10, 2, 12, True, 3, "", 7, 0, b"the run"),
+    Hello("h", 9, 10, "run", True, 10, 2, 12, True, 3, "", body=b"the run"),
 ]
 NAMES = [type(f).__name__ for f in FRAMES]
 

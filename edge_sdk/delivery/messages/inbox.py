@@ -73,6 +73,11 @@ class Inbox:
         """The peer is known, and this is its present disk."""
         return name in self.peers and self.peers[name].epoch == epoch
 
+    def find_latest(self, name: str) -> int:
+        """Number of the latest message that was received of a peer; 0: none."""
+        peer = self.peers[name]
+        return max(peer.floor - 1, *peer.seen, 0)
+
     def is_new(self, name: str, epoch: int) -> bool:
         """The peer has another disk than it had, or was never heard of."""
         peer = self.peers.get(name)

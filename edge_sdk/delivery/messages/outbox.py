@@ -169,6 +169,11 @@ class Outbox:
         self.pending[dst] = dict.fromkeys(sorted(mine))
         return out
 
+    def find_acknowledged(self, dst: str) -> int:
+        """Number of a child's latest question, if it has acknowledged that; 0: it has not, or there is none."""
+        out = self.outs.get(self.latest.get(dst, 0))
+        return 0 if out is None or dst in out.pending else out.seq
+
     def older_questions(self, dst: str, seq: int) -> list[OutboxMessage]:
         """Unacknowledged questions to a child before the one numbered `seq`."""
         return [o for o in self.waiting(dst) if o.asks and o.seq < seq]

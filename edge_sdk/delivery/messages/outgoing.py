@@ -172,6 +172,12 @@ class Outgoing:
         for out in self.outbox.waiting(dst):
             self.give_up(out, dst)
 
+    def give_up_notices(self, dst: str) -> None:
+        """Send this receiver none of the notices that it has not acknowledged."""
+        for out in self.outbox.waiting(dst):
+            if out.notice:
+                self.give_up(out, dst)
+
     def delete_done(self) -> None:
         """Delete the rows of what was acknowledged since the last time."""
         if self.done_deliveries:

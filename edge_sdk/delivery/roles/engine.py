@@ -21,7 +21,7 @@ from edge_sdk.contract.node import Effects, Envelope, Node
 from edge_sdk.contract.records import changed, record
 from edge_sdk.contract.round import Policy
 from edge_sdk.delivery.storage.failpoints import reach
-from edge_sdk.delivery.storage.store import Job
+from edge_sdk.delivery.storage.store import NEW_DISK, Job
 from edge_sdk.errors import Cancelled, EncodeError, PeerError, UsageError
 from edge_sdk.wire.frames import Buffer
 
@@ -192,6 +192,8 @@ def call_role(assembly: Assembly, task: Task) -> Effects:
     job = task.job
     if task.verb == "excuse":
         return nodes.excused(task.node, job.sender, job.number, task.now)
+    if job.number == NEW_DISK:
+        return nodes.renewed(task.node, job.sender, task.now)
     message = assembly.messages.decode(job.body)
     return nodes.arrive(task.node, Envelope(job.sender, task.node.name, job.number, message, job.asks), task.now)
 

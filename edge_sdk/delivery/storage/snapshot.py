@@ -21,6 +21,7 @@ from edge_sdk.delivery.storage.checksums import StoreDamaged, row_checksum
 from edge_sdk.delivery.storage.database import (
     RESTORED,
     UNKNOWN,
+    Database,
     check_pages,
     get_value,
     make_private_file,
@@ -142,15 +143,22 @@ def make_another_disk(path: Path) -> int:
         check_pages(db)
         if get_value(db, "run") is None:
             raise StoreDamaged(f"{path}: no run is named in it")
-        epoch = randbits(62) + 1
         db.execute("begin immediate")
-        put_value(db, "epoch", epoch)
-        for (name,) in db.execute("select name from peer").fetchall():
-            row = (name, UNKNOWN, 0)
-            db.execute("insert or replace into peer values(?, ?, ?, ?)", (*row, row_checksum(*row)))
-        db.execute("delete from inbox")
-        put_value(db, RESTORED, 1)
+        epoch = renew_epoch(db)
         put_value(db, "boot", b"")  # it is closed as it should be
         db.execute("commit")
         mark.remove()
         return epoch
+
+
+def renew_epoch(db: Database) -> int:
+    """Make a store another disk, whose peers are met as if they had other disks too; returns its epoch. Within a
+    transaction."""
+    epoch = randbits(62) + 1
+    put_value(db, "epoch", epoch)
+    for (name,) in db.execute("select name from peer").fetchall():
+        row = (name, UNKNOWN, 0)
+        db.execute("insert or replace into peer values(?, ?, ?, ?)", (*row, row_checksum(*row)))
+    db.execute("delete from inbox")
+    put_value(db, RESTORED, 1)
+    return epoch

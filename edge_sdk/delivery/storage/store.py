@@ -46,6 +46,9 @@ SELECT_JOBS = "select id, sender, number, asks, file, crc, row_crc, body from jo
 SAVE_PEER = "insert or replace into peer values(?, ?, ?, ?)"
 
 
+NEW_DISK = -1  # number of a job that is no message: the role is to hear that its sender has another disk
+
+
 @record
 class Job:
     """A message that waits for the role. `id`: its row, or None where it was never written. `file`: holds the body."""

@@ -1,8 +1,7 @@
 """Membership in a run: taken up or refused, saved, left, and opened again after the disk has failed.
 
-Memory is a copy of the disk. After a commit that failed nobody knows what of it the disk has, so what is in memory is
-thrown away, and read again from the store as soon as that can be opened. Until then nothing is taken in and nothing
-leaves; peers repeat what they do not see acknowledged.
+Memory is a copy of the disk. After a commit that failed it is thrown away, and read again from the store as soon as
+that can be opened. Until then nothing is taken in and nothing leaves; peers repeat what they do not see acknowledged.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from edge_sdk.delivery.storage.database import DiskError, finding_damage
 from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import PeerError, SamplesMissing, UsageError
 from edge_sdk.live.membership.offers import Turns, assemble_offered
+from edge_sdk.live.membership.older_copies import latest_asked
 from edge_sdk.live.membership.surroundings import RunWork, Surroundings
 from edge_sdk.live.presence.announcer import Announcer, Standing
 from edge_sdk.live.presence.directory import NodeDirectory, decode_run, encode_run, is_same_training
@@ -63,6 +63,7 @@ class Membership:
         facts: of this machine, as the parent is told them.
         reconsider: what stood against the refused run may be gone: it is to be tried again. Set by any thread.
         reopen_at: when to look at the disk again, by time.monotonic(); inf: it has not failed.
+        is_copy: the folder was an older copy of itself.
     """
 
     directory: NodeDirectory
@@ -89,7 +90,7 @@ class Membership:
         self.unwilling: Reason | None = None
         self.labelled = 0
         self.facts: DeviceFacts | None = None
-        self.reopen_at = inf
+        self.reopen_at, self.is_copy = inf, False
 
     @property
     def epoch(self) -> int:
@@ -109,7 +110,8 @@ class Membership:
         ready = self.session is not None and self.session.ready
         devices = len(self.children) if self.flexible else 0
         refusal = self.refusal_told or self.refusal_below
-        return Standing(self.epoch, self.run, ready, refusal, self.unwilling, devices, self.labelled, self.facts)
+        told = refusal, self.unwilling, devices, self.labelled, self.facts
+        return Standing(self.epoch, self.run, ready, *told, latest_asked(self.session))
 
     # -- taking a run up
 

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 from edge_sdk.contract.children.device_facts import Reason
 from edge_sdk.delivery.roles.habits import Habits
+from edge_sdk.delivery.storage.snapshot import renew_epoch
 from edge_sdk.errors import UsageError
 from edge_sdk.live.membership.membership import Membership
+from edge_sdk.live.membership.older_copies import is_behind_child, is_behind_parent, marks_of
 from edge_sdk.live.presence.announcer import Announcer
 from edge_sdk.live.presence.directory import decode_run
 from edge_sdk.live.presence.labels import LabelSum
@@ -86,9 +88,14 @@ class Neighbours:
             self.labels.note(birth.src, birth.labelled)
         if self.flexible and birth.devices and session is not None:
             session.members.sizes.note(birth.src, birth.devices, session.node.record.below.number)
+        is_behind = session is not None and child.joined and is_behind_child(session, birth)
+        if session is not None and is_behind and self.go_on_as_another_disk(session, birth.src):
+            return  # all come anew
         believed = self.flexible and birth.devices
         nonce, devices = presence.nonce_for(birth.src), 0 if believed else self.sizes.get(birth.src, 0)
-        self.announcer.publish_hello(birth, membership.standing, nonce, here=child.ready, devices=devices)
+        acknowledged, heard = marks_of(session, birth)
+        about = {"here": child.ready, "devices": devices, "acknowledged": acknowledged, "heard": heard}
+        self.announcer.publish_hello(birth, membership.standing, nonce, **about)
         if session is not None and child.joined:
             first = before is None or not before.joined or before.session != child.session
             self.meet_peer(session, birth.src, child.epoch, first)
@@ -182,6 +189,8 @@ class Neighbours:
             membership.take_offer(hello)
         if session is not None and hello.run == session.run.id:
             membership.turns.heard()
+            if is_behind_parent(session, hello) and self.go_on_as_another_disk(session, hello.src):
+                return None
             self.meet_peer(session, hello.src, hello.epoch, first or self.parent not in session.outbox.present)
 
     def find_mismatch(self, hello: Hello) -> str:
@@ -202,6 +211,20 @@ class Neighbours:
         if first:
             session.outbox.peer_came(peer)
             session.calls.note_arrival(peer, session.node.record)
+
+    def go_on_as_another_disk(self, session: Session, peer: str) -> bool:
+        """Go on as after a restore, since this peer has shown that the store is an older copy of itself; False: not
+        now, or not again: no peer can have that without end."""
+        if self.membership.is_copy or self.membership.is_broken:
+            return False
+        why = "a copy of the folder was put back, and not by `auscult restore`"
+        self.log.error("%s: %s is older than what %s has of it: %s", self.name, session.store.path, peer, why)
+        session.commit_open()
+        with session.store.transaction():
+            renew_epoch(session.store.db)
+        self.membership.is_copy = True
+        self.membership.reopen_session()
+        return True
 
     def handle_lost_link(self, link: Link) -> None:
         """Our own connection to those on the other end is gone."""

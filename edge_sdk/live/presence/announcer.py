@@ -39,6 +39,7 @@ class Standing:
         devices: children that may take part below it; 0: it does not say.
         labelled: windows that were given a label here, in steps; 0: it does not say.
         facts: what it tells of its machine; None: nothing.
+        asked: number of the latest question that it has taken; 0: none.
     """
 
     epoch: int = 0
@@ -49,6 +50,7 @@ class Standing:
     devices: int = 0
     labelled: int = 0
     facts: DeviceFacts | None = None
+    asked: int = 0
 
 
 class Announcer:
@@ -137,7 +139,7 @@ class Announcer:
         self.counts[link] += 1
         run = "" if standing.run is None else standing.run.id
         about = (run, standing.ready, standing.refusal, False, self.counts[link], self.nonce, standing.unwilling)
-        more = standing.devices, standing.labelled, standing.facts
+        more = standing.devices, standing.labelled, standing.facts, standing.asked
         birth = Birth(self.name, standing.epoch, self.sessions[link], *about, *more)
         for topic in self.list_topics(link):
             self.publisher.publish_frame(link, topic, birth, 0, self.parent or ALL)

@@ -48,6 +48,7 @@ class ClientStates:
         self.directory, self.size = directory, segment
         directory.mkdir(parents=True, exist_ok=True)
         self.segments: list[mmap.mmap] = []
+        self.handles: list[int] = []
         self.places = dict(places or {})
         self.fresh: set[str] = set()  # written since the last checkpoint
         self.retired: list[Place] = []  # of the last checkpoint, not needed any more
@@ -85,12 +86,15 @@ class ClientStates:
         """Puts a record into a place of its own.
 
         Raises:
-            AuscultError: it is larger than a file.
+            AuscultError: it is larger than a file. OSError: the disk is full; there is the record of before.
         """
         if len(record) > self.size:
             raise AuscultError(f"the state of client {name} has {len(record)} bytes, at most {self.size} are kept")
         place = self.take(len(record))
-        self.open(place.segment)[place.offset : place.offset + place.size] = record
+        self.open(place.segment)
+        written = 0  # to the file and not to its memory: there, a full disk ends the process by a signal
+        while written < place.size:
+            written += os.pwrite(self.handles[place.segment], record[written:], place.offset + written)
         self.forget(name)
         self.places[name] = place
         self.fresh.add(name)
@@ -122,11 +126,9 @@ class ClientStates:
         while len(self.segments) <= number:
             path = self.directory / f"clients-{len(self.segments)}.bin"
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                os.ftruncate(handle, self.size)
-                self.segments.append(mmap.mmap(handle, self.size))
-            finally:
-                os.close(handle)
+            self.handles.append(handle)
+            os.ftruncate(handle, self.size)
+            self.segments.append(mmap.mmap(handle, self.size))
         return self.segments[number]
 
     def flush(self) -> None:
@@ -144,4 +146,6 @@ class ClientStates:
     def close(self) -> None:
         for segment in self.segments:
             segment.close()
-        self.segments = []
+        for handle in self.handles:
+            os.close(handle)
+        self.segments, self.handles = [], []

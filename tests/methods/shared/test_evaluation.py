@@ -148,6 +148,46 @@ def test_a_hospital_hears_the_end_late_and_passes_it_on():
     assert not done.node.record.below.owed
 
 
+@pytest.mark.parametrize("name, child", [("h0", "d1"), ("aggregator", "h0")])
+def test_who_was_heard_and_has_another_disk_since_is_told_the_end_with_the_model(name, child):
+    net, _ = play(evaluated(FEDSLR), SETTINGS, 3)
+    done = nodes.renewed(net.nodes[name], child, 99.0)
+    (envelope,) = done.out
+    shown = FEDSLR.show(net.nodes["aggregator"].env, state(net, "aggregator"))
+    assert (envelope.to, envelope.message.round, envelope.asks) == (child, 3, False) and not done.told
+    assert envelope.message.shown.model.values.tobytes() == shown.model.values.tobytes()
+    assert child not in done.node.record.state.heard
+
+
+@pytest.mark.parametrize("name, child, others", [("h0", "d1", ("d0", "d2")), ("aggregator", "h0", ("h1", "h2"))])
+def test_the_same_where_the_end_is_still_to_be_told(name, child, others):
+    """All were heard in the last evaluation. A hospital is told the end later; the aggregator closes its round."""
+    net, _ = play(evaluated(FEDSLR), SETTINGS, 3)
+    s = net.nodes[name].record.state
+    node = nodes.with_record(net.nodes[name], state=replace(s, over=False, evaluating=name == "aggregator"))
+    done = nodes.renewed(node, child, 99.0)
+    assert not done.out
+    if name == "h0":
+        word = Finished(3)
+        done = nodes.arrive(done.node, nodes.Envelope("aggregator", "h0", done.node.record.above + 1, word), 99.0)
+        sent = {e.to: e.message for e in done.out}
+    else:
+        sends = node.role.close(node.env, done.node.record.state)[1]
+        sent = {to: send.message for send in sends if isinstance(send.to, tuple) for to in send.to}
+    assert sent[child].shown is not None and all(sent[other] == Finished(3) for other in others)
+
+
+def test_a_hospital_that_has_another_disk_tells_all_its_devices_the_end_with_the_model():
+    net, _ = play(evaluated(FEDSLR), SETTINGS, 3)
+    ends = net.nodes["aggregator"].record.last["h0"], *nodes.renewed(net.nodes["aggregator"], "h0", 99.0).out
+    assert [e.message.shown is None for e in ends] == [True, False]
+    h0 = net.nodes["h0"]
+    node = nodes.start(nodes.new("h0", h0.role, h0.env, "aggregator", HASTY["hospital"], 0.0, TREE["h0"]), 0.0).node
+    for end in ends:  # the first of them may have left before
+        node = (done := nodes.arrive(node, end, 99.0)).node
+    assert [e.to for e in done.out] == list(TREE["h0"]) and all(e.message.shown is not None for e in done.out)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_end_comes_although_messages_are_lost(seed):
     faults = NetworkFaults(drop=0.3, away={"h1": [(20, 60)], "d0": [(0, inf)]}, slow={("h0", 3): 50.0})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from edge_sdk.contract.method import OUT, NodeEnv, Role, Send, Step
@@ -22,4 +23,4 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         state, sends = inner.receive(env, s, sender, m.nothing)
         return state, [Send(OUT, NoneOpened(sender, m.devices, m.why)), *sends]
 
-    return Role(inner.start, receive, inner.close, inner.state, inner.refuse)
+    return replace(inner, receive=receive)

@@ -20,7 +20,7 @@ import numpy as np
 from edge_sdk.algebra.secure_aggregation.neighbours import is_in_one_piece, neighbours, threshold
 from edge_sdk.contract.environment.sharing import COMMITTED, SEALED, TAG
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
-from edge_sdk.contract.wrapping import state_around
+from edge_sdk.contract.wrapping import passed_in, state_around
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.secret.among_devices.among_answers import disputes_in, offered, told
 from edge_sdk.methods.secret.among_devices.among_blame import LieError, check_disputes, liars_in
@@ -59,7 +59,7 @@ from edge_sdk.methods.shared.aggregation.guard import Refused
 def around(inner: Role, plan: SecretPlan) -> Role:
     """The hospital's role around the method's."""
     led = AmongHospital(inner, plan)
-    return Role(led.start, led.receive, led.close, led.state, led.refuse)
+    return Role(led.start, led.receive, led.close, led.state, led.refuse, passed_in(inner.renew))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 
 from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import ME, OUT, NodeEnv, Role, Send, Step
-from edge_sdk.contract.wrapping import state_around
+from edge_sdk.contract.wrapping import passed_in, state_around
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.integers.vectors.messages import Integers
 from edge_sdk.methods.secret.messages.messages import MaskedSum
@@ -46,7 +46,8 @@ def around(inner: Role, plan: SecretPlan) -> Role:
     """The aggregator's role around that of the method, with secret sums inside."""
     secret = aggregator.around(inner, plan)
     pools = PoolAggregator(inner, secret, plan)
-    return Role(pools.start, pools.receive, pools.close, state_around(PoolState, secret.state), pools.refuse)
+    kind = state_around(PoolState, secret.state)
+    return Role(pools.start, pools.receive, pools.close, kind, pools.refuse, passed_in(secret.renew))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ import numpy as np
 
 from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import UP, NodeEnv, Role, Send, Step, ask_nobody
-from edge_sdk.contract.wrapping import state_around
+from edge_sdk.contract.wrapping import passed_in, state_around
 from edge_sdk.errors import UsageError
 from edge_sdk.methods.secret.messages.masking import cut, ring_type
 from edge_sdk.methods.secret.messages.messages import MaskedSum
@@ -60,12 +60,7 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         state, sends = inner.close(env, s.inner)
         return held(env, replace(s, inner=state), sends)
 
-    def refuse(env: NodeEnv, s: PoolState, sender: str, why: str) -> Step:
-        assert inner.refuse is not None
-        state, sends = inner.refuse(env, s.inner, sender, why)
-        return replace(s, inner=state), sends
-
-    return Role(start, receive, close, kind, refuse)
+    return Role(start, receive, close, kind, passed_in(inner.refuse), passed_in(inner.renew))
 
 
 def held(env: NodeEnv, s: PoolState, sends: Sequence[Send]) -> tuple[PoolState, list[Send]]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
-from edge_sdk.contract.wrapping import state_around
+from edge_sdk.contract.wrapping import passed_in, state_around
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.secret.messages.masking import take_off
 from edge_sdk.methods.secret.messages.messages import MOST_TERMS, MaskedSum, NumberedQuestion, TooFew
@@ -82,7 +82,7 @@ def around(inner: Role, plan: SecretPlan) -> Role:
         state, sends = inner.refuse(env, s.inner, sender, why)
         return asked(env, replace(s, inner=state), sends)
 
-    return Role(start, receive, close, kind_of_state, refuse)
+    return Role(start, receive, close, kind_of_state, refuse, passed_in(inner.renew))
 
 
 def numbered(

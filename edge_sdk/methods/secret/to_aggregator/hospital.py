@@ -14,7 +14,7 @@ import numpy as np
 
 from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import ME, OUT, UP, NodeEnv, Role, Send, Step
-from edge_sdk.contract.wrapping import state_around
+from edge_sdk.contract.wrapping import passed_in, state_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.secret.messages.forms import SumKind
 from edge_sdk.methods.secret.messages.masking import cut
@@ -73,12 +73,7 @@ def around(inner: Role, plan: SecretPlan) -> Role:
             found.append(send)
         return s, found
 
-    def refuse(env: NodeEnv, s: SecretState, sender: str, why: str) -> Step:
-        assert inner.refuse is not None
-        state, sends = inner.refuse(env, s.inner, sender, why)
-        return replace(s, inner=state), sends
-
-    return Role(start, receive, close, kind_of_state, refuse)
+    return Role(start, receive, close, kind_of_state, passed_in(inner.refuse), passed_in(inner.renew))
 
 
 def numbered(s: SecretState, question: Any) -> NumberedQuestion:

@@ -3,8 +3,8 @@
 Every so often the model goes to every device, picked or not, and scores come back as sums; the method inside does not
 notice. An evaluation waits for all that are here, also where a round of the method is over with the first few answers,
 or until the time is up. After its last round (it asks nothing more) all devices are asked once more, then everybody
-hears that the run is over. A node that was away or silent in that last evaluation hears it together with the model,
-whenever its mail reaches it: last words go to all children that there are, here or not.
+hears that the run is over. A node that was away or silent in that last evaluation, or has another disk since, hears it
+together with the model, whenever its mail reaches it: last words go to all children that there are, here or not.
 
 The aggregator closes a round of the method twice: first to see the new model, which is then evaluated, and again, with
 the state of before, once the scores are in. Roles are pure, so both give the same model, and the second one asks those
@@ -21,7 +21,7 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.environment.gradients import NOTHING
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv, Role, Send, Step
 from edge_sdk.contract.records import changed
-from edge_sdk.contract.wrapping import state_around
+from edge_sdk.contract.wrapping import role_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.aggregation.exact import Exact, bounded, number, plus, split_number
 from edge_sdk.methods.shared.aggregation.gather import expected, with_name
@@ -114,6 +114,7 @@ class Watched:
         heard: whose.
         shown: hospital: the final model, for those of its devices that are not heard.
         guard: hospital, aggregator: what it has seen of its children's uploads.
+        over: hospital, aggregator: it has said that the run is.
     """
 
     inner: Any
@@ -124,6 +125,7 @@ class Watched:
     heard: tuple[str, ...] = ()
     shown: Any = None
     guard: Guard = field(default_factory=Guard)
+    over: bool = False
 
 
 def noted(env: NodeEnv, s: Watched, sender: str, message: Any) -> Watched:
@@ -161,16 +163,6 @@ def evaluated(method: Method, every: int = 0) -> Method:
         show=lambda env, s: method.show(env, s.inner),
         models=lambda env, s, m: method.models(env, s and s.inner, m),
     )
-
-
-def wrapped(inner: Role, receive: Any, close: Any, refuse: Any = None) -> Role:
-    kind = state_around(Watched, inner.state)
-
-    def start(env: NodeEnv) -> Step:
-        state, sends = inner.start(env)
-        return kind(state), sends
-
-    return Role(start, receive, close, kind, refuse)
 
 
 def unread(env: NodeEnv, s: Watched, sender: str, why: str) -> Step:
@@ -211,12 +203,6 @@ def inside(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> 
     return changed(s, inner=state), sends
 
 
-def closed(inner: Role, env: NodeEnv, s: Watched) -> Step:
-    """The close of the method itself, which does not see suspended children."""
-    step: Step = inner.close(without_suspended(env, s.guard), s.inner)
-    return step
-
-
 def device(method: Method) -> Role:
     kind = get_type_hints(method.show)["return"]
 
@@ -251,7 +237,7 @@ def device(method: Method) -> Role:
         state, sends = heal(method.device, env, s.inner, method.device.close(env, s.inner), s.round)
         return replace(s, inner=state), sends
 
-    return wrapped(method.device, receive, close)
+    return role_around(method.device, Watched, receive, close)
 
 
 def with_scores(method: Method, env: NodeEnv, shown: Any) -> NodeEnv:
@@ -270,8 +256,9 @@ def hospital(method: Method) -> Role:
             asked = replace(s, round=m.round, evaluating=True, sums={}, heard=())
             return replace(asked, final=m.final, shown=m.shown if m.final else None), forwarded(method, env, m)
         if sender == UP and isinstance(m, Finished):
-            heard, shown = (s.heard, s.shown) if s.final else ((), m.shown)
-            return replace(s, evaluating=False), last_words(env, heard, m.round, shown, method.forward)
+            s = replace(s, round=m.round, evaluating=False, over=True)
+            s = replace(s, heard=(), shown=m.shown) if s.shown is None else s
+            return s, last_words(env, s.heard, m.round, s.shown, method.forward)
         if sender == UP:
             return inside(inner, env, replace(s, evaluating=False, guard=begin_round(s.guard)), sender, m)
         if sender == ME:
@@ -281,10 +268,13 @@ def hospital(method: Method) -> Role:
     def close(env: NodeEnv, s: Watched) -> Step:
         if s.evaluating:
             return replace(s, evaluating=False), [Send(UP, Scores(s.round, sums_of(s)))]
-        state, sends = closed(inner, env, s)
+        state, sends = inner.close(without_suspended(env, s.guard), s.inner)
         return replace(s, inner=state), sends
 
-    return wrapped(inner, receive, close, unread)
+    def renew(env: NodeEnv, s: Watched, child: str) -> Step:
+        return told_anew(env, s, child, s.shown, method.forward)
+
+    return role_around(inner, Watched, receive, close, unread, renew)
 
 
 def forwarded(method: Method, env: NodeEnv, m: Evaluate) -> list[Send]:
@@ -303,7 +293,7 @@ def aggregator(method: Method, every: int) -> Role:
         return (noted(env, s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m, noisy)
 
     def close(env: NodeEnv, s: Watched) -> Step:
-        state, sends = closed(inner, env, s)
+        state, sends = inner.close(without_suspended(env, s.guard), s.inner)
         s = replace(s, guard=begin_round(s.guard))
         if s.evaluating:
             s, sends = resumed(env, replace(s, inner=state, evaluating=False), asking(sends), method)
@@ -317,7 +307,10 @@ def aggregator(method: Method, every: int) -> Role:
         told = [send for send in sends if send.to == OUT]
         return s, [*told, Send(DOWN, Evaluate(round, final, method.show(env, state)), all=True)]
 
-    return wrapped(inner, receive, close, unread)
+    def renew(env: NodeEnv, s: Watched, child: str) -> Step:
+        return told_anew(env, s, child, method.show(env, s.inner))
+
+    return role_around(inner, Watched, receive, close, unread, renew)
 
 
 def resumed(env: NodeEnv, s: Watched, questions: list[Send], method: Method) -> Step:
@@ -325,24 +318,30 @@ def resumed(env: NodeEnv, s: Watched, questions: list[Send], method: Method) -> 
     report = Send(OUT, Report(s.round, sums_of(s), s.final))
     if not s.final:
         return s, [report, *questions]
-    return s, [report, *last_words(env, s.heard, s.round, method.show(env, s.inner))]
+    return replace(s, over=True), [report, *last_words(env, s.heard, s.round, method.show(env, s.inner))]
 
 
 def asking(sends: Any) -> list[Send]:
     return [send for send in sends if send.to not in (UP, OUT)]
 
 
+def told_anew(env: NodeEnv, s: Watched, child: str, shown: Any, forward: Forward | None = None) -> Step:
+    """The state where a child has another disk, on which the model of the last evaluation is not."""
+    s = replace(s, heard=tuple(name for name in s.heard if name != child))
+    return s, with_model(env, (child,), s.round, shown, forward) if s.over else []
+
+
 def last_words(
     env: NodeEnv, heard: tuple[str, ...], round: int, shown: Any, forward: Forward | None = None
 ) -> list[Send]:
-    """To those that have the final model, to those that have not, and to the application.
-
-    Args:
-        forward: hospital: makes what each child is shown.
-    """
+    """To those that have the final model, to those that have not, and to the application."""
     others = tuple(sorted({*env.here, *env.sizes} - {*heard}))
-    if forward is None or shown is None:
-        to_others = [Send(others, Finished(round, shown), answer=False)]
-    else:
-        to_others = [Send(d, Finished(round, forward(env, shown, d, True)), answer=False) for d in others]
+    to_others = with_model(env, others, round, shown, forward)
     return [Send(heard, Finished(round), answer=False), *to_others, Send(OUT, Finished(round))]
+
+
+def with_model(env: NodeEnv, children: tuple[str, ...], round: int, shown: Any, forward: Forward | None) -> list[Send]:
+    """The end of the run with the final model. `forward`: hospital: makes what each child is shown."""
+    if forward is None or shown is None:
+        return [Send(children, Finished(round, shown), answer=False)]
+    return [Send(d, Finished(round, forward(env, shown, d, True)), answer=False) for d in children]
