@@ -24,7 +24,7 @@ def refuse_shared_memory(net: nn.Module) -> None:
         for other, tensor, view in others if memory is not None else ():
             if tensor is not parameter and np.may_share_memory(memory, view) and np.shares_memory(memory, view):
                 what = f"the memory of {other}, which a step of torch would change with it"
-                advice = "give both one nn.Parameter (a.weight = b.weight) to train them as one, else copy it (.clone())"
+                advice = "give both one nn.Parameter (a.weight = b.weight) to train them as one, else .clone() it"
                 raise UnsupportedPattern(what, name, advice)
 
 

@@ -25,12 +25,16 @@ def export_leanly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def trace_leanly() -> Iterator[None]:
-    """Let torch trace a module without noting for each function which lines of Python called it: nothing reads that."""
+    """Let torch trace a module without noting for each function which lines of Python called it: nothing reads that.
+
+    Nor do distributions look at their arguments, which is a branch on values and only raises errors.
+    """
     name, home = "do_not_emit_stack_traces", getattr(torch.fx, "config", None)
-    if not hasattr(home, name):  # another torch, which is used as it is
-        yield
-        return
-    with mock.patch.object(home, name, True):
+    known = hasattr(home, name)  # another torch is used as it is
+    with (
+        mock.patch.object(home, name, True) if known else contextlib.nullcontext(),
+        mock.patch.object(torch.distributions.Distribution, "_validate_args", False),
+    ):
         yield
 
 
