@@ -24,6 +24,7 @@ from edge_sdk.models.bundle.tensor_graphs import build_tensor_graphs
 from edge_sdk.models.bundle.unlike import refuse_unlike
 from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.kept.python_state import refuse_iterators
+from edge_sdk.models.frontend.kept.shared_memory import refuse_shared_memory
 from edge_sdk.models.frontend.modules.hooks import refuse_hooks
 from edge_sdk.models.frontend.modules.lora import add_adapters
 from edge_sdk.models.frontend.modules.prepare import prepare_module
@@ -213,6 +214,7 @@ def prepare(net: nn.Module, spec: Spec, examples: Sequence[torch.Tensor]) -> nn.
     prepare_module(net, examples, spec.output, list_arguments(spec))
     refuse_hooks(net)
     refuse_iterators(net)
+    refuse_shared_memory(net)
     net = settle_statistics(net, spec.norm)
     return add_adapters(net, spec.lora, spec.target, spec.also) if spec.lora else net
 

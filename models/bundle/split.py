@@ -29,6 +29,7 @@ from edge_sdk.models.bundle.unlike import refuse_unlike
 from edge_sdk.models.derive import targets
 from edge_sdk.models.derive.targets import Source, Target
 from edge_sdk.models.frontend.kept.python_state import refuse_iterators
+from edge_sdk.models.frontend.kept.shared_memory import refuse_shared_memory
 from edge_sdk.models.frontend.modules.hooks import refuse_hooks
 from edge_sdk.models.frontend.modules.prepare import refuse_parts
 from edge_sdk.models.frontend.modules.wrappers import as_written, on_one_thread
@@ -128,6 +129,7 @@ def compile_split(net: SplitNet, spec: SplitSpec, progress: ShowProgress = lambd
     refuse_parts(net)
     refuse_hooks(net)
     refuse_iterators(net)
+    refuse_shared_memory(net)
     check_spec(net, spec)
     slots = lay_out_parameters(net)
     inputs = [DataInput(f"x.{t}", tuple(spec.inputs[t])) for t in net.towers]

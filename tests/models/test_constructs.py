@@ -110,6 +110,9 @@ FUNCTIONS = {
     "frequencies": lambda h: h * (torch.fft.fft(h).abs() * torch.fft.fftfreq(6, 0.1)).sum(1, keepdim=True),
     "turned matrices": lambda h: (h.reshape(-1, 2, 3).mT @ h.reshape(-1, 2, 3)).flatten(1)[:, :6] + h @ torch.eye(6).mH,
     "attention without heads": lambda h: attend(h) + attend(h, is_causal=True),
+    "truth values as bytes": lambda h: (1 - (h > 0).byte()) * h,
+    "a range of mixed bounds": lambda h: h / torch.arange(-1, 5.0).add(0.5),
+    "log density": lambda h: torch.distributions.Normal(h, h.exp()).log_prob(h.flip(1)),
     "l1 norm": lambda h: h * h.norm(p=1, dim=1, keepdim=True),
 }
 MODULES = {

@@ -19,6 +19,7 @@ from edge_sdk.models.frontend.tracing.export import export_forward
 from edge_sdk.models.ir.specification.layout import lay_out_parameters
 from edge_sdk.models.ir.specification.spec import Spec
 from tests.exports import REPLACED, WRITTEN
+from tests.models.module_check import measure_error
 
 NETS = {
     "attention": lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
@@ -135,6 +136,22 @@ def test_a_program_is_written_once_and_another_constant_is_another_program() -> 
     WRITTEN.clear()
     first, again, other = write(0.5), write(0.5), write(0.25)
     assert len(WRITTEN) == 2 and first == again and first is not again and other != first
+
+
+class Twice(nn.Module):
+    """A value that is flattened twice, and one that two pairs of bounds hold: rules name their constants after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(12, 3), nn.Linear(12, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.a(x.flatten(1)) * self.b(x.flatten(1))
+        return h.clamp(max=0.1).relu() + h.clamp(max=0.2).relu()
+
+
+def test_two_constants_of_one_name_are_both_there() -> None:
+    assert measure_error(Twice(), (3, 4)) < 1e-9
 
 
 def test_tables_of_operators_are_left_as_they_were() -> None:

@@ -92,6 +92,7 @@ def sample_cubic(h):
     return F.grid_sample(h.reshape(-1, 1, 2, 3), places, "bicubic", align_corners=False).flatten(1)
 
 
+EYE = torch.eye(6)
 SAYS = {
     "packed sequence": (Net(None, extra=Packed()), DataDependentControlFlow, "^extra.layer: .* the padded one"),
     "bag": (Net(None, extra=Bag()), UnsupportedOperator, r"^extra.rows: operator embedding_bag .*mean\(1\)"),
@@ -122,7 +123,10 @@ SAYS = {
         "^extra: conv1d with a number of groups that grows with the batch; .*unfold",
     ),
     "vmap": (inner(lambda h: torch.vmap(torch.tanh)(h)), UnsupportedPattern, r"^extra: torch\.vmap, .* as an axis"),
-    "one precision": (inner(lambda h: h.half().float()), CompileError, "runs in one precision only"),
+    "one precision": (inner(lambda h: h @ EYE), CompileError, "runs in one precision only"),
+    "half precision": (inner(lambda h: h.half() * h), UnsupportedPattern, "^extra: a conversion to float16 .*float32"),
+    "bytes": (inner(lambda h: h.round().byte() * h), UnsupportedPattern, r"^extra: a conversion to uint8 .*\.long\(\)"),
+    "shift": (inner(lambda h: (h.long() << 1) * h), UnsupportedPattern, r"^extra: a conversion to uint64 .*shifts"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Arguments of torch functions as the exporter takes them: bounds of one type, einsum with a letter for each axis."""
+"""Arguments of torch functions as the exporter takes them: numbers of one type, einsum with a letter for each axis."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from collections.abc import Sequence
 import torch
 
 aten = torch.ops.aten
+RANGES = (aten.arange.start, aten.arange.start_step)
 
 
 def write_plain_arguments(program: torch.export.ExportedProgram) -> None:
-    """Rewrite calls of clamp and einsum, in place."""
+    """Rewrite calls of clamp, arange and einsum, in place."""
     for node in program.graph.nodes:
-        if node.target is aten.clamp.default and {int, float} <= {type(a) for a in node.args[1:]}:
+        mixed = {int, float} <= {type(a) for a in node.args}
+        if node.target in RANGES and mixed:
+            node.args = tuple(float(a) if isinstance(a, int) else a for a in node.args)
+        elif node.target is aten.clamp.default and {int, float} <= {type(a) for a in node.args[1:]}:
             node.args = (node.args[0], *(float(a) if isinstance(a, int) else a for a in node.args[1:]))
         elif node.target is aten.einsum.default and "..." in node.args[0]:
             ranks = [len(operand.meta["val"].shape) for operand in node.args[1]]

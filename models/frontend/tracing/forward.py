@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from traceback import walk_tb
 from typing import Any
 
@@ -35,6 +35,9 @@ from edge_sdk.models.rules.advice import ADVICE
 PROBES = (2, 3)
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 DTYPES = {TensorProto.INT64: "int64", TensorProto.INT32: "int32", TensorProto.BOOL: "bool"}
+SMALL = (np.int8, np.uint8, np.int16, np.uint16, np.uint32, np.uint64)
+"""Types of whole numbers that bundles do not have; they are int64 there, which overflows elsewhere."""
+HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 def read_forward(forward: Forward) -> OnnxGraph:
@@ -46,8 +49,10 @@ def read_forward(forward: Forward) -> OnnxGraph:
     """
     source = forward.model.graph
     g = OnnxGraph()
+    truths = {v.name for v in (*source.input, *source.value_info) if v.type.tensor_type.elem_type == TensorProto.BOOL}
     for node in source.node:
         refuse_unknown_domain(node)
+        refuse_conversion(node, truths)
     exact = list_exact(forward)
     factors = {n.input[2] for n in source.node if n.op_type == "Resize" and len(n.input) > 2}
     for initializer in source.initializer:
@@ -84,6 +89,20 @@ def refuse_unknown_domain(node: onnx.NodeProto) -> None:
         raise UnsupportedOperator(f"{name} (of torch)" if known else name, read_path(node), ADVICE.get(name, ""))
 
 
+def refuse_conversion(node: onnx.NodeProto, truths: Collection[str]) -> None:
+    """Raise UnsupportedPattern for a conversion to a type that bundles do not have, but of truth values to integers."""
+    to = helper.get_node_attr_value(node, "to") if node.op_type == "Cast" else TensorProto.FLOAT
+    if to in FLOATS or to in DTYPES or (to not in HALVES and node.input[0] in truths):
+        return
+    call, kind = read_call(node), TensorProto.DataType.Name(to).lower()
+    advice = "use .long(), with % 256 or clamp for its limits, or * 2 ** n and // 2 ** n for shifts"
+    if to in HALVES:
+        advice = "leave out .half(), .bfloat16() and torch.autocast: devices compute in float32"
+    raise UnsupportedPattern(
+        f"a conversion to {kind}{f' (for {call.name} of torch)' if call else ''}", read_path(node), advice
+    )
+
+
 def read_attributes(node: onnx.NodeProto) -> dict[str, Any]:
     """Attributes as plain values: text as str, tensors as float64, types as names."""
     found = {}
@@ -96,7 +115,7 @@ def read_attributes(node: onnx.NodeProto) -> dict[str, Any]:
         elif a.type == AttributeProto.FLOAT:
             value = restore_number(value)
         elif a.name == "to":
-            value = "float" if value in FLOATS else DTYPES.get(value, str(value))
+            value = "float" if value in FLOATS else DTYPES.get(value, "int64")
         elif isinstance(value, (list, tuple)):
             value = [v.decode() if isinstance(v, bytes) else v for v in value]
         found[a.name] = value
@@ -114,7 +133,7 @@ def list_exact(forward: Forward) -> dict[float, float]:
 def widen(array: np.ndarray, exact: Mapping[float, float] | None = None) -> np.ndarray:
     """A float32 array as float64; a matrix of a transform, or a single number, as what it was rounded from."""
     if array.dtype != np.float32:
-        return array
+        return array.astype(np.int64) if array.dtype in SMALL else array
     if array.size != 1:
         known = EXACT.get((array.shape, array.tobytes()))
         return array.astype(np.float64) if known is None else known

@@ -25,12 +25,16 @@ def export_leanly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def trace_leanly() -> Iterator[None]:
-    """Let torch trace a module without noting for each function which lines of Python called it: nothing reads that."""
+    """Let torch trace a module without noting for each function which lines of Python called it: nothing reads that.
+
+    Nor do distributions look at their arguments, which is a branch on values and only raises errors.
+    """
     name, home = "do_not_emit_stack_traces", getattr(torch.fx, "config", None)
-    if not hasattr(home, name):  # another torch, which is used as it is
-        yield
-        return
-    with mock.patch.object(home, name, True):
+    known = hasattr(home, name)  # another torch is used as it is
+    with (
+        mock.patch.object(home, name, True) if known else contextlib.nullcontext(),
+        mock.patch.object(torch.distributions.Distribution, "_validate_args", False),
+    ):
         yield
 
 
@@ -100,7 +104,8 @@ def find_wrappers() -> Any:
 def pass_rules_of_others() -> Iterator[None]:
     """Let the rewriter of ONNX graphs compare a node only with the rules of its operator.
 
-    It begins to compare each node with each of its rules, and most rules are about another operator.
+    It begins to compare each node with each of its rules, and most rules are about another operator. Of two constants
+    to which rules give one name (those of a value that is flattened twice) it loses one: here both have their own.
     """
     try:
         matcher: Any = importlib.import_module("onnxscript.rewriter._matcher")
@@ -113,7 +118,11 @@ def pass_rules_of_others() -> Iterator[None]:
     def try_own(self: Any, model: Any, graph: Any, node: Any, **more: Any) -> Any:
         if more.get("tracer") is None and find_operator(self) not in (None, (node.domain, node.op_type)):
             return None
-        return attempt(self, model, graph, node, **more)
+        made = attempt(self, model, graph, node, **more)
+        for value in made.new_initializers if made else ():
+            while value.name in graph.initializers:
+                value.name += "_"
+        return made
 
     @functools.cache
     def find_operator(one: Any) -> tuple[str, str] | None:
