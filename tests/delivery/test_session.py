@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from edge_sdk.contract import node as nodes
+from edge_sdk.contract.method import Step
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.calls import Calls
@@ -136,3 +138,20 @@ def test_a_call_that_was_given_up_is_made_again_unless_there_is_a_newer_question
     assert [job.number for job in store.load_jobs()] == ([2] if newer else [1])
     assert [job.number for job in calls.jobs] == ([2] if newer else [1])
     store.close()
+
+
+def test_a_child_that_says_without_end_that_it_has_another_disk(session: Session) -> None:
+    """The role hears of it when its turn comes; what waits until then does not grow."""
+    told: list[str] = []
+
+    def renew(env: Any, state: Any, child: str) -> Step:
+        told.append(child)
+        return state, []
+
+    session.assembly = changed(session.assembly, role=changed(session.assembly.role, renew=renew))
+    for epoch in range(8, 100):
+        session.meet_peer("b", epoch)
+    assert len(session.calls.jobs) == len(session.store.load_jobs()) == 1
+    session.node = changed(session.node, role=session.assembly.role)
+    session.commit(NOW)
+    assert told == ["b"] and not session.calls.jobs
