@@ -24,7 +24,7 @@ from tests.delivery.live import Net, playing
 
 DIGEST = b"\1" * 16
 HEAD = ["count", "h", 3, 12, 7, [["agg", 3, 9]], 5, True]
-HEADERS = [
+HEADERS: list[list[Any]] = [
     ["m", *HEAD],
     ["c", *HEAD, 40_000, SMALLEST_CHUNK, DIGEST, 1, 77, True],
     ["o", *HEAD, 40_000, SMALLEST_CHUNK, DIGEST, 99],
