@@ -40,7 +40,7 @@ from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.roles.loading import load_node
 from edge_sdk.delivery.roles.members import Members
 from edge_sdk.delivery.roles.renumbering import go_on_from_backup
-from edge_sdk.delivery.storage.store import NEW_DISK, Job, Store
+from edge_sdk.delivery.storage.store import Store
 from edge_sdk.wire.frames import Ack, Chunk, ChunkReport, Message, Offer
 
 CHUNK = 64 * 1024  # bytes that travel together, as long as nothing is known of the link
@@ -165,7 +165,7 @@ class Session:
             self.save_record()
         elif self.assembly.role.renew is not None:
             self.outgoing.give_up_notices(name)  # it sends them anew
-            self.calls.add_job(Job(name, NEW_DISK, False, b""), lasting=True)
+            self.calls.note_new_disk(name)
         if name in self.node.record.below.owed:
             self.outgoing.ask_again(name)
 

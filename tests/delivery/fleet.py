@@ -165,6 +165,7 @@ class Fleet:
         assert all(row[2:] == [len(devices), size * row[1]] for row in told)
         for name in self.names:
             assert self.quarantined(name) == [], name
+            assert "a copy of the folder was put back" not in self.log(name), name
         asked = self.state("agg").round
         assert asked == len(told) + 1
         for name in devices if worked_once else ():

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from edge_sdk.contract import node as nodes
+from edge_sdk.contract.method import Step
 from edge_sdk.contract.records import changed
+from edge_sdk.contract.round import life_of
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.calls import Calls
 from edge_sdk.delivery.roles.counters import Counters
@@ -17,6 +20,7 @@ from edge_sdk.delivery.roles.engine import Outcome, Task
 from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.roles.members import Members
 from edge_sdk.delivery.session import STAY_OPEN, Session
+from edge_sdk.delivery.storage.snapshot import copy_store, make_another_disk
 from edge_sdk.delivery.storage.store import Job, Store
 from edge_sdk.wire.frames import Message
 from tests.delivery import roles
@@ -136,3 +140,37 @@ def test_a_call_that_was_given_up_is_made_again_unless_there_is_a_newer_question
     assert [job.number for job in store.load_jobs()] == ([2] if newer else [1])
     assert [job.number for job in calls.jobs] == ([2] if newer else [1])
     store.close()
+
+
+def test_a_child_that_says_without_end_that_it_has_another_disk(session: Session) -> None:
+    """The role hears of it when its turn comes; what waits until then does not grow."""
+    told: list[str] = []
+
+    def renew(env: Any, state: Any, child: str) -> Step:
+        told.append(child)
+        return state, []
+
+    session.assembly = changed(session.assembly, role=changed(session.assembly.role, renew=renew))
+    for epoch in range(8, 100):
+        session.meet_peer("b", epoch)
+    assert len(session.calls.jobs) == len(session.store.load_jobs()) == 1
+    session.node = changed(session.node, role=session.assembly.role)
+    session.commit(NOW)
+    assert told == ["b"] and not session.calls.jobs
+
+
+def test_a_backup_that_is_put_back_twice_numbers_its_questions_elsewhere_each_time(
+    session: Session, tmp_path: Path
+) -> None:
+    """Else an answer to the first fits a question of the second, and children seem to know questions not asked yet."""
+    session.store.put_value("run", RUN.id.encode())
+    session.close(1.0)
+    numbers = [session.node.record.below.number]
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        copy_store(tmp_path / "count.db", tmp_path / name / "count.db")
+        make_another_disk(tmp_path / name / "count.db")
+        again = opened(tmp_path / name)
+        numbers.append(again.node.record.below.number)
+        again.store.close()
+    assert len({life_of(number) for number in numbers}) == 3 and numbers[0] == min(numbers)

@@ -65,7 +65,9 @@ def frame_seeds() -> list[bytes]:
         frames.Acks("run-1", "d1", acks),
         frames.Acks("run-1", "h1", acks, 7, 9),
         frames.Birth("d1", 3, 4, "run-1", True, count=2, nonce=8),
+        frames.Birth("d1", 3, 4, "run-1", True, count=2, nonce=8, asked=2**33 + 7),
         frames.Hello("h", 5, 6, "run-1", True, 4, 2, 9, True, 3, body=b"run"),
+        frames.Hello("h", 5, 6, "run-1", True, 4, 2, 9, True, 3, "", 7, 8, body=b"run"),
     )
     return [frames.pack_frame(frame) for frame in whole]
 

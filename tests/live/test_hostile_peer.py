@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,22 +12,26 @@ from typing import Any
 import msgpack
 import pytest
 
+from edge_sdk.delivery.session import Session
 from edge_sdk.live.loop.runtime import Runtime
+from edge_sdk.live.membership.older_copies import is_behind_parent, latest_asked
+from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.fields import LARGEST, LARGEST_BODY, SMALLEST_CHUNK
-from edge_sdk.wire.frames import MOST_CHUNKS
-from tests.delivery.live import Net
+from edge_sdk.wire.frames import MOST_CHUNKS, Hello
+from tests.delivery.fleet import eventually
+from tests.delivery.live import Net, playing
 
 DIGEST = b"\1" * 16
 HEAD = ["count", "h", 3, 12, 7, [["agg", 3, 9]], 5, True]
-HEADERS = [
+HEADERS: list[list[Any]] = [
     ["m", *HEAD],
     ["c", *HEAD, 40_000, SMALLEST_CHUNK, DIGEST, 1, 77, True],
     ["o", *HEAD, 40_000, SMALLEST_CHUNK, DIGEST, 99],
     ["p", "count", "h", [["agg", 3, 12, b"\3", 99]]],
     ["a", "count", "h", [["agg", 3, 9]], 7, 9],
-    ["b", "h", 3, 4, "count", True, "", False, 2, 8, ["power", 0.2, 0.3], 2, 3, ["1", "pi", 50]],
-    ["h", "h", 5, 6, "count", True, 4, 2, 9, True, 3, ""],
+    ["b", "h", 3, 4, "count", True, "", False, 2, 8, ["power", 0.2, 0.3], 2, 3, ["1", "pi", 50], 7],
+    ["h", "h", 5, 6, "count", True, 4, 2, 9, True, 3, "", 7, 8],
 ]
 DEEP = 1015  # nearly the deepest that msgpack unpacks; Python's own limit is below
 
@@ -116,6 +121,61 @@ def test_whatever_a_peer_writes_costs_that_payload_only(aggregator: Runtime, see
         give(aggregator, topic, bytes(payload[: dice.choice([len(payload), dice.randrange(len(payload))])]))
     assert sum(n for name, n in aggregator.counters.items() if name.startswith("refused.")) > given / 3
     assert not aggregator.membership.is_broken and aggregator.session is not None
+
+
+@pytest.mark.parametrize("liar", ["h", "a"])
+def test_a_child_that_says_that_it_was_asked_more_voids_a_round_once(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch, liar: str
+) -> None:
+    """Its parent takes itself for an older copy of its disk, as nobody can tell that from a lie, and asks again."""
+    net, disks = Net(tmp_path, quick.url), set[int]()
+    nodes = {"agg": net.aggregator("h"), "h": net.hospital("h", "a", "b")}
+    nodes |= {name: net.device(name, "h") for name in ("a", "b")}
+    parent = nodes["agg" if liar == "h" else "h"]
+
+    def asked(session: Session | None) -> int:
+        lies = session is not None and session.name == liar and parent.session is not None
+        return parent.session.node.record.below.number + 10**6 if lies and parent.session else latest_asked(session)
+
+    monkeypatch.setattr("edge_sdk.live.membership.membership.latest_asked", asked)
+    with playing(*nodes.values()):
+        eventually(lambda: net.rounds >= 2)
+        for _ in range(4):
+            assert parent.session is not None
+            disks.add(parent.session.store.epoch)
+            nodes[liar].announcer.announce()
+            before = net.rounds
+            eventually(lambda before=before: net.rounds >= before + 10, 15)  # type: ignore[misc]
+    assert len(disks) <= 2
+    assert [(number, done.round, done.devices) for number, done in net.told] == [
+        (i + 1, i + 1, 2) for i in range(len(net.told))
+    ]
+
+
+def test_a_child_whose_store_is_renewed_within_a_connection_is_asked_again(
+    tmp_path: Path, quick: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has acknowledged the question and works on it; nothing else that is on its way makes its parent repeat it."""
+    net, working, goes_on = Net(tmp_path, quick.url), threading.Event(), threading.Event()
+
+    def work(round: int) -> None:
+        if round == 3:
+            working.set()
+            assert goes_on.wait(20)
+
+    def is_behind(session: Session, hello: Hello) -> bool:
+        if session.name == "a" and working.is_set() and not goes_on.is_set():
+            goes_on.set()
+            return True
+        return is_behind_parent(session, hello)
+
+    monkeypatch.setattr("edge_sdk.live.membership.neighbours.is_behind_parent", is_behind)
+    hospital, device = net.hospital("h", "a"), net.device("a", "h", work)
+    with playing(net.aggregator("h"), hospital, device):
+        assert working.wait(20)
+        eventually(lambda: hospital.session is not None and not hospital.session.outbox.pending, 20)
+        device.announcer.announce()
+        eventually(lambda: net.rounds >= 5, 20)
 
 
 # Lengths --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from edge_sdk.delivery.roles.engine import Assembly, Outcome, Task, Verb, Worker
 from edge_sdk.delivery.roles.members import Members
 from edge_sdk.delivery.roles.releases import Releases
 from edge_sdk.delivery.roles.round_log import RoundLog
-from edge_sdk.delivery.storage.store import Job, Store
+from edge_sdk.delivery.storage.store import NEW_DISK, Job, Store
 
 JOBS, JOB_BYTES = 64, 2**28  # messages of one peer that may wait for the role; their bytes together
 BATCH = 64  # messages that the worker is given at once: their outcomes can share a commit
@@ -91,6 +91,13 @@ class Calls:
         self.count_job(job, 1)
         if job.sender == self.parent and job.asks:
             self.latest = max(self.latest, job.number)
+
+    def note_new_disk(self, child: str) -> None:
+        """The role is to hear that a child has another disk. That waits behind the child's answers, and only once: a
+        child may say so without end."""
+        latest = next((job for job in reversed(self.jobs) if job.sender == child), None)
+        if latest is None or latest.number != NEW_DISK:
+            self.add_job(Job(child, NEW_DISK, False, b""), lasting=True)
 
     def count_job(self, job: Job, change: int) -> None:
         """A job has come (1) or gone (-1)."""

@@ -15,7 +15,7 @@ def go_on_from_backup(node: nodes.Node, store: Store, records: MessageCodec, log
     """The node as it goes on with this store; another one only where that is older than what peers have seen."""
     if not (store.is_restored or store.rolled_back):
         return node
-    node, restored = renumber_questions(node), store.is_restored
+    node, restored = renumber_questions(node, store.epoch), store.is_restored
     with store.transaction():
         store.save_record(records.encode(changed(node.record, last={})))
         store.forget_restored()
@@ -35,12 +35,13 @@ def number_questions(node: nodes.Node, epoch: int) -> nodes.Node:
     return nodes.with_record(node, below=changed(node.record.below, number=epoch % 2**30 * LEAP))
 
 
-def renumber_questions(node: nodes.Node) -> nodes.Node:
+def renumber_questions(node: nodes.Node, epoch: int) -> nodes.Node:
     """The node, which numbers its questions from now on far above those that it has asked since the backup was made.
 
     A child may still send an answer to one of those. Its number must be that of no question that is asked now, or it
-    would count as the answer to that. Questions that were open in the backup keep their numbers: an answer to one is
-    right, whenever it was given.
+    would count as the answer to that. How far above depends on the disk (`epoch`): the same backup may be put back
+    twice, and a second power cut takes what was numbered after the first. Questions that were open in the backup keep
+    their numbers: an answer to one is right, whenever it was given.
     """
     below = node.record.below
-    return nodes.with_record(node, below=changed(below, number=below.number + LEAP))
+    return nodes.with_record(node, below=changed(below, number=below.number + (epoch % 2**16 + 1) * LEAP))

@@ -109,8 +109,7 @@ class Membership:
     def standing(self) -> Standing:
         ready = self.session is not None and self.session.ready
         devices = len(self.children) if self.flexible else 0
-        refusal = self.refusal_told or self.refusal_below
-        told = refusal, self.unwilling, devices, self.labelled, self.facts
+        told = self.refusal_told or self.refusal_below, self.unwilling, devices, self.labelled, self.facts
         return Standing(self.epoch, self.run, ready, *told, latest_asked(self.session))
 
     # -- taking a run up
@@ -178,11 +177,10 @@ class Membership:
         session.commit_open()
         self.directory.remember_run(run, session.store)
         session.run = run
-        policy = session.assembly.policy
+        before = session.assembly.policy
         if self.children:
             session.assembly = replace(session.assembly, policy=self.assemble(run).policy)
-        before, policy = policy, session.assembly.policy
-        if policy != before:
+        if (policy := session.assembly.policy) != before:
             words = "%s: waits by deadline %g s, quorum %d from now on"
             self.log.info(words, self.name, policy.deadline, policy.quorum)
         self.announcer.announce()

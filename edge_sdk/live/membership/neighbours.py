@@ -98,6 +98,7 @@ class Neighbours:
         self.announcer.publish_hello(birth, membership.standing, nonce, **about)
         if session is not None and child.joined:
             first = before is None or not before.joined or before.session != child.session
+            first = first or session.inbox.is_new(birth.src, child.epoch)  # a store may be renewed within a connection
             self.meet_peer(session, birth.src, child.epoch, first)
         elif before is not None and before.joined:
             self.mark_unreachable(birth.src)

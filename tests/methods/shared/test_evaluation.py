@@ -10,6 +10,7 @@ from edge_sdk.contract import node as nodes
 from edge_sdk.contract.loopback import NetworkFaults
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.fedslr import aggregator as fedslr_aggregator
+from edge_sdk.methods.fedslr.messages import FedslrModel
 from edge_sdk.methods.fedslr.method import FEDSLR
 from edge_sdk.methods.fedslr.settings import Settings
 from edge_sdk.methods.shared.aggregation.gather import Sum
@@ -175,6 +176,28 @@ def test_the_same_where_the_end_is_still_to_be_told(name, child, others):
         sends = node.role.close(node.env, done.node.record.state)[1]
         sent = {to: send.message for send in sends if isinstance(send.to, tuple) for to in send.to}
     assert sent[child].shown is not None and all(sent[other] == Finished(3) for other in others)
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_a_hospital_that_is_asked_again_after_the_end_tells_nobody_that_the_run_is_over(final):
+    """Its aggregator was put back from a backup. A device has another disk in the middle of that round."""
+    net, transcript = play(evaluated(FEDSLR), SETTINGS, 3)
+    shown = FEDSLR.show(net.nodes["aggregator"].env, state(net, "aggregator"))
+    asked = [m for _, to, m in transcript.crossed if to == "h0" and isinstance(m, FedslrModel)]
+    question = Evaluate(2, True, shown) if final else asked[-1]
+    h0 = net.nodes["h0"]
+    node = nodes.arrive(h0, nodes.Envelope("aggregator", "h0", h0.record.above + 1, question, True), 99.0).node
+    done = nodes.renewed(node, "d1", 99.5)
+    assert not done.out and done.node.record.below.owed == node.record.below.owed != {}
+    assert (done.node.record.state.shown is shown) == final
+
+
+def test_the_model_is_made_for_who_is_told_the_end_only():
+    """A method's `show` is not called in the middle of a run, where a child has another disk."""
+    net, _ = play(evaluated(FEDSLR), SETTINGS, 3)
+    node = net.nodes["aggregator"]
+    node = nodes.with_record(node, state=replace(node.record.state, over=False, inner=None))
+    assert not nodes.renewed(node, "h0", 99.0).out
 
 
 def test_a_hospital_that_has_another_disk_tells_all_its_devices_the_end_with_the_model():

@@ -253,14 +253,15 @@ def hospital(method: Method) -> Role:
 
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, Evaluate):
-            asked = replace(s, round=m.round, evaluating=True, sums={}, heard=())
+            asked = replace(s, round=m.round, evaluating=True, sums={}, heard=(), over=False)
             return replace(asked, final=m.final, shown=m.shown if m.final else None), forwarded(method, env, m)
         if sender == UP and isinstance(m, Finished):
             s = replace(s, round=m.round, evaluating=False, over=True)
             s = replace(s, heard=(), shown=m.shown) if s.shown is None else s
             return s, last_words(env, s.heard, m.round, s.shown, method.forward)
         if sender == UP:
-            return inside(inner, env, replace(s, evaluating=False, guard=begin_round(s.guard)), sender, m)
+            s = replace(s, evaluating=False, shown=None, guard=begin_round(s.guard), over=False)
+            return inside(inner, env, s, sender, m)
         if sender == ME:
             return inside(inner, env, s, sender, m)
         return (noted(env, s, sender, m), []) if s.evaluating else guarded(inner, env, s, sender, m, noisy)
@@ -308,7 +309,7 @@ def aggregator(method: Method, every: int) -> Role:
         return s, [*told, Send(DOWN, Evaluate(round, final, method.show(env, state)), all=True)]
 
     def renew(env: NodeEnv, s: Watched, child: str) -> Step:
-        return told_anew(env, s, child, method.show(env, s.inner))
+        return told_anew(env, s, child, method.show(env, s.inner) if s.over else None)
 
     return role_around(inner, Watched, receive, close, unread, renew)
 
