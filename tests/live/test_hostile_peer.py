@@ -12,9 +12,11 @@ from typing import Any
 import msgpack
 import pytest
 
+from edge_sdk.contract.node import Record
+from edge_sdk.delivery.roles.calls import Calls
 from edge_sdk.delivery.session import Session
 from edge_sdk.live.loop.runtime import Runtime
-from edge_sdk.live.membership.older_copies import is_behind_parent, latest_asked
+from edge_sdk.live.membership.older_copies import is_behind_parent
 from edge_sdk.replay.nodes.broker import LocalBroker
 from edge_sdk.wire import topics
 from edge_sdk.wire.fields import LARGEST, LARGEST_BODY, SMALLEST_CHUNK
@@ -133,11 +135,14 @@ def test_a_child_that_says_that_it_was_asked_more_voids_a_round_once(
     nodes |= {name: net.device(name, "h") for name in ("a", "b")}
     parent = nodes["agg" if liar == "h" else "h"]
 
-    def asked(session: Session | None) -> int:
-        lies = session is not None and session.name == liar and parent.session is not None
-        return parent.session.node.record.below.number + 10**6 if lies and parent.session else latest_asked(session)
+    honest = Calls.find_latest_asked
 
-    monkeypatch.setattr("edge_sdk.live.membership.membership.latest_asked", asked)
+    def asked(calls: Calls, record: Record) -> int:
+        session = nodes[liar].session
+        lies = session is not None and session.calls is calls and parent.session is not None
+        return parent.session.node.record.below.number + 10**6 if lies and parent.session else honest(calls, record)
+
+    monkeypatch.setattr(Calls, "find_latest_asked", asked)
     with playing(*nodes.values()):
         eventually(lambda: net.rounds >= 2)
         for _ in range(4):
@@ -169,7 +174,7 @@ def test_a_child_whose_store_is_renewed_within_a_connection_is_asked_again(
             return True
         return is_behind_parent(session, hello)
 
-    monkeypatch.setattr("edge_sdk.live.membership.neighbours.is_behind_parent", is_behind)
+    monkeypatch.setattr("edge_sdk.live.membership.older_copies.is_behind_parent", is_behind)
     hospital, device = net.hospital("h", "a"), net.device("a", "h", work)
     with playing(net.aggregator("h"), hospital, device):
         assert working.wait(20)

@@ -158,6 +158,10 @@ class Calls:
         """A child has come, and is perhaps to hear that what it was asked is over."""
         self.releases.note_arrival(child, record.below, self.is_open_for_nothing(record))
 
+    def find_latest_asked(self, record: Record) -> int:
+        """Number of the latest question that the node has taken, whether it has worked on it or not."""
+        return max(record.above, self.latest)
+
     def is_open_for_nothing(self, record: Record) -> bool:
         """The open round is for an answer that the parent does not want. Where late work counts in a later round,
         above or here, no work of children is for nothing."""

@@ -21,7 +21,6 @@ from edge_sdk.delivery.storage.database import DiskError, finding_damage
 from edge_sdk.delivery.storage.store import Store
 from edge_sdk.errors import PeerError, SamplesMissing, UsageError
 from edge_sdk.live.membership.offers import Turns, assemble_offered
-from edge_sdk.live.membership.older_copies import latest_asked
 from edge_sdk.live.membership.surroundings import RunWork, Surroundings
 from edge_sdk.live.presence.announcer import Announcer, Standing
 from edge_sdk.live.presence.directory import NodeDirectory, decode_run, encode_run, is_same_training
@@ -110,7 +109,8 @@ class Membership:
         ready = self.session is not None and self.session.ready
         devices = len(self.children) if self.flexible else 0
         told = self.refusal_told or self.refusal_below, self.unwilling, devices, self.labelled, self.facts
-        return Standing(self.epoch, self.run, ready, *told, latest_asked(self.session))
+        asked = 0 if self.session is None else self.session.calls.find_latest_asked(self.session.node.record)
+        return Standing(self.epoch, self.run, ready, *told, asked)
 
     # -- taking a run up
 

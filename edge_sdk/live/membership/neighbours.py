@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 
 from edge_sdk.contract.children.device_facts import Reason
 from edge_sdk.delivery.roles.habits import Habits
-from edge_sdk.delivery.storage.snapshot import renew_epoch
 from edge_sdk.errors import UsageError
 from edge_sdk.live.membership.membership import Membership
-from edge_sdk.live.membership.older_copies import is_behind_child, is_behind_parent, marks_of
 from edge_sdk.live.presence.announcer import Announcer
 from edge_sdk.live.presence.directory import decode_run
 from edge_sdk.live.presence.labels import LabelSum
@@ -88,12 +86,16 @@ class Neighbours:
             self.labels.note(birth.src, birth.labelled)
         if self.flexible and birth.devices and session is not None:
             session.members.sizes.note(birth.src, birth.devices, session.node.record.below.number)
-        is_behind = session is not None and child.joined and is_behind_child(session, birth)
-        if session is not None and is_behind and self.go_on_as_another_disk(session, birth.src):
-            return  # all come anew
+        acknowledged, heard = 0, 0
+        if session is not None:
+            from edge_sdk.live.membership import older_copies  # a device without a run has no need of it
+
+            is_behind = child.joined and older_copies.is_behind_child(session, birth)
+            if is_behind and self.go_on_as_another_disk(session, birth.src):
+                return  # all come anew
+            acknowledged, heard = older_copies.marks_of(session, birth)
         believed = self.flexible and birth.devices
         nonce, devices = presence.nonce_for(birth.src), 0 if believed else self.sizes.get(birth.src, 0)
-        acknowledged, heard = marks_of(session, birth)
         about = {"here": child.ready, "devices": devices, "acknowledged": acknowledged, "heard": heard}
         self.announcer.publish_hello(birth, membership.standing, nonce, **about)
         if session is not None and child.joined:
@@ -190,7 +192,9 @@ class Neighbours:
             membership.take_offer(hello)
         if session is not None and hello.run == session.run.id:
             membership.turns.heard()
-            if is_behind_parent(session, hello) and self.go_on_as_another_disk(session, hello.src):
+            from edge_sdk.live.membership import older_copies  # as above
+
+            if older_copies.is_behind_parent(session, hello) and self.go_on_as_another_disk(session, hello.src):
                 return None
             self.meet_peer(session, hello.src, hello.epoch, first or self.parent not in session.outbox.present)
 
@@ -218,6 +222,8 @@ class Neighbours:
         now, or not again: no peer can have that without end."""
         if self.membership.is_copy or self.membership.is_broken:
             return False
+        from edge_sdk.delivery.storage.snapshot import renew_epoch  # few nodes have to
+
         why = "a copy of the folder was put back, and not by `auscult restore`"
         self.log.error("%s: %s is older than what %s has of it: %s", self.name, session.store.path, peer, why)
         session.commit_open()

@@ -22,14 +22,9 @@ if TYPE_CHECKING:
     from edge_sdk.delivery.session import Session
 
 
-def latest_asked(session: Session | None) -> int:
-    """Number of the latest question that a node has taken, whether it has worked on it or not; 0: none."""
-    return 0 if session is None else max(session.node.record.above, session.calls.latest)
-
-
-def marks_of(session: Session | None, birth: Birth) -> tuple[int, int]:
+def marks_of(session: Session, birth: Birth) -> tuple[int, int]:
     """What a parent's hello says of a child's disk: `acknowledged` and `heard`."""
-    if session is None or birth.run != session.run.id or not session.inbox.is_of(birth.src, birth.epoch):
+    if birth.run != session.run.id or not session.inbox.is_of(birth.src, birth.epoch):
         return 0, 0
     owes = birth.src in session.node.record.below.owed  # then it is asked again, and acknowledges anew, on another disk
     return session.outbox.find_acknowledged(birth.src) if owes else 0, session.inbox.find_latest(birth.src)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from edge_sdk.models.frontend.kept.snapshots import take_snapshot
 from edge_sdk.models.ir.errors import UnsupportedPattern
@@ -18,7 +20,9 @@ def refuse_shared_memory(net: nn.Module) -> None:
 
     A copy of a module, by which all else is judged, shares them no more.
     """
-    others = [(name, tensor, view) for name, tensor in list_arrays(net) if (view := find_memory(tensor)) is not None]
+    made = find_made_by_hooks(net)
+    found = [(name, tensor) for name, tensor in list_arrays(net) if id(tensor) not in made]
+    others = [(name, tensor, view) for name, tensor in found if (view := find_memory(tensor)) is not None]
     for name, parameter in net.named_parameters():
         memory = find_memory(parameter) if parameter.requires_grad else None
         for other, tensor, view in others if memory is not None else ():
@@ -26,6 +30,13 @@ def refuse_shared_memory(net: nn.Module) -> None:
                 what = f"the memory of {other}, which a step of torch would change with it"
                 advice = "give both one nn.Parameter (a.weight = b.weight) to train them as one, else .clone() it"
                 raise UnsupportedPattern(what, name, advice)
+
+
+def find_made_by_hooks(net: nn.Module) -> set[int]:
+    """Identities of tensors that torch's normalisations of weights make anew before each use: what shares their memory
+    until then is not what is trained."""
+    hooks = [(part, hook) for part in net.modules() for hook in part._forward_pre_hooks.values()]
+    return {id(getattr(part, hook.name, None)) for part, hook in hooks if isinstance(hook, SpectralNorm | WeightNorm)}
 
 
 def list_arrays(net: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -71,7 +71,6 @@ def test_rules_that_are_kept_let_a_run_in() -> None:
     [
         {"methods": ("fedvag",)},
         {"hours": ("25:00-01:00",)},
-        {"hours": ("22:00-22:00",)},
         {"max_bytes": -1},
         {"approval": "perhaps"},
     ],
