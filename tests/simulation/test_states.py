@@ -60,6 +60,24 @@ def test_a_full_disk_is_an_error_and_no_signal(tmp_path, monkeypatch):
     states.close()
 
 
+def test_a_file_that_could_not_be_made_is_made_at_the_next_write(tmp_path, monkeypatch):
+    """Its handle stayed behind: each record of later files went to the file before."""
+    make, states = os.ftruncate, ClientStates(tmp_path, segment=SEGMENT)
+
+    def full(handle, size):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "ftruncate", full)
+    with pytest.raises(OSError, match="No space left"):
+        states.write("c0", b"none")
+    monkeypatch.setattr(os, "ftruncate", make)
+    records = {f"c{i}": bytes([i]) * SEGMENT for i in range(1, 4)}
+    for name, record in records.items():
+        states.write(name, record)
+    assert {name: states.read(name) for name in records} == records
+    states.close()
+
+
 def test_a_record_larger_than_a_file_is_refused(tmp_path):
     states = ClientStates(tmp_path, segment=UNIT)
     with pytest.raises(AuscultError, match="the state of client c7 has 513 bytes, at most 512"):

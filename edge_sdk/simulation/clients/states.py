@@ -126,9 +126,13 @@ class ClientStates:
         while len(self.segments) <= number:
             path = self.directory / f"clients-{len(self.segments)}.bin"
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                os.ftruncate(handle, self.size)
+                self.segments.append(mmap.mmap(handle, self.size))
+            except BaseException:
+                os.close(handle)
+                raise
             self.handles.append(handle)
-            os.ftruncate(handle, self.size)
-            self.segments.append(mmap.mmap(handle, self.size))
         return self.segments[number]
 
     def flush(self) -> None:
