@@ -8,7 +8,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from edge_sdk.methods.shared.evaluation.reports import ACCURACY, mean_accuracies, mean_loss, share_name
+from edge_sdk.methods.shared.evaluation.reports import (
+    ACCURACY,
+    accuracy_spreads,
+    mean_accuracies,
+    mean_loss,
+    share_name,
+)
 from edge_sdk.replay.errors.page import round_errors
 from edge_sdk.replay.metrics.statistics import MACRO_F1
 from edge_sdk.replay.reports.charts import bars, lines
@@ -29,7 +35,8 @@ OWN = {
     **{"harmed": "var(--c4)", "density": "var(--c2)", "rank": "var(--c1)"},
 }
 """Curve that is no model's accuracy -> its colour."""
-MEANS = "Means over devices; shaded: one standard deviation between them."
+MEANS = "Means over devices."
+SPREAD = "Means over devices; shaded: one standard deviation between them."
 ERRORS = "Means over devices; of values at steps over all steps."
 AT_AGGREGATOR = "Between the aggregator and its hospitals."
 TIMES = "Training and evaluation: until the slowest hospital has answered. Aggregator: the rest of the round."
@@ -102,8 +109,9 @@ def list_charts(lines: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]],
         rows: of the table of rounds.
         hops: hop -> bytes so far, or None where they are not known.
     """
+    means = SPREAD if any(accuracy_spreads(line.get("sums", {})) for line in lines) else MEANS
     found = [
-        Chart(f"{score_of(lines).capitalize()} on held-out samples", draw_accuracy(lines), MEANS),
+        Chart(f"{score_of(lines).capitalize()} on held-out samples", draw_accuracy(lines), means),
         Chart("Training loss", draw_loss(lines)),
         Chart("MB of each round", draw_column(rows, TRAFFIC, 1e6, "MB"), AT_AGGREGATOR),
         Chart(
@@ -114,7 +122,7 @@ def list_charts(lines: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]],
     if of_values := draw_errors(lines):
         found[:1] = of_values
     if in_sets := are_sets(lines):
-        found.insert(0, Chart("Macro-F1 on held-out samples", draw_macro_f1(lines), MEANS, ""))
+        found.insert(0, Chart("Macro-F1 on held-out samples", draw_macro_f1(lines), means, ""))
     if has(rows, "harmed"):
         harm = HARM_F1 if in_sets else HARM
         found.append(Chart("Devices harmed", draw_column(rows, {"harmed": "harmed"}, 1.0, "devices"), harm))

@@ -92,6 +92,5 @@ def add_scores(parts: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Name -> exact sum over those that have it."""
     found: dict[str, exact.Exact] = {}
     for scores in parts.values():
-        for name, value in scores.items():
-            found[name] = exact.plus(found.get(name, (0, 0)), exact.split_number(value))
-    return {name: exact.bounded(exact.number(found[name])) for name in sorted(found)}
+        found = gather.plus_scores(found, gather.split_scores(scores))
+    return {name: exact.bounded(exact.number(value)) for name, value in found.items()}

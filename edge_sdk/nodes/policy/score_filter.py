@@ -25,7 +25,15 @@ from typing import Any
 from edge_sdk.algebra.metrics.label_sets import F1
 from edge_sdk.contract.method import UP, Role, Send, Step
 from edge_sdk.methods.settling.counting import Counts
-from edge_sdk.methods.shared.aggregation.scores import LOSS_DEVICES, MODELS, STAGES, TEST, UNTOLD, partial_histograms
+from edge_sdk.methods.shared.aggregation.scores import (
+    LOSS_DEVICES,
+    MODELS,
+    SQUARED,
+    STAGES,
+    TEST,
+    UNTOLD,
+    partial_histograms,
+)
 from edge_sdk.methods.shared.evaluation.evaluation import Scores
 from edge_sdk.nodes.policy.allow import CLASSES, Allow
 
@@ -35,7 +43,6 @@ STEP = 64
 """Sums of shares are multiples of 1 / STEP: the mean of three devices is off by 0.3 % at most."""
 MORE = 2
 """Devices more than `scores_of` whose squares of shares may leave: three shares nearly follow from both sums."""
-SQUARED = "_squared"
 SHARES = ("_accuracy", f"_{F1}")
 """Ends of the names of sums of shares, which are fractions of small numbers."""
 

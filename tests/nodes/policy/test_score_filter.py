@@ -15,14 +15,15 @@ from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 from edge_sdk.methods import METHODS
 from edge_sdk.methods.augfl.messages import Counted
+from edge_sdk.methods.augfl.sums import add_scores
 from edge_sdk.methods.fedal.messages import Settled
 from edge_sdk.methods.integers.method import rounded
 from edge_sdk.methods.integers.vectors.settings import Uploads
 from edge_sdk.methods.settling.counting import Counts
-from edge_sdk.methods.shared.aggregation.gather import Sum
+from edge_sdk.methods.shared.aggregation.gather import Sum, add, scores
 from edge_sdk.methods.shared.aggregation.scores import check_scores
-from edge_sdk.methods.shared.evaluation.evaluation import Scores, evaluated
-from edge_sdk.methods.shared.evaluation.reports import Progress, Report, mean_loss
+from edge_sdk.methods.shared.evaluation.evaluation import Scores, Watched, evaluated, noted, sums_of
+from edge_sdk.methods.shared.evaluation.reports import Progress, Report, accuracy_spreads, mean_loss
 from edge_sdk.nodes.policy.allow import CLASSES, Allow, RunFacts, find_objections
 from edge_sdk.nodes.policy.score_filter import STEP, allowed_message, allowed_scores, for_masking, leaving, limited
 from tests.methods.problems import DEVICES, TREE, envs_of, play, told
@@ -41,6 +42,26 @@ def test_facts_of_personal_models_leave_in_sums_of_enough_devices() -> None:
     for devices, left in ((3.0, facts), (2.0, {"untold": 2.0})):
         sums = {"devices": devices, **facts}
         assert allowed_scores(sums, devices, False, 3) == left | ({"devices": devices} if devices == 3.0 else {})
+
+
+MANY = {"devices": 6.0, "global_accuracy": 3.0, "global_accuracy_squared": 2.0}
+FEW = {"devices": 3.0, "global_accuracy": 1.5}
+
+
+@pytest.mark.parametrize("parts", [(MANY, FEW), (FEW, MANY), (FEW, MANY, MANY), (MANY, MANY, FEW)])
+def test_squares_of_some_hospitals_are_no_spread_over_the_devices_of_all(parts: tuple[dict[str, float], ...]) -> None:
+    """They were divided by the number of all devices: the spread was too small, or 0."""
+    named = {f"h{i}": part for i, part in enumerate(parts)}
+    env, s = envs_of(METHODS["fedavg"], METHODS["fedavg"].settings(), 1)["aggregator"], Watched(None, evaluating=True)
+    env, tally = replace(env, sizes=dict.fromkeys(named, 6)), None
+    for name, part in named.items():
+        s = noted(env, s, name, Scores(1, part))
+        tally = add(tally, name, Sum(np.zeros(1), 1.0, int(part["devices"]), part))
+    assert tally is not None
+    for sums in (sums_of(s), scores(tally), add_scores(named)):
+        assert sums["global_accuracy"] == sum(part["global_accuracy"] for part in parts)
+        assert accuracy_spreads(sums) == {}
+    assert accuracy_spreads(add_scores({"h0": MANY, "h1": MANY})) == {"global": pytest.approx((1 / 3 - 1 / 4) ** 0.5)}
 
 
 OF_THREE = ((17, 11), (19, 15), (23, 13))

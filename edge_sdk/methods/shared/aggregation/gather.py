@@ -37,7 +37,7 @@ from edge_sdk.methods.shared.aggregation.exact import (
     split_number,
 )
 from edge_sdk.methods.shared.aggregation.guard import Measure, norm
-from edge_sdk.methods.shared.aggregation.scores import check_scores
+from edge_sdk.methods.shared.aggregation.scores import SQUARED, check_scores
 
 MANY = 4096
 """Children from whom on remainders are carried over, and sums that would not fit are refused."""
@@ -140,7 +140,7 @@ class Tally:
 
 
 def add(tally: Tally | None, sender: str, m: Summand) -> Tally:
-    weight, scores = split_number(m.weight), {name: split_number(m.scores[name]) for name in sorted(m.scores)}
+    weight, scores = split_number(m.weight), split_scores(m.scores)
     if tally is None:
         return Tally(*m.onto(None, None), weight, m.count, scores, (sender,))
     tally = Tally(
@@ -154,10 +154,17 @@ def add(tally: Tally | None, sender: str, m: Summand) -> Tally:
 
 
 def plus_scores(a: Mapping[str, Exact], b: Mapping[str, Exact]) -> dict[str, Exact]:
-    """The sums of scores, by their names in order."""
+    """The sums of scores, by their names in order. Squares of shares are among them only where both sides that have the
+    shares have their squares, too: a hospital of few devices leaves these out (nodes/policy/score_filter.py)."""
     if a.keys() == b.keys():  # as nearly always
         return {name: plus(value, b[name]) for name, value in a.items()}
-    return {name: plus(a.get(name, (0, 0)), b.get(name, (0, 0))) for name in sorted({*a, *b})}
+    partial = {f"{name}{SQUARED}" for side in (a, b) for name in side if f"{name}{SQUARED}" not in side}
+    return {name: plus(a.get(name, (0, 0)), b.get(name, (0, 0))) for name in sorted({*a, *b} - partial)}
+
+
+def split_scores(scores: Mapping[str, float]) -> dict[str, Exact]:
+    """Scores as `plus_scores` takes them."""
+    return {name: split_number(scores[name]) for name in sorted(scores)}
 
 
 def with_name(names: tuple[str, ...], name: str) -> tuple[str, ...]:

@@ -11,16 +11,19 @@ import re
 from collections.abc import Mapping
 from math import isfinite
 
+from edge_sdk.algebra.metrics import regression
 from edge_sdk.algebra.metrics.classification import BINS, MOST_CLASSES
 from edge_sdk.algebra.metrics.label_sets import F1
 from edge_sdk.algebra.metrics.reconstruction import QUANTILE, RECONSTRUCTION_ERROR, VARIANCE
-from edge_sdk.algebra.metrics.regression import ABSOLUTE, ERROR, MAE, SQUARED
+from edge_sdk.algebra.metrics.regression import ABSOLUTE, ERROR, MAE
 
 LARGEST = 2.0**32
 MODELS = ("global", "personal", "unseen", "companion", "local")
 TEST = (
     "test_"  # before a score of the last evaluation that is on test samples, where the others are on validation samples
 )
+SQUARED = "_squared"
+"""End of the names of sums of the squares of shares, for their spread over devices."""
 METRICS = ("correct", "accuracy", "accuracy_squared", "loss", "samples", "devices")
 UNTOLD = "untold"
 """Devices that are counted beside scores without theirs: their hospital has too few (nodes/policy/score_filter.py)."""
@@ -50,7 +53,7 @@ HISTOGRAM = re.compile(rf"({'|'.join(MODELS)})_auc:(\d{{1,4}}):[01]:(\d{{1,4}})"
 CLOSED = NAMES | {UNTOLD, *PERSONAL_FACTS} | OF_SETS | OF_WINDOWS
 """All names but those with a number at their end."""
 MOST = 2 * (len(CLOSED) + len(MODELS) * MOST_CLASSES * 2 * BINS)
-ERRORS = re.compile(rf"({'|'.join(MODELS)})_({ABSOLUTE}|{SQUARED}|{ERROR}|{MAE}):(\d{{1,2}})")
+ERRORS = re.compile(rf"({'|'.join(MODELS)})_({ABSOLUTE}|{regression.SQUARED}|{ERROR}|{MAE}):(\d{{1,2}})")
 MOST_VALUES = 16
 """Sums of errors of predicted values (algebra/metrics/regression.py), by number, and how many a model has at most."""
 SLACK = 1e-6  # relative: sums of fractions are rounded

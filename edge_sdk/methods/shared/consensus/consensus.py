@@ -284,9 +284,8 @@ def tell_progress(s: Coordinator) -> Send:
     """The training round that is over with this one, before `mix`."""
     scores: dict[str, exact.Exact] = {}
     for m in s.ready.values():
-        for name, value in m.scores.items():
-            scores[name] = exact.plus(scores.get(name, (0, 0)), exact.split_number(value))
-    sums = {name: exact.number(scores[name]) for name in sorted(scores)} | measure_disagreement(s)
+        scores = gather.plus_scores(scores, gather.split_scores(m.scores))
+    sums = {name: exact.number(value) for name, value in scores.items()} | measure_disagreement(s)
     return Send(OUT, Progress(s.round + 1, sum(m.count for m in s.ready.values()), sums))
 
 

@@ -23,8 +23,8 @@ from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv
 from edge_sdk.contract.records import changed
 from edge_sdk.contract.wrapping import role_around
 from edge_sdk.errors import PeerError
-from edge_sdk.methods.shared.aggregation.exact import Exact, bounded, number, plus, split_number
-from edge_sdk.methods.shared.aggregation.gather import expected, with_name
+from edge_sdk.methods.shared.aggregation.exact import Exact, bounded, number
+from edge_sdk.methods.shared.aggregation.gather import expected, plus_scores, split_scores, with_name
 from edge_sdk.methods.shared.aggregation.guard import Guard, Refused, begin_round, is_vote, judge_answer
 from edge_sdk.methods.shared.aggregation.registration import bound_claim, note_claim
 from edge_sdk.methods.shared.aggregation.scores import check_round, check_scores
@@ -141,10 +141,7 @@ def noted(env: NodeEnv, s: Watched, sender: str, message: Any) -> Watched:
         check_scores(m.sums, env.sizes.get(sender, 1))
     except ValueError as error:
         raise PeerError(f"{sender}: {error}") from None
-    more = {name: split_number(value) for name, value in m.sums.items()}
-    names = sorted({*s.sums, *more})
-    sums = {n: plus(s.sums.get(n, (0, 0)), more.get(n, (0, 0))) for n in names}
-    return replace(s, sums=sums, heard=with_name(s.heard, sender))
+    return replace(s, sums=plus_scores(s.sums, split_scores(m.sums)), heard=with_name(s.heard, sender))
 
 
 def sums_of(s: Watched) -> dict[str, float]:

@@ -60,3 +60,11 @@ def test_the_log_of_a_run_has_errors_in_their_units() -> None:
     assert errors_to_words(lines("heart_rate")[0]) == " (global 7 bpm, personal 3.5 bpm)"
     two = {"errors": {"global": {"high": 6.0, "low": 1.25}}, "units": ["mmHg", ""]}
     assert errors_to_words(two) == " (global high 6 mmHg, global low 1.25)" and errors_to_words({"round": 1}) == ""
+
+
+def test_a_chart_says_that_a_spread_is_drawn_where_there_is_one() -> None:
+    """Hospitals of few devices send no squares, of which it is made."""
+    sums = {"samples": 9.0, "devices": 3.0, "global_correct": 6.0, "global_accuracy": 2.0}
+    for more, said in (({}, False), ({"global_accuracy_squared": 1.5}, True)):
+        found = [{"kind": "round", "round": n, "sums": sums | more} for n in (1, 2)]
+        assert ("shaded" in list_charts(found, [], HOPS)[0].note) is said
