@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -19,11 +20,13 @@ from edge_sdk.delivery.roles.counters import Counters
 from edge_sdk.delivery.roles.engine import Assembly
 from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.session import Session
+from edge_sdk.delivery.storage.database import DiskError
 from edge_sdk.delivery.storage.store import Store
 from edge_sdk.methods.integers.vectors.messages import Changes, Integers
 from edge_sdk.methods.noisy_phases.contents import phase_of
 from edge_sdk.methods.noisy_phases.messages import NoisySums
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of
+from edge_sdk.nodes.policy import epsilon_ledger
 from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger, rho_of_answer
 from edge_sdk.wire.frames import Message
 from tests.methods.noisy_phases import runs as phases
@@ -118,6 +121,84 @@ def test_a_call_that_left_nothing_is_made_again_with_other_noise_and_charged_onc
         found.append(role.receive(env, role.start(env)[0], "up", question)[1][0].message)
     assert not np.array_equal(found[0].steps, found[1].steps)
     assert EpsilonLedger(tmp_path).spent_by(run) == rho_of_answer(run)
+
+
+def ask(session: Session, run: Run, body: bytes) -> None:
+    """The hospital asks, as often as it is not acknowledged."""
+    session.meet_peer("h0", 7)
+    session.take_message(Message(run.id, "h0", 7, 1, 1, (), 1, True, body))
+    session.commit(time.monotonic())
+
+
+def run_with_phases() -> tuple[Run, Any]:
+    run = phases.noisy_run(noise=1.0)
+    return run, first_question_of_phases(run)
+
+
+@pytest.mark.parametrize("asked", [lambda: (RUNS["fedavg"], first_question(RUNS["fedavg"])), run_with_phases])
+def test_a_disk_that_is_full_for_an_hour_uses_up_no_epsilon(
+    asked: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger's small file fitted, the answer did not: each attempt of the same process was charged like an answer
+    that had left, until none was allowed and the device was silent for good."""
+    (run, question), save = asked(), Store.save_sent
+    parts, left = assembly(run, CountedEntropy(), tmp_path), [DiskError("database or disk is full")] * 20
+
+    def full(*given: Any, **named: Any) -> Any:
+        if left:
+            raise left.pop()
+        return save(*given, **named)
+
+    session = opened(run, tmp_path, parts)
+    session.commit(time.monotonic())  # it takes part in the run
+    session.store.drop()
+    monkeypatch.setattr(Store, "save_sent", full)
+    while left:
+        session = opened(run, tmp_path, parts)  # as Membership.reopen_session does
+        with pytest.raises(DiskError):
+            ask(session, run, parts.messages.encode(question))
+        session.store.drop()
+    session = opened(run, tmp_path, parts)
+    ask(session, run, parts.messages.encode(question))
+    assert len(answers(session)) == 1
+    assert EpsilonLedger(tmp_path).spent_by(run) == rho_of_answer(run)
+
+
+def test_a_store_that_is_made_anew_in_one_process_does_not_answer_without_charge(tmp_path: Path) -> None:
+    """What was charged for an answer that had left is no charge for those after it."""
+    run, price = RUNS["fedavg"], rho_of_answer(RUNS["fedavg"])
+    parts, spent = assembly(run, CountedEntropy(), tmp_path), list[float]()
+    for _ in range(3):
+        session = opened(run, tmp_path, parts)
+        ask(session, run, parts.messages.encode(first_question(run)))
+        spent.append(EpsilonLedger(tmp_path).spent_by(run) / price)
+        session.store.drop()
+        for path in tmp_path.glob("noisy.db*"):
+            path.unlink()
+    assert spent == [1, 1, 2]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
+def test_a_question_waits_until_its_charge_can_be_written(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk that took no charge cost the question: it was set aside, and its hospital waited for nobody."""
+    run, write = RUNS["fedavg"], epsilon_ledger.write_text
+    parts = assembly(run, CountedEntropy(), tmp_path)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    body = parts.messages.encode(first_question(run))
+    monkeypatch.setattr(epsilon_ledger, "write_text", full)
+    session = opened(run, tmp_path, parts)
+    with pytest.raises(OSError, match=os.strerror(code)):
+        ask(session, run, body)
+    session.store.drop()
+    monkeypatch.setattr(epsilon_ledger, "write_text", write)
+    session = opened(run, tmp_path, parts)
+    ask(session, run, body)
+    assert len(answers(session)) == 1 and EpsilonLedger(tmp_path).spent_by(run) == rho_of_answer(run)
 
 
 def test_a_killed_device_repeats_the_noise_of_a_phase(tmp_path: Path) -> None:

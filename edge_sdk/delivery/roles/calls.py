@@ -264,7 +264,11 @@ class Calls:
     # -- their outcomes
 
     def end_call(self, outcome: Outcome) -> bool:
-        """Note that a call has ended; True if its outcome counts, and then the message that it was for is dropped."""
+        """Note that a call has ended; True if its outcome counts, and then the message that it was for is dropped.
+
+        Raises:
+            OSError: the disk did not take what it wrote; like a commit that failed, this ends the session.
+        """
         self.busy -= 1
         job = outcome.task.job
         if self.void:
@@ -272,6 +276,8 @@ class Calls:
             return False  # a void question is gone from the jobs; a child's answer is still there and comes again
         if outcome.cancelled and not self.is_void(job):
             return False  # the node stops, which the role may have heard before us: the call is made again
+        if outcome.unsaved is not None:
+            raise outcome.unsaved
         if outcome.unusable:
             self.unusable, self.stopping = outcome.unusable, True
             return False  # the message is kept, for a restart with what was wrong put right

@@ -6,6 +6,7 @@ as it was.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 import traceback
@@ -24,6 +25,10 @@ from edge_sdk.delivery.storage.failpoints import reach
 from edge_sdk.delivery.storage.store import NEW_DISK, Job
 from edge_sdk.errors import Cancelled, EncodeError, PeerError, UsageError
 from edge_sdk.wire.frames import Buffer
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""Errors of a disk that is full or fails."""
 
 
 class MessageCodec(Protocol):
@@ -119,6 +124,7 @@ class Outcome:
         broken: it could not be read, or nothing could be sent after it.
         cancelled: the role gave up, because it was asked to.
         failed: the traceback of what the role raised.
+        unsaved: the disk did not take what the role writes beside its answer; nothing is wrong with the message.
         unusable: why this node cannot take part in the run after all.
     """
 
@@ -131,6 +137,7 @@ class Outcome:
     broken: str = ""
     cancelled: bool = False
     failed: str = ""
+    unsaved: OSError | None = None
     unusable: str = ""
 
 
@@ -145,6 +152,8 @@ def perform(assembly: Assembly, task: Task) -> Outcome:
         return Outcome(task, unusable=f"what {task.node.name} is to send now cannot be sent: {e}")
     except UsageError as e:
         return Outcome(task, unusable=str(e))
+    except OSError as e:
+        return Outcome(task, unsaved=e) if e.errno in FULL else Outcome(task, failed=traceback.format_exc())
     except Exception:
         return Outcome(task, failed=traceback.format_exc())
     finally:

@@ -10,8 +10,9 @@ run says. What is kept is rho (algebra/secure_aggregation/privacy.py), which add
 A call is charged when it has made its answer, and before that is saved: one that is given up in training costs nothing.
 One that is made again after a kill in between finds its question charged already: its first answer never left. A store
 that was put back looks the same, but its answer has left. The node cannot tell these two apart, so that is free once
-for each question, and a third answer costs. Files of before have no "again", which means no. An answer to a question of
-before, as an aggregator may ask for, costs as much as one to a new question.
+for each question, and a third answer costs. Within one process it can, so calls that are made again there because a
+full disk took no answer are free. Files of before have no "again", which means no. An answer to a question of before,
+as an aggregator may ask for, costs as much as one to a new question.
 """
 
 from __future__ import annotations
@@ -135,14 +136,22 @@ class EpsilonLedger:
         from edge_sdk.methods.shared.membership.riders import Rider
 
         own, settings = named_method(run).own_noise, own_settings(run)
+        unsaved: tuple[int, bool] | None = None  # what this process has charged last, of a store that it has not lost
+
+        def start(env: Any) -> Step:
+            nonlocal unsaved
+            unsaved = None
+            return role.start(env)
 
         def receive(env: Any, state: Any, sender: str, message: Any) -> Step:
+            nonlocal unsaved
             due = asked(state, message) if sender == UP else None
-            if due is not None:
-                self.charged(run, *due)  # what may not be answered is refused before anything is trained
+            if due is None or due == unsaved:  # the same question to the same state: that answer was not saved
+                return role.receive(env, state, sender, message)
+            self.charged(run, *due)  # what may not be answered is refused before anything is trained
             step: Step = role.receive(env, state, sender, message)
-            if due is not None:
-                self.charge(run, *due)
+            self.charge(run, *due)
+            unsaved = None if due[1] else due
             return step
 
         def asked(state: Any, message: Any) -> tuple[int, bool] | None:
@@ -158,7 +167,7 @@ class EpsilonLedger:
                 return None
             return number, own.answered(settings, state.inner) >= number
 
-        return replace(role, receive=receive)
+        return replace(role, start=start, receive=receive)
 
 
 def version_held(state: Any) -> int:
