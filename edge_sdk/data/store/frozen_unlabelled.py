@@ -52,8 +52,8 @@ def freeze_unlabelled(store: SampleStore, directory: Path, run: str, normalise: 
 def read_each(store: SampleStore, stored: StoredWindows, normalise: Normalise) -> Iterator[Floats]:
     """Each window (channels, window) as the model takes it; of one that is gone by now the one before it."""
     row = np.zeros(store.shape, np.float32)
-    for id in stored.ids.tolist():
-        window = store.read(id)
+    for id, began in zip(stored.ids.tolist(), stored.began.tolist(), strict=True):
+        window = store.read(id, began)
         row = row if window is None else normalise(window[None])[0]
         yield row
 

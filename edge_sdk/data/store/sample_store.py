@@ -35,6 +35,7 @@ from edge_sdk.data.store.index import StoreUnusable, open_index, saying_unusable
 from edge_sdk.data.store.parts import HeldOut
 from edge_sdk.data.store.taken_times import TakenTimes
 from edge_sdk.data.store.timeline import LabelledSpan, Timeline, check_words
+from edge_sdk.data.store.trusted_time import DAY, trust
 
 ROW_BYTES = 160
 """What a row takes beside the window itself, in its page and in two indices."""
@@ -46,7 +47,6 @@ BATCH = 256
 LABELS_GIVEN = "labels_given"
 """Fact: how many windows were given a label so far, also those that are deleted by now."""
 ABOUT = struct.Struct("<qd")
-DAY = 86_400.0
 
 log = logging.getLogger("auscult.samples")
 
@@ -146,7 +146,8 @@ class SampleStore:
         Args:
             now: seconds since 1970. Windows are too old by this, or by the new windows' times if these are earlier: a
                 recording that is played back must not be deleted as soon as it is saved, nor all there is by one
-                window of a clock that was wrong. None: by the new windows' times.
+                window of a clock that was wrong; and a leap of this time is believed a day later (trusted_time.py).
+                None: by the new windows' times.
         """
         saved = 0
         for run in self.taken.runs(windows):
@@ -165,7 +166,7 @@ class SampleStore:
             for row in rows:
                 self.counts[row[6]] = self.counts.get(row[6], 0) + 1
             newest = float(windows.ended[list(which)].max())
-            self.make_room(newest if now is None else min(newest, now))
+            self.make_room(trust(self.index, newest if now is None else min(newest, now), self.limits.days))
         return len(rows)
 
     def make_row(self, windows: LiveWindows, at: int) -> tuple[int, float, float, int, int, int, str | None, bytes]:
@@ -315,11 +316,15 @@ class SampleStore:
             np.asarray(held, np.bool_),
         )
 
-    def read(self, id: int) -> npt.NDArray[np.float32] | None:
-        """One window, (channels, window); None: it is gone by now, or was damaged and is deleted with a warning."""
+    def read(self, id: int, since: float | None = None) -> npt.NDArray[np.float32] | None:
+        """One window, (channels, window); None: it is gone by now, or was damaged and is deleted with a warning.
+
+        Args:
+            since: when it began, for who has known its number for long: another one may have that by now.
+        """
         with self.lock, saying_unusable(self.path, "cannot be read"):
             found = self.index.find_signal(id)
-        if found is None:
+        if found is None or since not in (None, found[0]):
             return None
         began, sealed = found
         try:

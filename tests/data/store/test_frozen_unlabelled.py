@@ -87,6 +87,20 @@ def test_with_a_key_they_are_in_memory_and_the_same_windows_after_a_restart(tmp_
     assert numbers(again) == [*range(7), 6, *range(8, 20)]  # a run knows windows by their numbers
 
 
+def test_with_a_key_a_later_window_that_has_the_number_of_an_erased_one_is_none_of_them(tmp_path: Path) -> None:
+    """It would be trained on under times of another, by which `forget` would not find it."""
+    pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
+    key = read_key(tmp_path / "key")
+    store = SampleStore(tmp_path / "s", SHAPE, LIMITS, key)
+    store.add(make_windows(range(20)))
+    freeze_unlabelled(store, tmp_path / "s", "r", as_it_is)
+    store.forget(BEGAN + 18, BEGAN + 30)
+    store.close()
+    store = SampleStore(tmp_path / "s", SHAPE, LIMITS, key)
+    store.add(make_windows(range(50, 52)))
+    assert numbers(freeze_unlabelled(store, tmp_path / "s", "r", as_it_is)) == [*range(18), 17, 17]
+
+
 @pytest.mark.parametrize("name", ["run.npz", "run.npy", "run.unlabelled.npz", "run.unlabelled.npy"])
 @pytest.mark.parametrize("left", [0, 100, None])
 def test_a_copy_that_is_damaged_or_lost_is_made_again(

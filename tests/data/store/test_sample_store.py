@@ -114,8 +114,29 @@ def test_windows_of_long_ago_go(store: SampleStore) -> None:
     store.add(make_windows(range(1), began=BEGAN + 80 * 365 * 86400), now=BEGAN + 200)  # by a clock that is wrong
     store.add(make_windows(range(100, 101)), now=BEGAN + 80 * 365 * 86400)  # a recording that is played back
     assert len(numbers_in(store)) == 100
+    store.add(make_windows(range(1), began=BEGAN + 364 * 86400 + 50), now=BEGAN + 80 * 365 * 86400)
+    assert min(numbers_in(store)) == 0
     store.add(make_windows(range(1), began=BEGAN + 365 * 86400 + 50), now=BEGAN + 80 * 365 * 86400)
-    assert min(numbers_in(store)) == 50 and store.count() == {"walk": 50, "": 3}
+    assert min(numbers_in(store)) == 50 and store.count() == {"walk": 50, "": 4}
+
+
+def test_a_clock_that_was_a_year_ahead_for_a_while_has_erased_nothing(
+    store: SampleStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One window by a wrong clock, as after a start before the time server was reached, erased all labels for good."""
+    year, day = 365 * 86400, 86400
+    store.add(make_windows(range(100)), now=BEGAN + 100)
+    store.label("walk", BEGAN, BEGAN + 100)
+    for wrong in (0, 60, day - 200):
+        store = SampleStore(tmp_path / "samples", SHAPE, SMALL)  # the device starts again in between
+        store.add(make_windows(range(1), began=BEGAN + year + day + wrong), now=BEGAN + year + day + wrong + 1)
+        assert store.count()["walk"] == 100
+    assert caplog.text.count("the clock went on by 366 days at once; 100 windows are too old by it") == 1
+    store.add(make_windows(range(200, 201)), now=BEGAN + 201)  # it was set right
+    store.add(make_windows(range(1), began=BEGAN + year + 3 * day), now=BEGAN + year + 3 * day + 1)  # wrong once more
+    assert store.count()["walk"] == 100
+    store.add(make_windows(range(1), began=BEGAN + year + 4 * day + 1), now=BEGAN + year + 4 * day + 2)
+    assert "walk" not in store.count(), "it was right: the device had been off"
 
 
 def test_a_recording_is_held_out_for_ever(tmp_path: Path) -> None:
