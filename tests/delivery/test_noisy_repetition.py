@@ -26,7 +26,6 @@ from edge_sdk.methods.integers.vectors.messages import Changes, Integers
 from edge_sdk.methods.noisy_phases.contents import phase_of
 from edge_sdk.methods.noisy_phases.messages import NoisySums
 from edge_sdk.nodes.configuration.assembly import make_assembly, method_of, settings_of
-from edge_sdk.nodes.policy import epsilon_ledger
 from edge_sdk.nodes.policy.epsilon_ledger import EpsilonLedger, rho_of_answer
 from edge_sdk.wire.frames import Message
 from tests.methods.noisy_phases import runs as phases
@@ -183,19 +182,18 @@ def test_a_question_waits_until_its_charge_can_be_written(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk that took no charge cost the question: it was set aside, and its hospital waited for nobody."""
-    run, write = RUNS["fedavg"], epsilon_ledger.write_text
+    run = RUNS["fedavg"]
     parts = assembly(run, CountedEntropy(), tmp_path)
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(code, os.strerror(code))
 
     body = parts.messages.encode(first_question(run))
-    monkeypatch.setattr(epsilon_ledger, "write_text", full)
     session = opened(run, tmp_path, parts)
-    with pytest.raises(OSError, match=os.strerror(code)):
+    with monkeypatch.context() as patched, pytest.raises(OSError, match=os.strerror(code)):
+        patched.setattr("edge_sdk.nodes.policy.epsilon_ledger.write_text", full)
         ask(session, run, body)
     session.store.drop()
-    monkeypatch.setattr(epsilon_ledger, "write_text", write)
     session = opened(run, tmp_path, parts)
     ask(session, run, body)
     assert len(answers(session)) == 1 and EpsilonLedger(tmp_path).spent_by(run) == rho_of_answer(run)

@@ -1,7 +1,7 @@
-"""The time by which windows are too old: a clock that leaps ahead is not believed at once, or it would erase all there is.
+"""The time by which windows are too old: a clock that leaps ahead is not believed at once, or it would erase them all.
 
-A board without a battery for its clock, or a phone whose owner plays with the date, is a year ahead for some minutes. So
-a time that is more than a day after the latest one is believed when it still says so a day later.
+A board without a battery for its clock, or a phone whose date is set by hand, is a year ahead for some minutes. So a
+time that is more than a day after the latest one is believed when the clock still says so a day later.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def trust(index: SampleIndex, now: float, days: float) -> float:
     if now < since:
         index.set_fact(FACT, TIMES.pack(latest, now))
         if lost := len(index.ended_before(now - days * DAY)):
-            words = "%s: the clock went on by %.0f days at once; %d windows are too old by it, and go if it is still so %s"
-            log.warning(words, index.path, (now - latest) / DAY, lost, "a day later")
+            words = "%s: the clock went on by %.0f days at once; %d windows are too old by it, and go if that lasts"
+            log.warning(words, index.path, (now - latest) / DAY, lost)
     return float(latest)

@@ -26,7 +26,6 @@ from edge_sdk.delivery.storage.store import NEW_DISK, Job
 from edge_sdk.errors import Cancelled, EncodeError, PeerError, UsageError
 from edge_sdk.wire.frames import Buffer
 
-
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """Errors of a disk that is full or fails."""
 
