@@ -86,7 +86,8 @@ class FrozenSamples:
 
     def forget(self, began: float, ended: float) -> int:
         """Erase samples that have a moment in this stretch of time, also under a training that goes on: each becomes a
-        copy of another of its class and part or, where there is none, zeros. So the run keeps its numbers and labels.
+        copy of another of its class and part, with that one's times, or, where there is none, zeros. So the run keeps
+        its numbers and labels.
 
         Returns:
             How many were erased.
@@ -97,10 +98,12 @@ class FrozenSamples:
             alike.setdefault((self.labels[at], self.part_of(at)), []).append(at)
         for at in gone.tolist():
             others = alike.get((self.labels[at], self.part_of(at)))
-            self.x[at] = self.x[others[at % len(others)]] if others else 0
+            like = others[at % len(others)] if others else None
+            self.x[at] = 0 if like is None else self.x[like]
+            times = (np.inf, -np.inf) if like is None else (self.began[like], self.ended[like])  # of nothing: no moment
+            self.began[at], self.ended[at] = times
         if isinstance(self.x, np.memmap):
-            self.x.flush()
-        self.began[gone], self.ended[gone] = np.inf, -np.inf  # no moment is in them any more
+            save_times(self)
         return len(gone)
 
     def part_of(self, at: int) -> int:
@@ -215,6 +218,17 @@ def save_note(path: Path, made: FrozenSamples) -> None:
     arrays |= {"chosen": np.array(made.chosen), "recording": made.recording}
     with replace_file(path.with_suffix(".npz")) as file:
         np.savez(file, shape=np.array(made.x.shape), trained=np.array(made.trained), **arrays)
+
+
+def save_times(changed: FrozenSamples) -> None:
+    """Save the times of samples that were erased. Where a full disk has no room for that, the copy is one that was not
+    finished, and is made again after a restart."""
+    assert isinstance(changed.x, np.memmap) and changed.x.filename is not None
+    path = Path(changed.x.filename)
+    try:
+        save_note(path, changed)
+    except OSError:
+        path.with_suffix(".npz").unlink(missing_ok=True)
 
 
 def load_whole(note: Path, load: Callable[[], T]) -> T | None:

@@ -50,11 +50,15 @@ def freeze_unlabelled(store: SampleStore, directory: Path, run: str, normalise: 
 
 
 def read_each(store: SampleStore, stored: StoredWindows, normalise: Normalise) -> Iterator[Floats]:
-    """Each window (channels, window) as the model takes it; of one that is gone by now the one before it."""
-    row = np.zeros(store.shape, np.float32)
-    for id, began in zip(stored.ids.tolist(), stored.began.tolist(), strict=True):
-        window = store.read(id, began)
-        row = row if window is None else normalise(window[None])[0]
+    """Each window (channels, window) as the model takes it; of one that is gone by now the one before it, with the times
+    of that."""
+    row, times = np.zeros(store.shape, np.float32), (np.inf, -np.inf)
+    for at, id in enumerate(stored.ids.tolist()):
+        window = store.read(id, float(stored.began[at]))
+        if window is None:
+            stored.began[at], stored.ended[at] = times
+        else:
+            row, times = normalise(window[None])[0], (stored.began[at], stored.ended[at])
         yield row
 
 

@@ -10,7 +10,7 @@ import pytest
 from edge_sdk.data.recording import StoreLimits
 from edge_sdk.data.store import frozen_unlabelled
 from edge_sdk.data.store.cipher import read_key
-from edge_sdk.data.store.frozen import freeze
+from edge_sdk.data.store.frozen import erase_copies, freeze
 from edge_sdk.data.store.frozen_unlabelled import freeze_unlabelled
 from edge_sdk.data.store.sample_store import SampleStore
 from tests.data.store_making import BEGAN, SHAPE, make_windows
@@ -73,6 +73,48 @@ def test_what_is_erased_is_in_no_file_of_a_run(store: SampleStore, tmp_path: Pat
     k = int(found.x[45, 0, 0] - 123456.75)
     assert found.forget(BEGAN + k, BEGAN + k + 0.5) == 1 and len(found.x) == 90
     assert not any(mark in path.read_bytes() for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("starts_again", [False, True])
+@pytest.mark.parametrize("key", [False, True])
+def test_what_took_the_place_of_an_erased_window_is_erased_with_its_own_time(
+    tmp_path: Path, starts_again: bool, key: bool
+) -> None:
+    """It was there under the times of the first one, so a run went on with it, and its file kept it."""
+    if key:
+        pytest.importorskip("cryptography", reason="the extra `secure` is not installed")
+    given = (tmp_path / "s", SHAPE, LIMITS, read_key(tmp_path / "key") if key else None)
+    store = SampleStore(*given)
+    store.add(make_windows(range(20)))
+    both = [freeze(store, tmp_path / "s", "r", as_it_is), freeze_unlabelled(store, tmp_path / "s", "r", as_it_is)]
+    for k in (7, 6, 5, 8, 9, 19, 18, 0):
+        erase_copies(tmp_path / "s", both, BEGAN + k, BEGAN + k + 0.5)
+        store.forget(BEGAN + k, BEGAN + k + 0.5)
+        if starts_again:
+            store.close()
+            store = SampleStore(*given)
+            both = [
+                freeze(store, tmp_path / "s", "r", as_it_is),
+                freeze_unlabelled(store, tmp_path / "s", "r", as_it_is),
+            ]
+        assert k not in {*numbers(both[1])} - {0} and len(both[1].x) == 20
+    erase_copies(tmp_path / "s", both, BEGAN, BEGAN + 30)
+    assert not both[1].x.any()
+
+
+def test_what_a_full_disk_cannot_note_is_erased_all_the_same(
+    store: SampleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = freeze_unlabelled(store, tmp_path, "r", as_it_is)
+    monkeypatch.setattr("edge_sdk.data.store.frozen.replace_file", full)
+    assert made.forget(BEGAN + 7, BEGAN + 7.5) == 1 and 7 not in numbers(made)
+    monkeypatch.undo()
+    store.forget(BEGAN + 7, BEGAN + 7.5)
+    assert len(freeze_unlabelled(store, tmp_path, "r", as_it_is).x) == 89
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
 
 
 def test_with_a_key_they_are_in_memory_and_the_same_windows_after_a_restart(tmp_path: Path) -> None:

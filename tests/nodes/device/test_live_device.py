@@ -157,6 +157,21 @@ def test_what_is_erased_leaves_a_training_that_goes_on(device: Device) -> None:
         env.grad_fn(device.part.model.theta0, np.arange(4))
 
 
+def test_who_has_erased_all_does_not_train_on_nothing_after_a_restart(device: Device, tmp_path: Path) -> None:
+    """The copy of the run had zeros then, and times of before: the fleet was taught that these are what a walk is."""
+    observe_in_pieces(device, 100)
+    device.label("walk", BEGAN, BEGAN + 100)
+    device.part.env(make_run(device))
+    assert device.forget() > 0
+    device.close()
+    again = make_device(tmp_path)
+    again.live.open()
+    env = again.part.env(make_run(again))
+    with pytest.raises(UsageError, match="all samples of this run have been erased"):
+        env.grad_fn(again.part.model.theta0, np.arange(4))
+    again.close()
+
+
 def test_labels_bring_a_device_into_the_run_that_it_had_to_refuse(device: Device) -> None:
     membership = device.runtime.membership
     membership.refused, membership.refusal = b"r", "run r: device d1: nothing is labelled yet"
