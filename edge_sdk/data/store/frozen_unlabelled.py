@@ -50,8 +50,8 @@ def freeze_unlabelled(store: SampleStore, directory: Path, run: str, normalise: 
 
 
 def read_each(store: SampleStore, stored: StoredWindows, normalise: Normalise) -> Iterator[Floats]:
-    """Each window (channels, window) as the model takes it; of one that is gone by now the one before it, with the times
-    of that."""
+    """Each window (channels, window) as the model takes it; of one that is gone by now the one before it, with that
+    one's times."""
     row, times = np.zeros(store.shape, np.float32), (np.inf, -np.inf)
     for at, id in enumerate(stored.ids.tolist()):
         window = store.read(id, float(stored.began[at]))

@@ -62,6 +62,16 @@ def phase_of(question: Any) -> str:
     return kinds.get(type(question), "")
 
 
+def name_of(question: Any) -> str:
+    """The name by which a device knows a phase's question when it is asked again; "": it has none."""
+    phase = phase_of(question)
+    if phase != LABELS:
+        return phase
+    while isinstance(question, Rider):
+        question = question.message
+    return "" if question.round is None else f"{phase} {question.round}"
+
+
 def count_answers(s: Settling, rounds: int) -> int:
     """Answers with noise of one device to all phases of a run of so many rounds."""
     labels = len(turns(s, rounds)) if s.label_times else 0

@@ -7,8 +7,9 @@
 Each answer is one more Gaussian mechanism beside those of the rounds, with the same noise in units of its length, so
 that epsilon is that of all of them together (`PhasesPlan.answers`). The noise is drawn as that of uploads is, by the
 same code, and leaves with the state that is saved: a call that is made again after a kill sends the same bytes if it
-had been saved, and draws anew if it had not. What each device is asked is counted by its own ledger
-(nodes/policy/epsilon_ledger.py), a second answer to the same phase too.
+had been saved, and draws anew if it had not. A device that is asked its latest question again, as by a hospital that
+has lost its disk, sends the same bytes again: these say nothing more. What else it is asked is counted by its own
+ledger (nodes/policy/epsilon_ledger.py).
 
 Statistics of features take two questions: first logarithms of scales, which need no unit, then means in units of the
 scales that were found. A fleet's scale is the geometric mean of its devices' own, so what differs between devices alone
@@ -47,6 +48,7 @@ from edge_sdk.methods.noisy_phases.contents import (
     checked_scales,
     counts_of,
     features_of,
+    name_of,
     phase_of,
     scales_of,
     size_of,
@@ -82,6 +84,7 @@ class NoisyPhasesState:
         pending: hospital: the vectors so far; aggregator: those of statistics.
         scales: aggregator: of features, as the fleet has answered.
         ledgers: aggregator: phase -> its sums so far.
+        latest: device: its latest answer to a phase. asked: `name_of` the question that this was for.
     """
 
     inner: Any
@@ -90,6 +93,12 @@ class NoisyPhasesState:
     pending: Summed | None = None
     scales: Values = field(default_factory=lambda: np.zeros(0, np.float32))
     ledgers: Mapping[str, NoiseLedger] = field(default_factory=dict)
+    latest: NoisySums | None = None
+    asked: str = ""
+
+    def knows(self, question: Any) -> bool:
+        """Has it answered this very question of a phase last?"""
+        return self.latest is not None and self.asked != "" and name_of(question) == self.asked
 
 
 def plus(pending: Summed | None, sender: str, m: NoisySums) -> Summed:
@@ -151,13 +160,17 @@ def rhos_of(env: NodeEnv, plan: PhasesPlan, s: NoisyPhasesState) -> tuple[ledger
 # Device ---------------------------------------------------------------------------------------------------------
 def device(inner: Role, plan: PhasesPlan) -> Role:
     def receive(env: NodeEnv, s: NoisyPhasesState, sender: str, m: Any) -> Step:
-        phase, scales = phase_of(m), np.zeros(0)
+        phase, asked, scales = phase_of(m), name_of(m), np.zeros(0)
+        if s.latest is not None and s.knows(m):
+            return s, [Send(UP, s.latest)]
         if isinstance(m, InScales):
             scales, m = in_scales(plan, env, m), m.message
         state, sends = inner.receive(env, s.inner, sender, m)
         if phase:
             sends = [noisy(env, plan, s, phase, scales, send) for send in sends]
-        return replace(s, inner=state, answered=s.answered + bool(phase)), sends
+            latest = next((send.message for send in sends if isinstance(send.message, NoisySums)), None)
+            s = replace(s, answered=s.answered + 1, latest=latest, asked=asked)
+        return replace(s, inner=state), sends
 
     def close(env: NodeEnv, s: NoisyPhasesState) -> Step:
         state, sends = inner.close(env, s.inner)

@@ -180,7 +180,8 @@ def version_held(state: Any) -> int:
 
 
 def phase_asked(state: Any, question: Any) -> int:
-    """Number of the answer that a phase's question asks for, below zero, so that it is no version; 0: it is of none.
+    """Number of the answer that a phase's question asks for, below zero, so that it is no version; 0: it is of none, or
+    is answered by what was sent before.
 
     A node counts its answers itself: the first one to come has the number of one that was charged only if that one was
     never saved.
@@ -192,7 +193,7 @@ def phase_asked(state: Any, question: Any) -> int:
         return 0
     while not isinstance(state, NoisyPhasesState):
         state = state.inner
-    return -1 - state.answered
+    return 0 if state.knows(question) else -1 - state.answered
 
 
 def shortened(table: dict[str, Any]) -> dict[str, Any]:
