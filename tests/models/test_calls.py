@@ -51,8 +51,19 @@ SPELLED_OUT = {
 }
 
 
+def attend_near(h):
+    """Attention with a table of distances that is cast to the type of what it is added to: its value is named `to`."""
+    steps = torch.arange(4)
+    distances = (steps[None] - steps[:, None]).abs() * torch.tensor([0.5])
+    return F.scaled_dot_product_attention(h, h, h, attn_mask=(-distances).to(h.dtype))
+
+
 def checked(f):
     return check_calls(export_net(ConvNet(f), (2, 8))[2])
+
+
+def test_a_value_with_the_name_of_a_method():
+    assert checked(attend_near) >= 1
 
 
 @pytest.mark.parametrize("name", [*BY_NAME, *SPELLED_OUT])

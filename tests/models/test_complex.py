@@ -45,8 +45,17 @@ def keep_low(h):
     return torch.fft.irfft(kept + others, n=6)
 
 
+def mix_low(h):
+    """The same with zeros that are made like the spectrum: of its type, on its device, with a size of their own."""
+    spectrum = torch.fft.rfft(h)
+    kept = torch.zeros(h.shape[0], 4, dtype=spectrum.dtype, device=spectrum.device)
+    kept[:, :2] = spectrum[:, :2] * (1 + 2j)
+    return torch.fft.irfft(kept, n=6)
+
+
 FUNCTIONS = {
     "low frequencies": keep_low,
+    "low frequencies, by type": mix_low,
     "frames": lambda h: torch.istft(torch.stft(h, 4, 2, window=h.new_ones(4), return_complex=True), 4, 2, length=6) * h,
     "shifts": lambda h: torch.fft.ifft(torch.fft.fftshift(torch.fft.fft(h), dim=-1)).real,
     "spectrum": lambda h: torch.fft.rfft(h).abs().repeat(1, 2)[:, :6],

@@ -171,6 +171,25 @@ class Turned(nn.Module):
         return self.head(F.grid_sample(x.unsqueeze(1), grid, align_corners=False).flatten(1))
 
 
+class Rotary(nn.Module):
+    """Attention whose queries and keys are turned by angles that are made in forward, and cast there and back."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.head = nn.Linear(8, 24), nn.Linear(8, 3)
+
+    def turn(self, x):
+        rates = 1.0 / 10000 ** (torch.arange(0, 8, 2, device=x.device).float() / 8)
+        angles = torch.outer(torch.arange(x.shape[1], device=x.device).float(), rates)
+        angles = torch.cat([angles, angles], -1)
+        half = torch.cat([-x[..., 4:], x[..., :4]], -1)
+        return (x.float() * angles.cos() + half.float() * angles.sin()).type_as(x)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.head(F.scaled_dot_product_attention(self.turn(q), self.turn(k), v).mean(1))
+
+
 class Overwritten(nn.Module):
     """Writes over what autograd needs: torch cannot differentiate it either."""
 
@@ -184,7 +203,19 @@ class Overwritten(nn.Module):
         return self.head(h.flatten(1))
 
 
+class Precise(nn.Module):
+    """Running sums in double precision, and back."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x).double().cumsum(1).float().mean(1))
+
+
 HABITS = {
+    "double precision inside": Precise,
     "a buffer of -inf": Masked,
     "masks of numbers and of truth values": Encoder,
     "choices among 17": lambda: Choosing(17),
@@ -241,3 +272,9 @@ def test_a_module_whose_output_is_no_number_is_refused():
     nn.init.constant_(net.gain, float("nan"))
     with pytest.raises(CompileError, match="output is not finite"):
         compile_module(net, Spec("net", (5, 8)))
+
+
+def test_angles_made_in_forward_are_torchs_own():
+    """An attention that has saturated would show other last bits as an error of the gradient."""
+    torch.manual_seed(1)
+    assert compile_module(Rotary().eval(), Spec("net", (32, 8)), search=2).errors["float64"] < 1e-11

@@ -37,11 +37,15 @@ class ComplexPair:
         return call(name_of(function), args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("shape", "ndim", "device"):
+        if name in ("shape", "ndim", "device", "layout", "requires_grad", "is_cuda"):
             return getattr(self.real, name)
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *args, **kwargs: call(name, (self, *args), kwargs)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return COMPLEX[self.real.dtype]
 
     @property
     def mT(self) -> ComplexPair:
@@ -245,6 +249,7 @@ def irfft(input: Value, n: int | None = None, dim: int = -1, norm: str | None = 
 
 
 REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+COMPLEX = {real: kind for kind, real in REAL.items()}
 CREATED = frozenset({"zeros", "ones", "empty", "new_zeros", "new_ones", "new_empty", "zeros_like", "ones_like"})
 """Functions of sizes, which make complex numbers where their type is named."""
 

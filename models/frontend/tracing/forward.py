@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+from edge_sdk.models.frontend.decomposition.fixed_values import compute_fixed, take_fixed
 from edge_sdk.models.frontend.decomposition.fourier import EXACT
 from edge_sdk.models.frontend.tracing.export import Forward
 from edge_sdk.models.ir.errors import (
@@ -53,11 +54,12 @@ def read_forward(forward: Forward) -> OnnxGraph:
     for node in source.node:
         refuse_unknown_domain(node)
         refuse_conversion(node, truths)
-    exact = list_exact(forward)
+    exact, fixed = list_exact(forward), compute_fixed(forward.program)
     factors = {n.input[2] for n in source.node if n.op_type == "Resize" and len(n.input) > 2}
     for initializer in source.initializer:
-        array = numpy_helper.to_array(initializer)
-        g.constants[initializer.name] = restore(array) if initializer.name in factors else widen(array, exact)
+        name = initializer.name
+        array = take_fixed(numpy_helper.to_array(initializer), fixed.get(name))
+        g.constants[name] = restore(array) if name in factors else widen(array, exact)
     observed = observe_shapes(forward)
     for value in source.input:
         g.input(value.name, observed[value.name], DTYPES.get(value.type.tensor_type.elem_type, "float"))

@@ -46,13 +46,19 @@ class TablesInFloat32(TorchFunctionMode):
     """Gives a module that runs in float64 the numbers that it makes in float32: those that a device has.
 
     What it computes stays in float64 where it asks for float32, as norms and a softmax do for the sake of shorter
-    types: a graph in float64 has no such rounding.
+    types: a graph in float64 has no such rounding. A module that runs in float32 keeps its own casts.
     """
+
+    def __init__(self, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        self.dtype = dtype
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in GRIDS and (laid := lay_in_float32(*args, **(kwargs or {}))) is not NotImplemented:
             return laid
-        func, args, given = keep_float64(func, args, kwargs or {})
+        given = kwargs or {}
+        if self.dtype == torch.float64:
+            func, args, given = keep_float64(func, args, given)
         made = func(*args, **given)
         if is_of_whole_numbers(made, (*args, *given.values())):
             return made.to(DOUBLE[made.dtype])

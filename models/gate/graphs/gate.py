@@ -225,7 +225,7 @@ class Truth:
         """What the module returns for a batch, in the given precision."""
         values, arguments = [cast(data[i.name], dtype) for i in self.inputs], [i.argument for i in self.inputs]
         try:
-            with mock.patch.object(torch, "rms_norm", norm_as_float32), StableOrder(), TablesInFloat32():
+            with mock.patch.object(torch, "rms_norm", norm_as_float32), StableOrder(), TablesInFloat32(dtype):
                 return run_module(net, values, arguments)
         except RuntimeError as error:
             if not any(word in str(error) for word in ("dtype", "scalar type", "Type promoting")):
@@ -233,7 +233,7 @@ class Truth:
             first = str(error).strip().split("\n")[0]
         try:  # a tensor that is made in forward has torch's default type
             torch.set_default_dtype(dtype)
-            with mock.patch.object(torch, "rms_norm", norm_as_float32), StableOrder(), TablesInFloat32():
+            with mock.patch.object(torch, "rms_norm", norm_as_float32), StableOrder(), TablesInFloat32(dtype):
                 return run_module(net, values, arguments)
         except RuntimeError as error:
             told = f"the module runs in one precision only ({first}); make its tensors with dtype=x.dtype"

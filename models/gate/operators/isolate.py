@@ -143,21 +143,28 @@ def has_gradient(t: torch.Tensor) -> bool:
     return t.is_floating_point() or t.is_complex()
 
 
+FIXED = "fixed_"
+
+
 class CallNet(nn.Module):
     """One call as a module: tensors with a batch are its inputs, the others its parameters."""
 
     def __init__(self, node: Node, fixed: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
         self.node, self.names = node, [a.name for a in node.all_input_nodes if a.name not in fixed]
-        for name, value in fixed.items():
-            self.register_parameter(name, nn.Parameter(value))
+        for name, value in fixed.items():  # with a prefix: a value may have the name of a method, as `to` does
+            self.register_parameter(FIXED + name, nn.Parameter(value))
+
+    def read_fixed(self) -> dict[str, torch.Tensor]:
+        """Name of a value -> the parameter in its place."""
+        return {k.removeprefix(FIXED): p for k, p in self.named_parameters()}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CallNet:
         """A copy that shares the call, which holds tensors of the tracer that cannot be copied."""
-        return CallNet(self.node, {k: p.detach().clone() for k, p in self.named_parameters()})
+        return CallNet(self.node, {k: p.detach().clone() for k, p in self.read_fixed().items()})
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        given = dict(self.named_parameters()) | dict(zip(self.names, inputs, strict=True))
+        given = self.read_fixed() | dict(zip(self.names, inputs, strict=True))
         args = torch.fx.node.map_arg(self.node.args, lambda n: given[n.name])
         kwargs = torch.fx.node.map_arg(self.node.kwargs, lambda n: given[n.name])
         made = self.node.target(*args, **kwargs)  # type: ignore[operator]
@@ -232,7 +239,7 @@ def export_again(node: Node, trained: Collection[str]) -> IsolatedCall | None:
     # with a prefix: a value that the call is written with may have the name that its argument had in the module
     forward = export_forward(net, slots, [f"given.{k}" for k in moving], examples, dropout="off")
     g = read_forward(forward)
-    names = {k: f"given.{k}" if k in moving else f"p.{k}" for k in tensors}
+    names = {k: f"given.{k}" if k in moving else f"p.{FIXED}{k}" for k in tensors}
     untrained = frozenset(names[k] for k in tensors if k not in trained)
     return IsolatedCall(node, names, list(names.values()), [], {0: forward.output}, g, untrained)
 
