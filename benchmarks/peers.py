@@ -5,7 +5,8 @@
 
 A step of training beside torch (step.py), rounds of an empty loop beside raw paho and Flower (wire.py), simulated
 clients beside a plain numpy loop, pfl-research and Flower (simulate.py), seconds to the first round of a replay
-(first_round.py), and where the time of a round and of a simulated answer goes (stages.py, simulate_profile.py). Each
+(first_round.py), and where the time of a round and of a simulated answer goes (stages.py, wire_without.py,
+simulate_profile.py). Each
 benchmark takes turns between its participants by itself; they run one after the other, for some 25 minutes on two
 cores, which should have nothing else to do. `--results` keeps what was measured; what is in the file is not measured
 again. `--write` puts the tables, with date and machine, into README.md, docs/speed.md and docs/simulate.md.
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.trend import describe_machine
 from benchmarks.trend_table import put_between
+from benchmarks.wire_without import PARTS
 
 ROOT = Path(__file__).parents[1]
 Found = dict[str, Any]
@@ -50,6 +52,7 @@ BENCHMARKS: Mapping[str, Callable[[argparse.Namespace], Any]] = {
         run("simulate.py", "--json", "--model", "mlp", "--clients", "1000000", "--ours")[-1]
     ),
     "stages": lambda args: run("stages.py"),
+    "parts": lambda args: run("wire.py", "--sizes", "10x10k", "--blocks", "5", "--without", *PARTS),
     "profile": lambda args: json.loads(run("simulate_profile.py", "--json", "--model", "mlp")[-1]),
 }
 
@@ -167,6 +170,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Found], str]]] = {
     "short": ("README.md", write_short),
     "loop": ("docs/speed.md", write_loop),
     "stages": ("docs/speed.md", lambda found: "\n".join(found["stages"])),
+    "parts": ("docs/speed.md", lambda found: "\n".join(found["parts"])),
     "profile": ("docs/speed.md", write_profile),
     "simulate": ("docs/simulate.md", write_simulate),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,14 @@ import pytest
 
 from benchmarks import peers
 from benchmarks.trend_table import read_between
+from benchmarks.wire_without import PARTS, compare, without
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.session import Session
+from edge_sdk.delivery.storage import outbox_table
+from edge_sdk.delivery.storage.log_check import WritingMark
+from edge_sdk.live.membership.rate_limit import Frequency
+from edge_sdk.live.membership.waiting_log import WaitingLog
+from edge_sdk.wire.codec import bodies
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +50,7 @@ def found() -> peers.Found:
             *(rate(name, "wrist", clients) for name, clients in (("auscult simulate", 50.0), ("pfl-research", 10.0))),
         ],
         "million": [rate("auscult simulate", "mlp", 90.0)],
+        "parts": ["| part | ms |", "|---|---|", "| everything | 1 |"],
         "stages": ["| step | us |", "|---|---|", "| all | 3 |"],
         "profile": {"shares": {"steps of training": 0.6, "checks": 0.4}},
     }
@@ -67,5 +77,26 @@ def test_a_participant_that_lacks_a_network_has_empty_places(found: peers.Found)
 def test_pages_have_the_tables(found: peers.Found, name: str) -> None:
     page, write = peers.TABLES[name]
     stands = read_between(ROOT / page, f"peers.py: {name}")
-    assert stands.splitlines()[0] == write(found).splitlines()[0] or name == "stages"
+    assert stands.splitlines()[0] == write(found).splitlines()[0] or name in ("stages", "parts")
     assert stands.endswith(".") and " cores, Python " in stands.splitlines()[-1]
+
+
+@pytest.mark.parametrize("word", PARTS)
+def test_a_part_is_replaced_for_a_while_wherever_it_was_imported_to(word: str) -> None:
+    def used() -> list[object]:
+        return [outbox_table.checksum, bodies.check_finite, *(vars(each) for each in classes)]
+
+    classes = Session, Frequency, Counters, WritingMark, WaitingLog
+    before = [dict(each) if isinstance(each, Mapping) else each for each in used()]
+    with without(word):
+        assert used() != before
+    assert used() == before
+
+
+def test_what_a_part_takes_is_the_median_of_differences_within_a_block() -> None:
+    measured = iter([(5.0, 2.0), (4.0, 1.5), (9.0, 3.0), (7.0, 2.0), (6.0, 2.0), (6.5, 2.5)])
+    rows = compare(lambda: dict(zip(("parent_cpu_ms", "child_cpu_ms"), next(measured), strict=True)), ["mark"], 3)
+    assert rows.splitlines()[2:] == [
+        "| everything | 6.00 | 2.00 |",
+        "| mark: that a transaction is under way, for the next process | 1.00 | 0.50 |",
+    ]
