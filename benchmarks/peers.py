@@ -53,7 +53,7 @@ BENCHMARKS: Mapping[str, Callable[[argparse.Namespace], Any]] = {
     ),
     "stages": lambda args: run("stages.py"),
     "parts": lambda args: run("wire.py", "--sizes", "10x10k", "--blocks", "5", "--without", *PARTS),
-    "profile": lambda args: json.loads(run("simulate_profile.py", "--json", "--model", "mlp")[-1]),
+    "profile": lambda args: [json.loads(line) for line in run("simulate_profile.py", "--json") if '"shares"' in line],
 }
 
 
@@ -153,17 +153,22 @@ def write_simulate(found: Found) -> str:
 
 
 def write_profile(found: Found) -> str:
-    """The table of docs/speed.md with what a simulated answer of the MLP is spent on, in one process."""
-    shares = found["profile"]["shares"]
-    total, floor = (cpu_ms(found["simulate"], name) for name in ("auscult simulate", "plain numpy loop"))
-    rows = [[part, f"{share:.0%}", f"{1e3 * share * total:.0f}"] for part, share in shares.items()]
-    rows.append(["all; a plain numpy loop, in all", "", f"{1e3 * total:.0f}; {1e3 * floor:.0f}"])
-    return write_rows(("a simulated answer of the MLP", "share", "us of CPU"), rows)
+    """The table of docs/speed.md with what a simulated answer is spent on, in one process."""
+    columns = list[dict[str, float]]()
+    for profile in found["profile"]:
+        total = cpu_us(found["simulate"], "auscult simulate", profile["model"])
+        columns.append({part: share * total for part, share in profile["shares"].items()})
+        columns[-1] |= {"all": total, "the steps by themselves": min(profile["steps_us"].values())}
+        columns[-1]["all of a plain numpy loop"] = cpu_us(found["simulate"], "plain numpy loop", profile["model"])
+    parts = dict.fromkeys(part for column in columns for part in column)
+    rows = [[part, *(f"{column[part]:.0f}" if column.get(part) else "" for column in columns)] for part in parts]
+    return write_rows(("a simulated answer, us of CPU", *(profile["model"] for profile in found["profile"])), rows)
 
 
-def cpu_ms(simulate: Sequence[Mapping[str, Any]], name: str) -> float:
-    """Milliseconds of processor time of an answer of the MLP."""
-    return float(next(row["cpu_ms"] for row in simulate if (row["name"], row["model"]) == (name, "mlp")))
+def cpu_us(simulate: Sequence[Mapping[str, Any]], name: str, model: str) -> float:
+    """Microseconds of processor time of an answer; 0: this participant has not that network."""
+    found = [row["cpu_ms"] for row in simulate if (row["name"], row["model"]) == (name, model)]
+    return 1e3 * found[0] if found else 0.0
 
 
 TABLES: Mapping[str, tuple[str, Callable[[Found], str]]] = {

@@ -52,7 +52,10 @@ def found() -> peers.Found:
         "million": [rate("auscult simulate", "mlp", 90.0)],
         "parts": ["| part | ms |", "|---|---|", "| everything | 1 |"],
         "stages": ["| step | us |", "|---|---|", "| all | 3 |"],
-        "profile": {"shares": {"steps of training": 0.6, "checks": 0.4}},
+        "profile": [
+            {"model": "mlp", "shares": {"steps": 0.6, "checks": 0.4}, "steps_us": {"epoch": 5500.0, "cohort": 4000.0}},
+            {"model": "wrist", "shares": {"steps": 0.9, "checks": 0.1}, "steps_us": {"epoch": 17000.0}},
+        ],
     }
 
 
@@ -70,7 +73,9 @@ def test_the_loop_stands_beside_its_goals(found: peers.Found) -> None:
 
 def test_a_participant_that_lacks_a_network_has_empty_places(found: peers.Found) -> None:
     assert "| plain numpy loop | 200 | 100 |  |  |" in peers.write_simulate(found)
-    assert "| steps of training | 60% | 6000 |" in peers.write_profile(found)
+    profile = peers.write_profile(found)
+    assert "| steps | 6000 | 18000 |" in profile and "| the steps by themselves | 4000 | 17000 |" in profile
+    assert profile.endswith("| all of a plain numpy loop | 5000 |  |")
 
 
 @pytest.mark.parametrize("name", peers.TABLES)
