@@ -29,7 +29,7 @@ NATIVE := $(VENV)/.native
 NATIVE_SOURCES := $(shell find models/native -type f)
 INSTALL_NATIVE = $(BIN)/pip install --quiet --disable-pip-version-check ./models/native && touch $(NATIVE)
 
-.PHONY: demo demo-wrists demo-generated native test test-fast test-changed test-long test-aarch64 lint health fuzz outsider bench bench-compile bench-wire bench-simulate bench-trust bench-trend docs lock ranges licences sbom dist audit clean
+.PHONY: demo demo-wrists demo-generated native test test-fast test-changed test-long test-aarch64 lint health fuzz outsider bench bench-compile bench-wire bench-peers bench-trust bench-trend docs lock ranges licences sbom dist audit clean
 
 # Physiotherapy patients with smartwatches.
 demo: $(READY)
@@ -155,9 +155,11 @@ bench-wire: $(READY) $(FLOWER)/.ready
 	$(BIN)/python benchmarks/transfer.py
 	$(BIN)/python benchmarks/large.py
 
-# Simulated clients per second, beside Flower's simulation and pfl-research, which have environments of their own.
-bench-simulate: $(READY) $(FLOWER_RAY)/.ready $(PFL)/.ready
-	$(BIN)/python benchmarks/simulate.py --flower $(FLOWER_RAY)/bin/python --pfl $(PFL)/bin/python
+# A step, rounds, simulated clients and a replay's start beside torch, raw paho, numpy, Flower and pfl-research, the last
+# two with environments of their own, and the tables of pages that show it. Half an hour on two quiet cores.
+bench-peers: $(READY) $(FLOWER)/.ready $(FLOWER_RAY)/.ready $(PFL)/.ready
+	$(BIN)/python benchmarks/peers.py --flower $(FLOWER)/bin/python --flower-ray $(FLOWER_RAY)/bin/python \
+		--pfl $(PFL)/bin/python --write
 
 $(FLOWER_RAY)/.ready:
 	$(PYTHON) -m venv $(FLOWER_RAY)

@@ -1,6 +1,6 @@
 """Seconds from `auscult replay DIR` to the end of its first round, and what they go to.
 
-    python benchmarks/first_round.py [--devices 4,18] [--blocks 1] [--tree DIR]
+    python benchmarks/first_round.py [--devices 4,18] [--blocks 1] [--tree DIR] [--json]
 
 Devices are generated (`auscult traces synth`), the replay does what it does by default: it tries networks, starts a
 process for each node, and plays a round. Bundles are compiled before the clock starts. Printed are seconds of the clock
@@ -11,6 +11,7 @@ less; the median of the blocks. `--tree`: another checkout, to compare with.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -39,8 +40,11 @@ def main() -> None:
     parser.add_argument("--devices", default="4,18", help="numbers of devices, with a comma between them")
     parser.add_argument("--blocks", type=int, default=1)
     parser.add_argument("--tree", type=Path, default=HERE, help="checkout whose code is timed")
+    parser.add_argument("--json", action="store_true", help="print one list: an object for each number of devices")
     args = parser.parse_args()
-    print(f"{'devices':>8} " + " ".join(f"{part:>20}" for part in PARTS) + f" {'processor':>10} {'load':>6}")
+    all_found = list[dict[str, float]]()
+    if not args.json:
+        print(f"{'devices':>8} " + " ".join(f"{part:>20}" for part in PARTS) + f" {'processor':>10} {'load':>6}")
     for count in map(int, args.devices.split(",")):
         with tempfile.TemporaryDirectory() as folder:
             data = Path(folder) / "traces"
@@ -54,8 +58,12 @@ def main() -> None:
             time_replay(data, Path(folder) / "warm", args.tree)  # compiles what is not in the cache
             found = [time_replay(data, Path(folder) / f"out-{k}", args.tree) for k in range(args.blocks)]
         middle = {name: statistics.median(one[name] for one in found) for name in found[0]}
+        all_found.append({"devices": count, **middle})
         told = " ".join(f"{middle[part]:>19.1f}s" for part in PARTS)
-        print(f"{count:>8} {told} {middle['processor']:>9.1f}s {os.getloadavg()[0]:>6.1f}", flush=True)
+        if not args.json:
+            print(f"{count:>8} {told} {middle['processor']:>9.1f}s {os.getloadavg()[0]:>6.1f}", flush=True)
+    if args.json:
+        print(json.dumps(all_found))
 
 
 def auscult() -> list[str]:

@@ -1,7 +1,7 @@
 """Simulated clients per second: `auscult simulate`, Flower's simulation (Ray) and pfl-research on the same work.
 
     python benchmarks/simulate.py [--flower .flower-ray/bin/python] [--pfl .pfl/bin/python] [--model mlp,wrist]
-        [--clients 1000] [--json]
+        [--clients 1000] [--ours] [--json]
 
 The work is in simulate_data.py: FedAvg with an MLP of 36k parameters, 50 of the clients in each round, one epoch of 50
 samples at batch 10; and in simulate_wrist.py, the same with a convolutional network of 78k parameters. Everybody has as
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help=f"({', '.join(f'{k}: {v}' for k, v in ROUNDS.items())})")
     parser.add_argument("--ranks", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--model", default="mlp,wrist", help="models to race with, with a comma between them")
+    parser.add_argument("--ours", action="store_true", help="`auscult simulate` only, as it is by default")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--play", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--calls", default="epoch", help=argparse.SUPPRESS)
@@ -83,6 +84,8 @@ def participants(args: argparse.Namespace, model: str) -> dict[str, list[str]]:
     sizes += ["--model", model]
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks)]
     found = {"auscult simulate": [sys.executable, *launch, __file__, *sizes]}
+    if args.ours:
+        return found
     if model == "mlp":  # of convolutions, a call of torch for many clients takes longer on a core
         found["the same, --calls cohort"] = [*found["auscult simulate"], "--calls", "cohort"]
     if importlib.util.find_spec("ray"):

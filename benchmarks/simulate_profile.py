@@ -1,6 +1,7 @@
 """What a simulated answer is spent on: shares of a rank's processor, and shares of the operators in a client's steps.
 
     python benchmarks/simulate_profile.py [--model mlp,wrist] [--calls epoch] [--rounds 100]
+        [--json]
 
 The work is that of simulate.py, on one rank. The process is looked at once in a millisecond of its processor time
 (without threads of clients that train together, which Python does not interrupt); a look counts for the innermost part
@@ -48,8 +49,16 @@ def main() -> None:
     parser.add_argument("--model", default="mlp,wrist")
     parser.add_argument("--calls", default="epoch")
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument(
+        "--json", action="store_true", help="print an object for each model: shares, and us of the steps"
+    )
     args = parser.parse_args()
     for model in args.model.split(","):
+        if args.json:
+            shares, steps = play(model, args.calls, args.rounds), time_steps(model)
+            us = {name: 1e6 * seconds for name, seconds in steps.items()}
+            print(json.dumps({"model": model, "shares": dict(shares.most_common()), "steps_us": us}))
+            continue
         print(f"\n{model}: shares of an answer")
         for name, share in play(model, args.calls, args.rounds).most_common():
             print(f"{100 * share:6.1f} %  {name}")

@@ -8,7 +8,7 @@ from math import exp, log, sqrt
 from pathlib import Path
 from statistics import fmean, median, stdev
 
-BEGIN, END = "<!-- the table of benchmarks/trend.py -->", "<!-- end of the table -->"
+END = "<!-- end of the table -->"
 MOST = 1.10
 """Ratio that the whole interval must not be above."""
 T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
@@ -92,21 +92,32 @@ def say_failures(rows: Sequence[Row], earlier: Sequence[str]) -> list[str]:
     ]
 
 
-def read_between(page: Path) -> str:
-    """What stands between the marks in a page.
+def begin(table: str) -> str:
+    """The mark before a table. `table`: the script of benchmarks/ that writes it, and a name if it writes several."""
+    return f"<!-- the table of benchmarks/{table} -->"
+
+
+def find_between(page: Path, table: str) -> tuple[int, int]:
+    """Where in a page the text between the marks of a table begins and ends.
 
     Raises:
-        ValueError: the page has not both marks, once each and in order.
+        ValueError: the page has not the first mark once, and the mark of an end behind it.
     """
-    text = page.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"{page} has not the two lines {BEGIN!r} and {END!r}, once each")
-    return text.partition(BEGIN)[2].partition(END)[0].strip()
+    text, mark = page.read_text(), begin(table)
+    if text.count(mark) != 1 or END not in text.partition(mark)[2].partition("<!-- the table")[0]:
+        raise ValueError(f"{page} has not the two lines {mark!r}, once, and {END!r} after it")
+    start = text.index(mark) + len(mark)
+    return start, text.index(END, start)
 
 
-def put_between(page: Path, content: str) -> None:
-    """Put a text between the marks in a page, in place of what is there."""
-    read_between(page)
+def read_between(page: Path, table: str = "trend.py") -> str:
+    """What stands between the marks of a table in a page."""
+    start, end = find_between(page, table)
+    return page.read_text()[start:end].strip()
+
+
+def put_between(page: Path, content: str, table: str = "trend.py") -> None:
+    """Put a text between the marks of a table in a page, in place of what is there."""
+    start, end = find_between(page, table)
     text = page.read_text()
-    head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
-    page.write_text(f"{head}{BEGIN}\n\n{content}\n\n{END}{tail}")
+    page.write_text(f"{text[:start]}\n\n{content}\n\n{text[end:]}")

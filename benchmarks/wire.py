@@ -1,6 +1,7 @@
 """Rounds per second of a loop that does nothing: a parent asks N children for a vector each, beside raw paho.
 
     python benchmarks/wire.py [--sizes 10x10k ...] [--seconds 3] [--blocks 3] [--broker embedded] [--flower PYTHON]
+        [--without WORD ...]
 
 Every child is a process of its own. All loops use the same broker, in turns, so that what else the machine does meets
 them alike; figures are medians over the blocks. The raw loop publishes and counts; ours saves state, inbox and outbox
@@ -35,6 +36,7 @@ import numpy as np
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
+from benchmarks.wire_without import PARTS, compare
 from edge_sdk.algebra.arrays import Theta
 from edge_sdk.contract.method import DOWN, OUT, UP, NodeEnv, Role, Send, unchanged
 from edge_sdk.contract.node import Record
@@ -283,9 +285,12 @@ def main() -> None:
     parser.add_argument("--broker", choices=("mosquitto", "embedded"), default="mosquitto")
     parser.add_argument("--worker", action="store_true", help="calls on a worker thread, as devices make them")
     parser.add_argument("--flower", metavar="PYTHON", help="of an environment that has flwr")
+    parser.add_argument("--without", nargs="+", choices=tuple(PARTS), metavar="WORD", help=", ".join(PARTS))
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     mp.set_start_method("fork")
+    if args.without:
+        return measure_parts(args)
     if not args.json:
         print(f"{'':8} {'loop':13} rounds/s  median ms   of raw  of Flower  wire/payload  cpu ms: parent, a child")
     with Mosquitto() if args.broker == "mosquitto" else EmbeddedBroker() as broker:
@@ -295,6 +300,14 @@ def main() -> None:
                 print(json.dumps({"size": size, "broker": args.broker, "worker": args.worker, **result}), flush=True)
             else:
                 print_rows(size, result)
+
+
+def measure_parts(args: argparse.Namespace) -> None:
+    """Print what parts of the loop cost, for the first of the sizes."""
+    children, floats = size_of(args.sizes[0])
+    how = {"worker": args.worker, "durability": "normal"}
+    with Mosquitto() as broker:
+        print(compare(lambda: ours(broker.url, children, floats, args.seconds, how), args.without, args.blocks))
 
 
 def print_rows(size: str, result: Mapping[str, Row]) -> None:

@@ -13,10 +13,10 @@ import pytest
 from benchmarks import trend
 from benchmarks.trend_runs import RUNS, UNITS, Unable, Used, start
 from benchmarks.trend_table import (
-    BEGIN,
     END,
     Ratio,
     Row,
+    begin,
     compare,
     find_ratio,
     put_between,
@@ -78,14 +78,16 @@ def test_the_table_has_a_row_for_each_figure_and_a_column_for_each_commit() -> N
 
 def test_a_table_is_put_between_the_marks_and_nothing_else_changes(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    put_between(page, "new")
-    put_between(page, "newer")
-    assert page.read_text() == f"before\n{BEGIN}\n\nnewer\n\n{END}\nafter\n"
-    assert read_between(page) == "newer"
-    page.write_text(f"{END}\n{BEGIN}\n")
-    with pytest.raises(ValueError, match="once each"):
-        put_between(page, "new")
+    first, second = begin("a.py"), begin("b.py: rows")
+    page.write_text(f"before\n{first}\nold\n{END}\nbetween\n{second}\nold\n{END}\nafter\n")
+    put_between(page, "new", "b.py: rows")
+    put_between(page, "newer", "b.py: rows")
+    assert page.read_text() == f"before\n{first}\nold\n{END}\nbetween\n{second}\n\nnewer\n\n{END}\nafter\n"
+    assert read_between(page, "b.py: rows") == "newer"
+    for damaged in (f"{END}\n{first}\n", f"{first}\n{second}\n{END}\n", f"{first}\n{END}\n{first}\n{END}\n"):
+        page.write_text(damaged)
+        with pytest.raises(ValueError, match="after it"):
+            put_between(page, "new", "a.py")
 
 
 def test_the_table_of_the_page_has_the_units() -> None:

@@ -199,6 +199,7 @@ class AggregatorState:
 
     Attributes:
         stage: that is under way, from 1.
+        quotas: hospital -> devices that have been asked there by the end of this stage, at most.
         leaving: devices are going back to the version before.
         counts: sums over all stages.
         fault: why it was halted.
@@ -207,6 +208,7 @@ class AggregatorState:
     """
 
     stage: int = 1
+    quotas: Mapping[str, int] = field(default_factory=dict)
     leaving: bool = False
     counts: Mapping[str, float] = field(default_factory=dict)
     fault: str = ""
@@ -218,26 +220,25 @@ def aggregator_start(env: Env) -> Step:
     if env.settings.undo:
         s = AggregatorState(leaving=True)
         return s, [Send(DOWN, VersionLeave(env.settings.undo))]
-    s = AggregatorState()
-    return s, ask_stage(env, s)
+    return ask_stage(env, AggregatorState())
 
 
-def ask_stage(env: Env, s: AggregatorState) -> list[Send]:
+def ask_stage(env: Env, s: AggregatorState) -> Step:
     """The orders of a stage, to the hospitals that are here."""
     upto = list_stages(env.settings, env.devices)[s.stage - 1]
     quotas = share_out(env.sizes, upto, env.seed)
     if env.settings.devices:  # nobody but a hospital knows whose they are
         quotas = dict.fromkeys(env.sizes, upto)
-    return [Send((h,), VersionOrder(s.stage, quotas[h], env.bundle, env.theta)) for h in env.here if quotas.get(h)] or [
-        ask_nobody(RolloutOver(False))
-    ]
+    here = [h for h in env.here if quotas.get(h)]
+    orders = [Send((h,), VersionOrder(s.stage, quotas[h], env.bundle, env.theta)) for h in here]
+    return replace(s, quotas={h: quotas[h] for h in here}), orders or [ask_nobody(RolloutOver(False))]
 
 
 def aggregator_receive(env: Env, s: AggregatorState, sender: str, message: object) -> Step:
     m: VersionTried = expected(sender, message, VersionTried)
     try:
         check_counts(m.counts, devices := env.sizes.get(sender, 1))
-        check_asked(m.counts)
+        check_asked(m.counts, s.quotas.get(sender, devices))
     except ValueError as error:
         raise PeerError(f"{sender}: {error}") from None
     return replace(s, counts=add_counts(s.counts, weigh_counts(m.counts, devices))), []
@@ -262,8 +263,8 @@ def aggregator_close(env: Env, s: AggregatorState) -> Step:
         s = replace(s, fault=fault, leaving=True)
         return s, [told, Send(DOWN, VersionLeave(""))]
     if not last:
-        s = replace(s, stage=s.stage + 1)
-        return s, [told, *ask_stage(env, s)]
+        s, orders = ask_stage(env, replace(s, stage=s.stage + 1))
+        return s, [told, *orders]
     s, sends = end(env, replace(s, kept=True))
     return s, [told, *sends]
 

@@ -132,11 +132,14 @@ def check_counts(counts: Counts, devices: float = MOST) -> None:
         raise ValueError("more held-out samples are right than there are")
 
 
-def check_asked(counts: Counts) -> None:
-    """Raises ValueError if more devices of a hospital have an end than it asked: they would hide failures of others."""
+def check_asked(counts: Counts, quota: float) -> None:
+    """Raises ValueError if a hospital has asked more devices than its quota of the stage, or more of them have an end
+    than it asked: such counts would hide failures of others."""
     ends, asked = sum(counts.get(name, 0.0) for name in ENDS), counts.get("asked", 0.0)
     if ends > asked:
         raise ValueError(f"{ends:.0f} devices took the version or did not, and {asked:.0f} were asked")
+    if asked > quota:
+        raise ValueError(f"{asked:.0f} devices were asked in a stage that reaches {quota:.0f} of this hospital")
 
 
 def count_having(counts: Counts) -> float:

@@ -31,6 +31,7 @@ from edge_sdk.methods.rollout.method import (
     HospitalState,
     aggregator_close,
     aggregator_receive,
+    aggregator_start,
     hospital_receive,
 )
 from edge_sdk.methods.rollout.plan import (
@@ -202,6 +203,19 @@ def test_a_hospital_that_was_asked_for_none_has_none_that_took_the_version() -> 
         aggregator_receive(env, s, "north", VersionTried({"asked": 0.0, "answered": 10.0, "installed": 10.0}))
     back, _ = aggregator_receive(env, s, "north", VersionTried({"asked": 0.0, "answered": 10.0, "reverted": 10.0}))
     assert back.counts == {"asked": 10.0, "answered": 20.0, "reverted": 10.0}
+
+
+def test_a_hospital_cannot_have_asked_more_than_its_part_of_the_stage() -> None:
+    """A thousand devices of which each stage told anew made up for nine of ten that failed elsewhere."""
+    env = Env(settings=Settings(theta="ab", canary=20), sizes={"north": 1000, "south": 1000}, here=("north", "south"))
+    s, orders = aggregator_start(env)
+    [quota] = [send.message.upto for send in orders if send.to == ("north",)]
+    all_well = VersionTried({"asked": 1000.0, "answered": 1000.0, "installed": 1000.0})
+    with pytest.raises(PeerError, match=f"north: 1000 devices were asked in a stage that reaches {quota}"):
+        aggregator_receive(env, s, "north", all_well)
+    smaller = replace(env, sizes={"north": quota, "south": 1000})  # devices have left since it was asked
+    right, _ = aggregator_receive(smaller, s, "north", VersionTried({"asked": float(quota), "answered": float(quota)}))
+    assert right.counts["asked"] == quota
 
 
 def test_as_many_samples_as_can_be_counted_are_taken() -> None:
