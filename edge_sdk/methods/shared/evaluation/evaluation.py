@@ -3,8 +3,9 @@
 Every so often the model goes to every device, picked or not, and scores come back as sums; the method inside does not
 notice. An evaluation waits for all that are here, also where a round of the method is over with the first few answers,
 or until the time is up. After its last round (it asks nothing more) all devices are asked once more, then everybody
-hears that the run is over. A node that was away or silent in that last evaluation, or has another disk since, hears it
-together with the model, whenever its mail reaches it: last words go to all children that there are, here or not.
+hears that the run is over. A node that was away or silent in that last evaluation, or has another disk since, or comes
+for the first time when all is over, hears it together with the model, whenever its mail reaches it: last words go to
+all children that there are, here or not.
 
 The aggregator closes a round of the method twice: first to see the new model, which is then evaluated, and again, with
 the state of before, once the scores are in. Roles are pure, so both give the same model, and the second one asks those
@@ -324,7 +325,7 @@ def asking(sends: Any) -> list[Send]:
 
 
 def told_anew(env: NodeEnv, s: Watched, child: str, shown: Any, forward: Forward | None = None) -> Step:
-    """The state where a child has another disk, on which the model of the last evaluation is not."""
+    """The state where a child has another disk, or is new: the model of the last evaluation is not there."""
     s = replace(s, heard=tuple(name for name in s.heard if name != child))
     return s, with_model(env, (child,), s.round, shown, forward) if s.over else []
 
