@@ -323,7 +323,7 @@ class Session:
     @property
     def ready(self) -> bool:
         """The role has been started, so that a parent may count on this node."""
-        return self.settled and self.node.record.started
+        return self.settled and self.node.record.started and not self.assembly.looks_on
 
     def get_timer(self, now: float) -> float:
         """Seconds until `commit` or the outbox has something to do."""

@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edge_sdk.contract.run import Run
+from edge_sdk.data.recording import Recording
 from edge_sdk.data.traces.folder import load_folder
 from edge_sdk.model.bundle import read_bundle
+from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.device.options import LocalTraining
 from edge_sdk.nodes.models import kept_models
 from edge_sdk.replay.nodes.broker import Mosquitto, find_mosquitto
 from edge_sdk.replay.planning.bundles import compile_network
@@ -28,7 +32,7 @@ pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is n
 
 TREE = {"north": ("synth-01", "synth-02")}
 FIRST, LATE = TREE["north"], "synth-03"
-ROUNDS, LABELLED = 2, 6.0
+ROUNDS, LABELLED, BEGAN = 2, 6.0, 1_700_000_000.0
 SETTLE = {
     "batch": 0, "steps": [0, 10], "local_steps": [1], "local_weights": [0.75], "trees": 50, "copies": 0,
     "statistics": True, "label_times": 1, "label_every": 1, "label_thresholds": [0.5], "label_precision": 0.2,
@@ -53,7 +57,8 @@ class Ward(Nodes):
 
     def __init__(self, directory: Path, traces: Path, url: str) -> None:
         self.classes = load_folder(traces)[0].classes
-        words = ["--input", "3,64", "--classes", str(len(self.classes))]
+        signal = ["--rate", "32", "--stride", "32", "--channels", "ax,ay,az"]
+        words = ["--input", "3,64", "--classes", str(len(self.classes)), *signal]
         super().__init__(directory, compile_network("features", words, 0, print), TREE)
         directory.mkdir()
         self.traces, self.url = traces, url
@@ -118,3 +123,28 @@ def test_a_device_that_enrols_after_the_end_predicts_as_the_fleet_does(
     assert late.finished and sorted(late.models) == sorted(first.models) == ["global", "local", "personal"]
     assert late.models["global"].tobytes() == first.models["global"].tobytes()
     assert late.ensemble is not None and first.ensemble is not None and late.ensemble.forest.size
+
+
+def test_a_device_without_labels_predicts_with_the_fleets_model_and_has_its_own_once_it_has_some(
+    tmp_path: Path, traces: Path, broker: str
+) -> None:
+    """It looks on at the run: it cannot take part, for want of samples."""
+    ward = Ward(tmp_path / "nodes", traces, broker)
+    given: dict[str, Any] = {"broker": broker, "bundle": ward.bundle, "directory": ward.directory / LATE}
+    training = LocalTraining(recording=Recording(least=1))
+    device = Device(LATE, hospital="north", training=training, **given)
+    with whose_run_is_over(ward), running(device):
+        ward.enrol(LATE)
+        ward.wait(device.finished.is_set)
+        first = ward.kept(FIRST[0]).models
+        assert device.part.working.run == "live" and {*device.part.kept.models} == {"global"}
+        assert device.part.kept.models["global"].tobytes() == first["global"].tobytes()
+        assert "too few" in device.refusal or "labelled" in device.refusal
+        for at, name in enumerate(ward.classes[:3]):
+            t = BEGAN + 300 * at + np.arange(200 * 32) / 32
+            device.observe(np.stack([np.sin((at + k) * t) for k in (1, 2, 3)], 1), time=float(t[0]))
+            device.flush()
+            device.label(name, float(t[0]), float(t[-1]))
+        ward.wait(lambda: "personal" in device.part.kept.models and device.part.kept.finished)
+        assert device.part.kept.models["global"].tobytes() == first["global"].tobytes() and not device.refusal
+    device.close()

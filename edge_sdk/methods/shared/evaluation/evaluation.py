@@ -152,14 +152,15 @@ def sums_of(s: Watched) -> dict[str, float]:
 # Roles ----------------------------------------------------------------------------------------------------------
 def evaluated(method: Method, every: int = 0) -> Method:
     """Add to a method an evaluation after every `every` rounds (0: none) and one after the last."""
+    kind = get_type_hints(method.show)["return"]
     return replace(
         method,
-        device=device(method),
+        device=device(method, kind),
         hospital=hospital(method),
         aggregator=aggregator(method, every),
         messages=(*method.messages, Evaluate, Scores, Finished),
         show=lambda env, s: method.show(env, s.inner),
-        models=lambda env, s, m: method.models(env, s and s.inner, m),
+        models=lambda env, s, m: method.models(env, s and s.inner, expected(UP, m, kind)),
     )
 
 
@@ -201,9 +202,7 @@ def inside(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> 
     return changed(s, inner=state), sends
 
 
-def device(method: Method) -> Role:
-    kind = get_type_hints(method.show)["return"]
-
+def device(method: Method, kind: type) -> Role:
     def judged(env: NodeEnv, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
         with env.gradients.counting(NOTHING):  # but what settles, which says so
             models, healed = heal_personal(round, method.models(env, s.inner, expected(UP, shown, kind)))
