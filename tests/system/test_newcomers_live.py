@@ -125,6 +125,44 @@ def test_a_device_that_enrols_after_the_end_predicts_as_the_fleet_does(
     assert late.ensemble is not None and first.ensemble is not None and late.ensemble.forest.size
 
 
+def test_so_it_does_whoever_is_killed_and_hears_it_once(tmp_path: Path, traces: Path, broker: str) -> None:
+    """The hospital is started again with the longer list, and dies as it tells the end; so does the device."""
+    ward = Ward(tmp_path / "nodes", traces, broker)
+    left = {"north": ["worked:1", "committed:1", "published:1"], LATE: ["working:1", "worked:1", "told:1"]}
+    with whose_run_is_over(ward):
+        ward.kill("north")
+        ward.write_hospital((*FIRST, LATE))
+        ward.start("north", "working:1")
+        ward.start(LATE, "read:1")
+
+        def over() -> bool:
+            ward.revive(left)
+            return ward.running[LATE].poll() == 0
+
+        ward.wait(over)
+    assert left["north"] == left[LATE] == []
+    assert ward.kept(LATE).models["global"].tobytes() == ward.kept(FIRST[0]).models["global"].tobytes()
+    assert {*ward.kept(LATE).models} == {"global", "local", "personal"}
+
+
+def test_who_is_removed_hears_nothing_and_is_told_when_it_is_enrolled_again(
+    tmp_path: Path, traces: Path, broker: str
+) -> None:
+    ward = Ward(tmp_path / "nodes", traces, broker)
+    with whose_run_is_over(ward):
+        ward.start(LATE, "working:2")  # it has joined, and dies as it hears the end
+        ward.enrol(LATE)
+        ward.wait(lambda: ward.running[LATE].poll() is not None)
+        ward.enrol()
+        ward.wait(lambda: "removed: synth-03" in ward.logs())
+        ward.start(LATE)
+        ward.wait(lambda: "synth-03 is a stranger" in ward.logs())
+        assert ward.running[LATE].poll() is None and not ward.kept(LATE).models
+        ward.enrol(LATE)
+        ward.wait(lambda: ward.running[LATE].poll() == 0)
+    assert {*ward.kept(LATE).models} == {"global", "local", "personal"}
+
+
 def test_a_device_without_labels_predicts_with_the_fleets_model_and_has_its_own_once_it_has_some(
     tmp_path: Path, traces: Path, broker: str
 ) -> None:

@@ -103,7 +103,7 @@ def let_go(session: Session, names: Iterable[str]) -> None:
 
 
 def let_removed_go(session: Session) -> None:
-    """The same of those who are no children any more since the session was last open."""
+    """Let those go who are no children any more since the session was last open."""
     known = session.node.record.below.owed.keys() | session.inbox.list_known()
     if removed := sorted(known - session.children - {session.name, session.parent}):
         let_go(session, removed)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from logging import Logger
+from typing import Protocol
 
+from edge_sdk.delivery.roles.counters import Counters
+from edge_sdk.delivery.storage.checksums import StoreDamaged
 from edge_sdk.errors import UsageError
-
-if TYPE_CHECKING:
-    from edge_sdk.delivery.storage.checksums import StoreDamaged
-    from edge_sdk.live.membership.membership import Membership
+from edge_sdk.live.presence.announcer import Announcer
+from edge_sdk.live.presence.directory import NodeDirectory
 
 
-def put_aside(membership: Membership, run: str, why: StoreDamaged) -> None:
+class Keeping(Protocol):
+    """A membership, as far as its stores go."""
+
+    name: str
+    directory: NodeDirectory
+    announcer: Announcer
+    counters: Counters
+    log: Logger
+
+
+def put_aside(membership: Keeping, run: str, why: StoreDamaged) -> None:
     """Give a damaged store up, as a disk that is lost: parent and children notice that by the epoch.
 
     The root has nobody who would tell it how far the run was, so there a person has to decide.

@@ -87,9 +87,8 @@ class Membership:
         self.counted_above = self.announced = False
         self.turns = Turns()
         self.unwilling: Reason | None = None
-        self.labelled = 0
         self.facts: DeviceFacts | None = None
-        self.reopen_at, self.is_copy = inf, False
+        self.labelled, self.reopen_at, self.is_copy = 0, inf, False
 
     @property
     def epoch(self) -> int:
@@ -228,7 +227,8 @@ class Membership:
             if missing and not looks_on:
                 from edge_sdk.live.membership.onlooking import look_on
 
-                look_on(self, run)
+                self.session = look_on(self.directory, run, self.look_on, self.make_session, self.log)
+                self.refused, self.announced = encode_run(run), False
         except (DiskError, OSError) as e:
             self.next_run = run
             self.disk_failed(e)

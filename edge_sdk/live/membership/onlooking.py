@@ -8,16 +8,19 @@ all, or ends: it then is a node with another disk, and is told all that it has t
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from logging import Logger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.storage.database import DiskError
 from edge_sdk.delivery.storage.store import Store
-from edge_sdk.live.presence.directory import encode_run
+from edge_sdk.live.presence.directory import NodeDirectory
 
 if TYPE_CHECKING:
-    from edge_sdk.live.membership.membership import Membership
+    from edge_sdk.delivery.roles.engine import Assembly
+    from edge_sdk.delivery.session import Session
 
 FOLDER = "onlooker"
 
@@ -40,14 +43,19 @@ class PassingStore(Store):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def look_on(membership: Membership, run: Run) -> None:
-    """Look on at a run that was refused for want of samples, unless the node has been in it or there is no point."""
-    directory = membership.directory
-    if (directory.directory / f"{run.id}.db").exists() or (assembly := membership.look_on(run)) is None:
-        return
+def look_on(
+    directory: NodeDirectory,
+    run: Run,
+    assemble: Callable[[Run], Assembly | None],
+    make_session: Callable[[Run, Assembly, Store], Session],
+    log: Logger,
+) -> Session | None:
+    """The session of an onlooker at a run; None: the node has been in that run, there is no point, or no disk."""
+    if (directory.directory / f"{run.id}.db").exists() or (assembly := assemble(run)) is None:
+        return None
     try:
         store = PassingStore(directory.directory / FOLDER, run.id, directory.durability)
-        membership.session = membership.make_session(run, assembly, store)
+        return make_session(run, assembly, store)
     except (DiskError, OSError) as error:
-        return membership.log.error("%s: cannot look on at run %s: %s", membership.name, run.id, error)
-    membership.refused, membership.announced = encode_run(run), False
+        log.error("cannot look on at run %s: %s", run.id, error)
+        return None

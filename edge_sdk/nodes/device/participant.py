@@ -79,9 +79,8 @@ class Participant:
         self.validation: Samples | None = None
         self.unlabelled: Source | None = None
         self.directory, self.trust = directory, Trust(key, directory)
-        self.public, self.digest = training.read_public(), b""
+        self.public, self.digest, self.kept = training.read_public(), b"", kept_models.KeptModels()
         self.current: Run | None = None
-        self.kept = kept_models.KeptModels()
         self.working = load_working(directory, f"device {name}", self.model, threads)
         self.log = logging.getLogger(f"auscult.{name}")
         self.live = LiveDevice(name, self.model.bundle, directory / "samples", training.recording, self.log)
@@ -213,9 +212,10 @@ class Participant:
         return assemble_version(run, self.versions, lambda: samples)
 
     def look_on(self, run: Run) -> Assembly | None:
-        from edge_sdk.nodes.device.onlooker import assemble_onlooker  # few devices are one
+        from edge_sdk.nodes.configuration.onlooker import assemble_onlooker  # few devices are one
 
-        return assemble_onlooker(self, run)
+        self.current, self.kept = run, kept_models.load(self.kept_path(run))
+        return None if self.kept.finished else assemble_onlooker(run, self.model.layout, self.model.theta0)
 
     def check_run(self, run: Run) -> None:
         """Raises UsageError if a run is not to be trusted."""
