@@ -22,7 +22,7 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.environment.gradients import NOTHING
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv, Role, Send, Step
 from edge_sdk.contract.records import changed
-from edge_sdk.contract.wrapping import role_around
+from edge_sdk.contract.wrapping import passed_in, role_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.aggregation.exact import Exact, bounded, number
 from edge_sdk.methods.shared.aggregation.gather import expected, plus_scores, split_scores, with_name
@@ -246,7 +246,7 @@ def with_scores(method: Method, env: NodeEnv, shown: Any) -> NodeEnv:
 
 
 def hospital(method: Method) -> Role:
-    inner, noisy = method.hospital, method.spent is not None
+    inner, noisy, pass_in = method.hospital, method.spent is not None, passed_in(method.hospital.renew)
 
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, Evaluate):
@@ -270,6 +270,7 @@ def hospital(method: Method) -> Role:
         return replace(s, inner=state), sends
 
     def renew(env: NodeEnv, s: Watched, child: str) -> Step:
+        s = s if pass_in is None else pass_in(env, s, child)[0]
         return told_anew(env, s, child, s.shown, method.forward)
 
     return role_around(inner, Watched, receive, close, unread, renew)
