@@ -17,9 +17,9 @@ Leaves the device: means and means of squares of each feature over all its train
 run; its hospital adds them up. Where a hospital has a single device, the sum is that device's own.
 A hospital winsorises its devices' sums before it adds them up; so does the aggregator with a rule over hospitals
 (`run.robust`). Where sums are secret or have noise nobody sees single ones, and they are added up as they are.
-When few answer: the statistics are theirs; nobody: mean 0 and scale 1. A device that comes later is told them before
-its first question. One that has lost its disk with a question under way says so in place of an answer, and takes part again in the next
-round.
+When few answer: the statistics are theirs; nobody: mean 0 and scale 1. A device that comes later, or with another
+disk, is told them before its first question. One that was asked before it lost its disk says so in place of an answer,
+and takes part again in the next round.
 """
 
 from __future__ import annotations
