@@ -142,7 +142,7 @@ class HospitalState:
     latest: int = 0
     counts: Mapping[str, float] = field(default_factory=dict)
     judged: int = 0
-    version: VersionOffer | None = None
+    version: VersionStays | None = None
     over: bool = False
 
 
@@ -176,7 +176,7 @@ def hospital_renew(env: Env, s: HospitalState, child: str) -> Step:
     is_for_it = child in s.asked or (env.settings.share == 1 and not env.settings.devices)
     if s.version is None or not is_for_it:
         return s, [Send(child, RolloutOver(s.version is not None), answer=False)]
-    return s, [Send(child, VersionStays(s.version.bundle, s.version.theta), answer=False)]
+    return s, [Send(child, s.version, answer=False)]
 
 
 def pass_order(env: Env, s: HospitalState, m: VersionOrder) -> Step:
@@ -186,10 +186,9 @@ def pass_order(env: Env, s: HospitalState, m: VersionOrder) -> Step:
     chosen = choose_devices(env, s.asked, m.upto - len(list_remaining(env, s)))
     is_first = (m.stage == 1 or not s.asked) and not env.settings.only_judge
     first = [Send(OUT, VersionTaken(m.bundle, NO_MODEL))] if is_first else []
-    offer = VersionOffer(m.bundle, m.theta)
-    version = None if env.settings.only_judge else offer
+    version = None if env.settings.only_judge else VersionStays(m.bundle, m.theta)
     state = replace(s, asked=(*s.asked, *chosen), latest=len(chosen), counts={}, judged=0, version=version, over=False)
-    return state, [Send(chosen, offer), *first]
+    return state, [Send(chosen, VersionOffer(m.bundle, m.theta)), *first]
 
 
 def list_remaining(env: Env, s: HospitalState) -> tuple[str, ...]:
