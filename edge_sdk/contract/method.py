@@ -4,7 +4,7 @@
     receive(env, state, sender, message) -> state, sends     one message that counts (see round.py)
     close(env, state)                    -> state, sends     enough have answered, or the time is up
     refuse(env, state, sender, why)      -> state, sends     a child's message that could not be read or counted
-    renew(env, state, sender)            -> state, sends     a child has another disk, without what it was told before
+    renew(env, state, sender)            -> state, sends     a child comes that knows nothing, with a new disk or late
 
 `env` is what the node is given and never changes in a run; `state` is what it remembers, and is what is saved. Both are
 frozen dataclasses; a role never changes an argument in place. `sender` is UP, ME or a child's name. There is no clock,

@@ -165,7 +165,7 @@ def excused(node: Node, child: str, number: int, now: float, why: str = "") -> E
 
 
 def renewed(node: Node, child: str, now: float) -> Effects:
-    """A child has another disk than before. What it owes an answer to it is asked again by the caller."""
+    """A child has another disk than before, or is new. What it owes an answer to it is asked again by the caller."""
     if node.role.renew is None:
         return Effects(node)
     state, sends = node.role.renew(env_of(node), node.record.state, child)

@@ -99,8 +99,6 @@ class Session:
         wake = self.wake if self.habits.worker else None
         parts = (self.assembly, self.store, self.members, self.counters)
         self.calls = Calls(self.name, self.parent, *parts, wake, self.log)
-        for removed in sorted(self.node.record.below.owed.keys() - self.children - {self.name}):
-            self.excuse_child(removed)
 
     # -- what the network brings
 
@@ -151,6 +149,8 @@ class Session:
             self.inbox.renew_peer(name, epoch)
             if known:
                 self.forget_disk_of(name, restored)
+            elif self.node.record.started and name in self.children and not self.outbox.pending.get(name):
+                self.calls.note_new_disk(name)  # nothing waits for it: it has come late, perhaps after the end
         self.incoming.forget_disk(name, epoch)
 
     def forget_disk_of(self, name: str, restored: bool) -> None:
@@ -323,7 +323,7 @@ class Session:
     @property
     def ready(self) -> bool:
         """The role has been started, so that a parent may count on this node."""
-        return self.settled and self.node.record.started
+        return self.settled and self.node.record.started and not self.assembly.looks_on
 
     def get_timer(self, now: float) -> float:
         """Seconds until `commit` or the outbox has something to do."""

@@ -21,7 +21,8 @@ from edge_sdk.delivery.roles.habits import Habits
 from edge_sdk.delivery.roles.members import Members
 from edge_sdk.delivery.session import STAY_OPEN, Session
 from edge_sdk.delivery.storage.snapshot import copy_store, make_another_disk
-from edge_sdk.delivery.storage.store import Job, Store
+from edge_sdk.delivery.storage.store import NEW_DISK, Job, Store
+from edge_sdk.live.membership.changes import let_removed_go
 from edge_sdk.wire.frames import Message
 from tests.delivery import roles
 
@@ -157,6 +158,25 @@ def test_a_child_that_says_without_end_that_it_has_another_disk(session: Session
     session.node = changed(session.node, role=session.assembly.role)
     session.commit(NOW)
     assert told == ["b"] and not session.calls.jobs
+
+
+def test_a_child_that_comes_for_the_first_time_is_told_what_it_knows_nothing_of(
+    session: Session, tmp_path: Path
+) -> None:
+    """Once, also after a kill; not where its mail waits for it, and again after it was removed."""
+    session.children = frozenset(CHILDREN) | {"d", "e"}
+    session.outbox.pending["e"] = {1: None}
+    for child in (*CHILDREN, "d", "e", "d"):
+        session.meet_peer(child, 7)
+    assert [(job.sender, job.number) for job in session.calls.jobs] == [("d", NEW_DISK)]
+    again = restarted(session, tmp_path)
+    assert [job.sender for job in again.calls.jobs] == ["d"] and again.inbox.is_of("d", 7)
+    again.commit(NOW)
+    again.children = frozenset(CHILDREN)
+    let_removed_go(again)
+    again.children = session.children
+    again.meet_peer("d", 7)
+    assert again.inbox.is_of("d", 7) and not again.inbox.is_unknown("d")
 
 
 def test_a_backup_that_is_put_back_twice_numbers_its_questions_elsewhere_each_time(

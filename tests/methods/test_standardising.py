@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edge_sdk.algebra.vectors import layout_of
+from edge_sdk.contract import node as nodes
 from edge_sdk.contract.method import UP
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.fedavg import FEDAVG
@@ -118,6 +119,15 @@ def test_a_newcomer_is_given_them_with_the_last_words():
     _, sends = method.device.receive(env, state, UP, Finished(ROUNDS, method.show(root.env, root.record.state)))
     found = next(s.message for s in sends if isinstance(s.message, Models))
     assert np.array_equal(found.models["global"][: 2 * FEATURES], expected())
+
+
+def test_a_device_with_another_disk_is_told_with_its_next_question_although_it_was_told_before():
+    """It once lost a round, as it had to say that it knows nothing."""
+    net, _ = run()
+    d = TREE["h0"][0]
+    before = net.nodes["h0"].record.state.inner.told
+    after = nodes.renewed(net.nodes["h0"], d, 99.0).node.record.state.inner.told
+    assert d in before and {*after} == {*before} - {d}
 
 
 def test_a_device_that_has_lost_its_disk_says_so_and_is_told_again():

@@ -66,3 +66,30 @@ def test_a_device_that_is_enrolled_during_a_rollout_takes_the_version_in_its_nex
             eventually(cloud.finished.is_set)
         assert ward.verdicts[-1].kept and ward.verdicts[-1].counts["installed"] == 3
         eventually(lambda: third.part.working.run == "roll-1")
+
+
+def test_a_device_that_is_enrolled_after_a_rollout_and_one_with_another_disk_have_its_version(
+    tmp_path: Path, quick: LocalBroker
+) -> None:
+    """The first kept the initial model, the other heard that the version stays, and had it no more."""
+    with Ward(tmp_path, quick.url, enrolled=True) as ward:
+        theta = ward.theta0 * np.float32(1.001)
+        assert ward.roll(theta).kept
+        ward.devices["a"].stop()
+        ward.hospital.change_devices(("a", "b", "c"))
+        (tmp_path / "a").rename(tmp_path / "lost")
+        with running(ward.make_device("a")) as again, running(ward.make_device("c")) as third:
+            for device in (again, third):
+                eventually(device.finished.is_set)
+                assert device.part.working.run == "roll-1"
+                assert device.part.versions.read()["roll-1"].confirmed
+                assert device.part.working.kept.models["global"].tobytes() == theta.tobytes()
+
+
+def test_who_comes_after_a_rollout_to_a_share_hears_of_its_end_only(tmp_path: Path, quick: LocalBroker) -> None:
+    with Ward(tmp_path, quick.url, enrolled=True) as ward:
+        assert ward.roll(ward.theta0 * np.float32(1.001), share=0.5).kept
+        ward.hospital.change_devices(("a", "b", "c"))
+        with running(ward.make_device("c")) as third:
+            eventually(third.finished.is_set)
+            assert third.part.working.run == ""

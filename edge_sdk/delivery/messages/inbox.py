@@ -84,10 +84,19 @@ class Inbox:
         return peer is None or peer.epoch != epoch
 
     def is_unknown(self, name: str) -> bool:
-        """The peer is known by name only: this node's store was put back from a backup."""
+        """The peer is known by name only: it was removed, or this node's store was put back from a backup."""
         return name in self.peers and self.peers[name].epoch == UNKNOWN
 
     def renew_peer(self, name: str, epoch: int) -> None:
         """Forget what was received of the peer's old disk."""
         self.peers[name] = Peer(epoch)
         self.store.renew_peer(name, epoch)
+
+    def list_known(self) -> set[str]:
+        """Names of the peers of which more is known than that."""
+        return {name for name in self.peers if not self.is_unknown(name)}
+
+    def forget(self, name: str) -> None:
+        """Know a peer by name only from now on, if it is known at all."""
+        if name in self.peers:
+            self.renew_peer(name, UNKNOWN)

@@ -93,7 +93,7 @@ class Calls:
             self.latest = max(self.latest, job.number)
 
     def note_new_disk(self, child: str) -> None:
-        """The role is to hear that a child has another disk. That waits behind the child's answers, and only once: a
+        """The role is to hear that a child knows nothing yet, or no more. It waits behind the child's answers, once: a
         child may say so without end."""
         latest = next((job for job in reversed(self.jobs) if job.sender == child), None)
         if latest is None or latest.number != NEW_DISK:

@@ -63,6 +63,7 @@ class Assembly:
         patient: a node that begins the run waits for its children however long that takes; see `roles/beginning.py`.
         joins_later: a child may take part from a later round on, so nobody need wait for one that cannot now.
         may_decline: so a child whose application wants no training is away; in a rollout nothing is trained.
+        looks_on: the node is never ready: it is asked nothing, and hears the end (live/membership/onlooking.py).
     """
 
     role: Role
@@ -74,6 +75,7 @@ class Assembly:
     patient: bool = True
     joins_later: bool = False
     may_decline: bool = False
+    looks_on: bool = False
 
 
 Verb = Literal["start", "arrive", "excuse", "tick"]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.roles.counters import LaneCounters
 from edge_sdk.delivery.storage.store import Store
-from edge_sdk.live.membership.changes import RequestedChanges
+from edge_sdk.live.membership.changes import RequestedChanges, let_removed_go
 from edge_sdk.live.membership.dispatcher import Dispatcher
 from edge_sdk.live.membership.membership import GRACE, Membership
 from edge_sdk.live.membership.neighbours import Neighbours
@@ -91,7 +91,7 @@ class RunLane:
         from edge_sdk.delivery.session import Session  # with the first run, as all that hands messages over
 
         a, membership = self.around, self.membership
-        return Session(
+        made = Session(
             name=a.name,
             parent=a.parent,
             run=run,
@@ -104,6 +104,8 @@ class RunLane:
             log=a.log,
             children=frozenset(membership.children),
         )
+        let_removed_go(made)
+        return made
 
     @property
     def session(self) -> Session | None:

@@ -93,9 +93,17 @@ def replace_children(session: Session, children: frozenset[str], gone: Iterable[
 
 
 def let_go(session: Session, names: Iterable[str]) -> None:
-    """Send these nothing more, and wait for nothing of theirs."""
+    """Send these nothing more, and wait for nothing of theirs. If they come again, they are told all anew."""
     session.commit_open()
     with session.store.transaction():
         for name in names:
             session.outgoing.give_up_all(name)
+            session.inbox.forget(name)
             session.excuse_child(name)
+
+
+def let_removed_go(session: Session) -> None:
+    """Let those go who are no children any more since the session was last open."""
+    known = session.node.record.below.owed.keys() | session.inbox.list_known()
+    if removed := sorted(known - session.children - {session.name, session.parent}):
+        let_go(session, removed)

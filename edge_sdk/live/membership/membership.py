@@ -76,6 +76,7 @@ class Membership:
         counters: Counters,
     ):
         self.assemble, self.check_run, self.told_refusal = work.assemble, work.check_run, work.told_refusal
+        self.look_on = work.look_on
         self.name, self.children, self.flexible, self.log = around.name, around.children, around.flexible, around.log
         self.make_session, self.announcer, self.counters, self.reconsider = make_session, announcer, counters, False
         self.session: Session | None = None
@@ -83,13 +84,11 @@ class Membership:
         self.presence = Presence(self.children)
         self.refusal, self.refusal_told, self.refusal_below, self.refused = "", "", "", b""  # told: to the parent
         self.next_run: Run | None = None
-        self.counted_above = False
+        self.counted_above = self.announced = False
         self.turns = Turns()
-        self.announced = False
         self.unwilling: Reason | None = None
-        self.labelled = 0
         self.facts: DeviceFacts | None = None
-        self.reopen_at, self.is_copy = inf, False
+        self.labelled, self.reopen_at, self.is_copy = 0, inf, False
 
     @property
     def epoch(self) -> int:
@@ -103,6 +102,11 @@ class Membership:
     def is_broken(self) -> bool:
         """A commit has failed: what is in memory is not what is on the disk, and must not be written there."""
         return self.reopen_at < inf
+
+    @property
+    def looks_on(self) -> bool:
+        """It has too few samples for its run, and hears what that comes to (see onlooking.py)."""
+        return self.session is not None and self.session.assembly.looks_on
 
     @property
     def standing(self) -> Standing:
@@ -134,7 +138,9 @@ class Membership:
         try:
             return self.directory.current_run()
         except StoreDamaged as e:
-            self.put_aside(self.directory.current_id() or "", e)
+            from edge_sdk.live.membership.damaged_stores import put_aside  # few nodes have to, as below
+
+            put_aside(self, self.directory.current_id() or "", e)
             return None
 
     def take_offer(self, hello: Hello) -> None:
@@ -172,7 +178,7 @@ class Membership:
         Raises:
             UsageError: it says more than that.
         """
-        if run == session.run or self.is_broken:
+        if run == session.run or self.is_broken or self.looks_on:
             return  # what is broken is opened again soon, and hears of it then
         session.commit_open()
         self.directory.remember_run(run, session.store)
@@ -191,7 +197,7 @@ class Membership:
             return
         if self.reconsider:
             self.reconsider = False
-            if self.session is None and self.refused:
+            if self.refused and (self.session is None or self.looks_on):
                 self.next_run = decode_run(self.refused)
         if self.next_run is not None and (self.session is None or not self.session.calls.busy):
             run, self.next_run = self.next_run, None
@@ -207,15 +213,22 @@ class Membership:
 
     def take_up(self, run: Run) -> None:
         """Begin or resume a run; one that cannot be used leaves the node idle, and the parent hears why."""
-        before = self.run
-        self.leave_run()
+        before, looks_on = self.run, self.looks_on and self.run is not None and self.run.id == run.id
+        if not looks_on:
+            self.leave_run()
         try:
             assembly = assemble_offered(run, self.check_run, self.assemble, self.name, self.log)
+            self.leave_run()
             self.open_session(run, assembly)
             self.turns.note_change("" if before is None else before.id, run.id)
         except UsageError as e:
             missing, told = (e.missing, e.told) if isinstance(e, SamplesMissing) else (0, str(e))
             self.tell_refusal(f"run {run.id}: {e}", missing, f"run {run.id}: {told}")
+            if missing and not looks_on:
+                from edge_sdk.live.membership.onlooking import look_on
+
+                self.session = look_on(self.directory, run, self.look_on, self.make_session, self.log)
+                self.refused, self.announced = encode_run(run), False
         except (DiskError, OSError) as e:
             self.next_run = run
             self.disk_failed(e)
@@ -233,25 +246,10 @@ class Membership:
         try:
             self.open_saved_session(run, assembly)
         except StoreDamaged as e:
-            self.put_aside(run.id, e)
+            from edge_sdk.live.membership.damaged_stores import put_aside
+
+            put_aside(self, run.id, e)
             self.open_saved_session(run, assembly)
-
-    def put_aside(self, run: str, why: StoreDamaged) -> None:
-        """Give a damaged store up, as a disk that is lost: parent and children notice that by the epoch.
-
-        The root has nobody who would tell it how far the run was, so there a person has to decide.
-
-        Raises:
-            UsageError: this node is the root.
-        """
-        if self.announcer.parent is None:
-            raise UsageError(
-                f"{self.directory.directory / run}.db is damaged ({why}); put a copy of it back that is whole, or move "
-                f"{run}.db, {run}.db-wal and {run}.bodies away to begin the run anew"
-            ) from None
-        aside = self.directory.put_aside(run)
-        self.counters.count("store_damaged")
-        self.log.error("%s: the store of run %s is damaged and now in %s: %s", self.name, run, aside, why)
 
     def open_saved_session(self, run: Run, assembly: Assembly) -> None:
         store = self.directory.open_store(run)
@@ -317,6 +315,8 @@ class Membership:
         session, self.session = self.session, None
         session.calls.stop(GRACE)
         session.store.drop()
+        if session.assembly.looks_on:
+            return self.take_up(session.run)
         try:
             self.open_session(session.run, session.assembly)
         except (UsageError, DiskError, OSError) as e:

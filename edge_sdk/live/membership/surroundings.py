@@ -24,12 +24,14 @@ class RunWork:
         assemble: run -> what to play in it. UsageError: the run cannot be used here.
         told_refusal: called with each new reason why this node cannot take part in the run that it is offered, and with
             how many samples are missing for that (`SamplesMissing`); 0: it is another reason.
+        look_on: run that is refused for want of samples -> what to play until there are more; None: nothing.
         check_run: called with each run that the parent offers. UsageError: it is not to be trusted.
     """
 
     assemble: Callable[[Run], Assembly]
     told_refusal: Callable[[str, int], None] = lambda why, missing: None
     check_run: Callable[[Run], None] = lambda run: None
+    look_on: Callable[[Run], Assembly | None] = lambda run: None
 
 
 @dataclass(frozen=True, kw_only=True)

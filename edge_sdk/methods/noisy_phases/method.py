@@ -32,7 +32,7 @@ import numpy.typing as npt
 from edge_sdk.algebra.arrays import Values
 from edge_sdk.algebra.secure_aggregation import rounding
 from edge_sdk.contract.method import DOWN, UP, Method, NodeEnv, Role, Send, Step
-from edge_sdk.contract.wrapping import role_around, state_around
+from edge_sdk.contract.wrapping import passed_in, role_around, state_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.integers.tiers.states import IntegersState, Ring
 from edge_sdk.methods.integers.vectors import ledger as ledgers
@@ -229,7 +229,7 @@ def hospital(inner: Role, plan: PhasesPlan) -> Role:
         sends = [summed(env, plan, s, send) for send in sends]
         return replace(s, inner=state, phase="", pending=None), sends
 
-    return role_around(inner, NoisyPhasesState, receive, close, inner.refuse)
+    return role_around(inner, NoisyPhasesState, receive, close, inner.refuse, passed_in(inner.renew))
 
 
 def summed(env: NodeEnv, plan: PhasesPlan, s: NoisyPhasesState, send: Send) -> Send:

@@ -48,6 +48,15 @@ class VersionOffer:
 
 
 @dataclass(frozen=True)
+class VersionStays:
+    """Down to a device with another disk, or one that comes late: the rollout has kept this version; take it, if it is
+    sound. A device of an earlier release drops it, and waits for the next rollout."""
+
+    bundle: FileBytes
+    theta: Values
+
+
+@dataclass(frozen=True)
 class VersionLeave:
     """Down: go back to the version before, if you have that of this rollout."""
 

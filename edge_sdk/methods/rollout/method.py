@@ -16,8 +16,9 @@ evaluation has no samples of fewer devices of a hospital than its holder allows 
 When few answer: silent devices count as failures. A device that is never heard leaves the version with its next run.
 An evaluation (`only_judge`) is the same without its consequence: nobody takes the version, or leaves another one.
 Devices come and leave while it goes on: each stage is dealt out among those of its begin, so who comes later takes the
-version in a later stage, or with the next rollout. Nobody waits for a device that never comes: a hospital asks whom it
-finds (`Method.patient`). Hospitals that come wait for the next run; one that leaves is waited for as in any run.
+version in a later stage, or when the rollout is over, if it was for all. So does who has another disk. Nobody waits for
+a device that never comes: a hospital asks whom it finds (`Method.patient`). Hospitals that come wait for the next run;
+one that leaves is waited for as in any run.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from edge_sdk.methods.rollout.messages import (
     VersionLeft,
     VersionOffer,
     VersionOrder,
+    VersionStays,
     VersionTaken,
     VersionTried,
 )
@@ -99,9 +101,12 @@ def device_start(env: Env) -> Step:
 
 
 def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> Step:
-    m = expected(sender, message, VersionOffer, VersionLeave, RolloutOver)
+    m = expected(sender, message, VersionOffer, VersionStays, VersionLeave, RolloutOver)
     if isinstance(m, VersionOffer):
         return attempt_version(env, m)
+    if isinstance(m, VersionStays):
+        state, (_, *taken) = attempt_version(env, m)
+        return state, [*taken, Send(OUT, VersionKept()), Send(OUT, Finished(0))]
     if isinstance(m, VersionLeave):
         assert env.has_version is not None
         counts = {"answered": 1.0, "reverted": float(env.has_version(m.rollout))}
@@ -110,7 +115,7 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     return s, [kept, Send(OUT, Finished(0))]
 
 
-def attempt_version(env: Env, m: VersionOffer) -> Step:
+def attempt_version(env: Env, m: VersionOffer | VersionStays) -> Step:
     assert env.verify is not None and env.attempt is not None
     env.verify(m.bundle, m.theta)
     counts = {"answered": 1.0, **env.attempt(m.bundle, m.theta)}
@@ -129,12 +134,16 @@ class HospitalState:
         latest: how many of them in this stage.
         counts: sums over this stage.
         judged: devices in them that have held-out samples.
+        version: that is brought to them; None: none, or it was left.
+        over: it has said that the rollout is.
     """
 
     asked: tuple[str, ...] = ()
     latest: int = 0
     counts: Mapping[str, float] = field(default_factory=dict)
     judged: int = 0
+    version: VersionStays | None = None
+    over: bool = False
 
 
 def hospital_start(env: Env) -> Step:
@@ -156,7 +165,18 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
     if isinstance(down, VersionLeave):
         whom = env.here if down.rollout else list_remaining(env, s)  # of one before, or of this rollout
         return replace(s, latest=0, counts={}, judged=0), [Send(whom, down)]
+    s = replace(s, version=s.version if down.kept else None, over=True)
     return s, [Send(tuple(sorted(env.sizes)), down, answer=False), Send(OUT, Finished(0))]
+
+
+def hospital_renew(env: Env, s: HospitalState, child: str) -> Step:
+    """The end for a device that knows nothing of it: with the version, if it had that or the rollout was for all."""
+    if not s.over:
+        return s, []
+    is_for_it = child in s.asked or (env.settings.share == 1 and not env.settings.devices)
+    if s.version is None or not is_for_it:
+        return s, [Send(child, RolloutOver(s.version is not None), answer=False)]
+    return s, [Send(child, s.version, answer=False)]
 
 
 def pass_order(env: Env, s: HospitalState, m: VersionOrder) -> Step:
@@ -166,7 +186,8 @@ def pass_order(env: Env, s: HospitalState, m: VersionOrder) -> Step:
     chosen = choose_devices(env, s.asked, m.upto - len(list_remaining(env, s)))
     is_first = (m.stage == 1 or not s.asked) and not env.settings.only_judge
     first = [Send(OUT, VersionTaken(m.bundle, NO_MODEL))] if is_first else []
-    state = replace(s, asked=(*s.asked, *chosen), latest=len(chosen), counts={}, judged=0)
+    version = None if env.settings.only_judge else VersionStays(m.bundle, m.theta)
+    state = replace(s, asked=(*s.asked, *chosen), latest=len(chosen), counts={}, judged=0, version=version, over=False)
     return state, [Send(chosen, VersionOffer(m.bundle, m.theta)), *first]
 
 
@@ -286,9 +307,9 @@ def models(env: Env, s: DeviceState | None, m: RolloutOver) -> dict[str, Any]:
 ROLLOUT = Method(
     name=NAME,
     device=Role(device_start, device_receive, unchanged, DeviceState),
-    hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState),
+    hospital=Role(hospital_start, hospital_receive, hospital_close, HospitalState, renew=hospital_renew),
     aggregator=Role(aggregator_start, aggregator_receive, aggregator_close, AggregatorState),
-    messages=(VersionOrder, VersionOffer, VersionLeave, VersionTried, RolloutOver, Finished),
+    messages=(VersionOrder, VersionOffer, VersionStays, VersionLeave, VersionTried, RolloutOver, Finished),
     settings=Settings,
     env=Env,
     show=show,

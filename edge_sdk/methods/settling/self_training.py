@@ -34,7 +34,7 @@ from edge_sdk.methods.settling.labelling import NO_LABELS
 from edge_sdk.methods.settling.method import Choice, Chosen, Settle
 from edge_sdk.methods.settling.settings import Settling
 from edge_sdk.methods.shared.aggregation.gather import expected
-from edge_sdk.methods.shared.membership.riders import Rider, tell_all, tell_new
+from edge_sdk.methods.shared.membership.riders import Rider, tell_all, tell_new, told_again
 
 
 # Messages -------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def hospital(method: Method, settings: Settling, near: Near | None) -> Role:
         state, sends = inner.close(env, s.inner)
         return told_before(env, replace(s, inner=state), sends)
 
-    return role_around(inner, SelfTrainingState, receive, close)
+    return role_around(inner, SelfTrainingState, receive, close, renew=told_again(inner))
 
 
 def told_before(env: NodeEnv, s: SelfTrainingState, sends: Sequence[Send]) -> Step:

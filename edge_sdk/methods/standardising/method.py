@@ -17,8 +17,9 @@ Leaves the device: means and means of squares of each feature over all its train
 run; its hospital adds them up. Where a hospital has a single device, the sum is that device's own.
 A hospital winsorises its devices' sums before it adds them up; so does the aggregator with a rule over hospitals
 (`run.robust`). Where sums are secret or have noise nobody sees single ones, and they are added up as they are.
-When few answer: the statistics are theirs; nobody: mean 0 and scale 1. A device that comes later is told them before
-its first question. One that has lost its disk says so in place of an answer, and takes part again in the next round.
+When few answer: the statistics are theirs; nobody: mean 0 and scale 1. A device that comes later, or with another
+disk, is told them before its first question. One that was asked before it lost its disk says so in place of an answer,
+and takes part again in the next round.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from edge_sdk.contract.wrapping import closed, inside, role_around, state_around
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.shared.aggregation.gather import expected
 from edge_sdk.methods.shared.evaluation.beside import BESIDE
-from edge_sdk.methods.shared.membership.riders import tell_all, tell_new
+from edge_sdk.methods.shared.membership.riders import tell_all, tell_new, told_again
 from edge_sdk.methods.standardising.equations import (
     are_moments,
     checked,
@@ -197,7 +198,7 @@ def hospital(method: Method, robust: bool) -> Role:
             return replace(s, sums=None, apart={}), [Send(UP, gathered(s, MAJORITY if robust else USUAL))]
         return told_before(env, *closed(inner, env, s))
 
-    return role_around(inner, StandardState, receive, close)
+    return role_around(inner, StandardState, receive, close, renew=told_again(inner))
 
 
 def told_before(env: NodeEnv, s: StandardState, sends: Sequence[Send]) -> Step:

@@ -69,9 +69,8 @@ class Participant:
         training: LocalTraining,
     ):
         budget, key, threads = policy.read_budget(), policy.trusted_key, training.threads
-        self.threads = threads
         self.on_event: Callable[[Any], None] | None = None
-        self.warm_start, self.masks = training.warm_start, policy.masks
+        self.threads, self.warm_start, self.masks = threads, training.warm_start, policy.masks
         self.name, self.trainer = checked_name(name, "device name"), training.trainer
         self.model = open_model(bundle, threads)
         self.own_model = self.model  # the application's, also while a run is for a bundle that a rollout has brought
@@ -80,9 +79,8 @@ class Participant:
         self.validation: Samples | None = None
         self.unlabelled: Source | None = None
         self.directory, self.trust = directory, Trust(key, directory)
-        self.public, self.digest = training.read_public(), b""
+        self.public, self.digest, self.kept = training.read_public(), b"", kept_models.KeptModels()
         self.current: Run | None = None
-        self.kept = kept_models.KeptModels()
         self.working = load_working(directory, f"device {name}", self.model, threads)
         self.log = logging.getLogger(f"auscult.{name}")
         self.live = LiveDevice(name, self.model.bundle, directory / "samples", training.recording, self.log)
@@ -126,6 +124,7 @@ class Participant:
             told=self.receive_event,
             told_refusal=self.receive_refusal,
             check_run=self.check_run,
+            look_on=self.look_on,
             willingness=self.make_willingness(),
             permission=Permission(self.gate.owner),
         )
@@ -211,6 +210,12 @@ class Participant:
         self.finished.clear()
         samples = None if self.trainer is not None else choose_present_judges(self, run)
         return assemble_version(run, self.versions, lambda: samples)
+
+    def look_on(self, run: Run) -> Assembly | None:
+        from edge_sdk.nodes.configuration.onlooker import assemble_onlooker  # few devices are one
+
+        self.current, self.kept = run, kept_models.load(self.kept_path(run))
+        return None if self.kept.finished else assemble_onlooker(run, self.model.layout, self.model.theta0)
 
     def check_run(self, run: Run) -> None:
         """Raises UsageError if a run is not to be trusted."""

@@ -3,8 +3,9 @@
 Every so often the model goes to every device, picked or not, and scores come back as sums; the method inside does not
 notice. An evaluation waits for all that are here, also where a round of the method is over with the first few answers,
 or until the time is up. After its last round (it asks nothing more) all devices are asked once more, then everybody
-hears that the run is over. A node that was away or silent in that last evaluation, or has another disk since, hears it
-together with the model, whenever its mail reaches it: last words go to all children that there are, here or not.
+hears that the run is over. A node that was away or silent in that last evaluation, or has another disk since, or comes
+for the first time when all is over, hears it together with the model, whenever its mail reaches it: last words go to
+all children that there are, here or not.
 
 The aggregator closes a round of the method twice: first to see the new model, which is then evaluated, and again, with
 the state of before, once the scores are in. Roles are pure, so both give the same model, and the second one asks those
@@ -21,7 +22,7 @@ from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.environment.gradients import NOTHING
 from edge_sdk.contract.method import DOWN, ME, OUT, UP, Forward, Method, NodeEnv, Role, Send, Step
 from edge_sdk.contract.records import changed
-from edge_sdk.contract.wrapping import role_around
+from edge_sdk.contract.wrapping import passed_in, role_around
 from edge_sdk.errors import PeerError
 from edge_sdk.methods.shared.aggregation.exact import Exact, bounded, number
 from edge_sdk.methods.shared.aggregation.gather import expected, plus_scores, split_scores, with_name
@@ -151,14 +152,15 @@ def sums_of(s: Watched) -> dict[str, float]:
 # Roles ----------------------------------------------------------------------------------------------------------
 def evaluated(method: Method, every: int = 0) -> Method:
     """Add to a method an evaluation after every `every` rounds (0: none) and one after the last."""
+    kind = get_type_hints(method.show)["return"]
     return replace(
         method,
-        device=device(method),
+        device=device(method, kind),
         hospital=hospital(method),
         aggregator=aggregator(method, every),
         messages=(*method.messages, Evaluate, Scores, Finished),
         show=lambda env, s: method.show(env, s.inner),
-        models=lambda env, s, m: method.models(env, s and s.inner, m),
+        models=lambda env, s, m: method.models(env, s and s.inner, expected(UP, m, kind)),
     )
 
 
@@ -200,9 +202,7 @@ def inside(inner: Role, env: NodeEnv, s: Watched, sender: str, message: Any) -> 
     return changed(s, inner=state), sends
 
 
-def device(method: Method) -> Role:
-    kind = get_type_hints(method.show)["return"]
-
+def device(method: Method, kind: type) -> Role:
     def judged(env: NodeEnv, s: Watched, round: int, final: bool, shown: Any) -> tuple[Scores, list[Send]]:
         with env.gradients.counting(NOTHING):  # but what settles, which says so
             models, healed = heal_personal(round, method.models(env, s.inner, expected(UP, shown, kind)))
@@ -246,7 +246,7 @@ def with_scores(method: Method, env: NodeEnv, shown: Any) -> NodeEnv:
 
 
 def hospital(method: Method) -> Role:
-    inner, noisy = method.hospital, method.spent is not None
+    inner, noisy, pass_in = method.hospital, method.spent is not None, passed_in(method.hospital.renew)
 
     def receive(env: NodeEnv, s: Watched, sender: str, m: Any) -> Step:
         if sender == UP and isinstance(m, Evaluate):
@@ -270,6 +270,7 @@ def hospital(method: Method) -> Role:
         return replace(s, inner=state), sends
 
     def renew(env: NodeEnv, s: Watched, child: str) -> Step:
+        s = s if pass_in is None else pass_in(env, s, child)[0]
         return told_anew(env, s, child, s.shown, method.forward)
 
     return role_around(inner, Watched, receive, close, unread, renew)
@@ -324,7 +325,7 @@ def asking(sends: Any) -> list[Send]:
 
 
 def told_anew(env: NodeEnv, s: Watched, child: str, shown: Any, forward: Forward | None = None) -> Step:
-    """The state where a child has another disk, on which the model of the last evaluation is not."""
+    """The state where a child has another disk, or is new: the model of the last evaluation is not there."""
     s = replace(s, heard=tuple(name for name in s.heard if name != child))
     return s, with_model(env, (child,), s.round, shown, forward) if s.over else []
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Send
+from edge_sdk.contract.method import DOWN, ME, OUT, UP, NodeEnv, Role, Send, Step
+from edge_sdk.contract.wrapping import passed_in
 
 Wrap = Callable[[Any], Any]
 """A question -> the message that carries it."""
@@ -31,6 +32,17 @@ class Rider:
     def round(self) -> int | None:
         """The question's round, for whoever logs it."""
         return getattr(self.message, "round", None)
+
+
+def told_again(inner: Role) -> Callable[..., Step]:
+    """A hospital's `renew`: a child whose new disk knows nothing is told with its next question."""
+    pass_in = passed_in(inner.renew)
+
+    def renew(env: NodeEnv, s: Any, child: str) -> Step:
+        s = replace(s, told=tuple(name for name in s.told if name != child))
+        return (s, []) if pass_in is None else pass_in(env, s, child)
+
+    return renew
 
 
 def asks(send: Send) -> bool:
