@@ -32,7 +32,8 @@ def test_a_device_that_is_enrolled_while_a_rollout_starts_takes_part(tmp_path: P
 def test_a_device_that_has_never_come_is_not_waited_for(
     tmp_path: Path, quick: LocalBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The whole rollout once waited until it was started."""
+    """The whole rollout once waited until it was started. When it comes, its mail has the version: that once said no
+    more than that the rollout is over."""
     caplog.set_level("INFO")
     with Ward(tmp_path, quick.url, enrolled=True) as ward:
         ward.hospital.runtime.habits.wait_seconds, ward.size = 2.0, 3
@@ -40,6 +41,9 @@ def test_a_device_that_has_never_come_is_not_waited_for(
         eventually(lambda: ward.hospital.runtime.presence.children.keys() == {"a", "b"})
         verdict = ward.roll(ward.theta0 * np.float32(1.001))
         assert verdict.kept and verdict.counts["asked"] >= 1
+        with running(ward.make_device("c")) as third:
+            eventually(third.finished.is_set)
+            assert third.part.working.run == "roll-1" and third.part.versions.read()["roll-1"].confirmed
     assert re.search(r"h: goes on without .*\bc\b: not here", caplog.text)
 
 
@@ -75,6 +79,10 @@ def test_a_device_that_is_enrolled_after_a_rollout_and_one_with_another_disk_hav
     with Ward(tmp_path, quick.url, enrolled=True) as ward:
         theta = ward.theta0 * np.float32(1.001)
         assert ward.roll(theta).kept
+        session = ward.hospital.runtime.session
+        assert session is not None
+        record = session.assembly.records.encode(session.saved)
+        assert len(record) < 4096 < theta.nbytes, "it is written with each answer, the version once"
         ward.devices["a"].stop()
         ward.hospital.change_devices(("a", "b", "c"))
         (tmp_path / "a").rename(tmp_path / "lost")

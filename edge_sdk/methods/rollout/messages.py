@@ -83,7 +83,7 @@ class RolloutOver:
 # What roles tell their application ------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class VersionTaken:
-    """Device: this version is to predict from now on. Hospital, without a model: this is its bundle."""
+    """Device: this version is to predict from now on. Hospital: it is brought to its devices."""
 
     bundle: FileBytes
     theta: Values

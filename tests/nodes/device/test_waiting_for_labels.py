@@ -125,6 +125,19 @@ def test_a_reason_is_said_once(device: Device, caplog: pytest.LogCaptureFixture)
     assert len([line for line in caplog.messages if "nothing is labelled yet" in line]) == 1
 
 
+def test_a_run_that_nobody_can_look_on_at_ends_no_device(device: Device, caplog: pytest.LogCaptureFixture) -> None:
+    """That samples are missing is found before what else is wrong with a run: an aggregator of a later release may
+    name what this one does not know."""
+    observe_in_pieces(device, 100)
+    offer(device, make_run(device))
+    assert device.runtime.membership.looks_on
+    offer(device, replace(make_run(device, "r2"), augment={"nope": 1.0}))
+    assert device.runtime.membership.session is None and "nothing is labelled yet" in device.refusal
+    assert "cannot look on at run r2: " in caplog.text and "nope" in caplog.text
+    offer(device, make_run(device, "r3"))
+    assert device.runtime.membership.looks_on
+
+
 def test_samples_that_are_ready_get_no_labels_by_themselves(tmp_path: Path) -> None:
     device = make_device(tmp_path)
     device.train_on(samples(("juggling",)))
