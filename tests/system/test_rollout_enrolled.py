@@ -94,6 +94,23 @@ def test_a_device_that_is_enrolled_after_a_rollout_and_one_with_another_disk_hav
                 assert device.part.working.kept.models["global"].tobytes() == theta.tobytes()
 
 
+def test_who_comes_after_a_rollout_and_a_later_training_predicts_with_the_models_of_that(
+    tmp_path: Path, quick: LocalBroker
+) -> None:
+    """Each lane told it its end, and the older version won."""
+    with Ward(tmp_path, quick.url, evaluations=1, enrolled=True) as ward:
+        theta = ward.theta0 * np.float32(1.001)
+        with running(ward.cloud(ward.run_of(theta), theta, lane=1)) as cloud:
+            eventually(cloud.finished.is_set)
+        with running(ward.training(rounds=1)) as cloud:
+            eventually(cloud.finished.is_set)
+        eventually(lambda: all(device.part.working.run == "train" for device in ward.devices.values()))
+        ward.hospital.change_devices(("a", "b", "c"))
+        with running(ward.make_device("c")) as third:
+            eventually(lambda: third.finished.is_set() and third.part.lanes[0].finished.is_set())
+            assert third.part.working.run == "train" and third.part.kept.models
+
+
 def test_who_comes_after_a_rollout_to_a_share_hears_of_its_end_only(tmp_path: Path, quick: LocalBroker) -> None:
     with Ward(tmp_path, quick.url, enrolled=True) as ward:
         assert ward.roll(ward.theta0 * np.float32(1.001), share=0.5).kept

@@ -64,6 +64,8 @@ def keep_version(shelf: BundleShelf, folder: Path, message: VersionTaken) -> Non
 
 def find_version(run: Run, folder: Path) -> VersionStays | None:
     """The version of a rollout as it was kept; None: it was not, or is not what the run says, which is logged."""
+    if not (folder / VERSION).exists():
+        return None
     try:
         found = VersionStays(**read_npz(folder / VERSION))
         open_version(run, found.bundle, found.theta)
