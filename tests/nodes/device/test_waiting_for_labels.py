@@ -17,6 +17,7 @@ from edge_sdk.errors import SamplesMissing, UsageError
 from edge_sdk.live.presence.directory import NodeDirectory, encode_run
 from edge_sdk.nodes.device.descriptions import RunRefused
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.policy.allow import Allow
 from tests.nodes.device.test_app_defects import samples
 from tests.nodes.device.test_live_device import BEGAN, make_device, make_run, observe_in_pieces
 
@@ -136,6 +137,18 @@ def test_a_run_that_nobody_can_look_on_at_ends_no_device(device: Device, caplog:
     assert "cannot look on at run r2: " in caplog.text and "nope" in caplog.text
     offer(device, make_run(device, "r3"))
     assert device.runtime.membership.looks_on
+
+
+def test_who_may_not_take_part_looks_on_no_more(device: Device) -> None:
+    observe_in_pieces(device, 100)
+    offer(device, make_run(device))
+    membership = device.runtime.membership
+    assert membership.looks_on
+    device.part.gate.allow = Allow(methods=("fedslr",))
+    device.runtime.permission.change_owner(device.part.gate)
+    membership.reconsider = True
+    offer(device, None)
+    assert membership.session is None and "fedavg" in device.refusal
 
 
 def test_samples_that_are_ready_get_no_labels_by_themselves(tmp_path: Path) -> None:
