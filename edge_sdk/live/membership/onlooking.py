@@ -13,6 +13,7 @@ from logging import Logger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_sdk.atomic import ASIDE
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.storage.database import DiskError
 from edge_sdk.delivery.storage.store import Store
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from edge_sdk.delivery.roles.engine import Assembly
     from edge_sdk.delivery.session import Session
 
-FOLDER = "onlooker"
+FOLDER = f"onlooker{ASIDE}"
+"""Left out of backups, by its ending: it may go while one is made, and nobody needs it again."""
 
 
 class PassingStore(Store):

@@ -18,6 +18,7 @@ from edge_sdk.live.presence.directory import NodeDirectory, encode_run
 from edge_sdk.nodes.device.descriptions import RunRefused
 from edge_sdk.nodes.device.device import Device
 from edge_sdk.nodes.policy.allow import Allow
+from edge_sdk.tools.backups.backup import back_up
 from tests.nodes.device.test_app_defects import samples
 from tests.nodes.device.test_live_device import BEGAN, make_device, make_run, observe_in_pieces
 
@@ -137,6 +138,16 @@ def test_a_run_that_nobody_can_look_on_at_ends_no_device(device: Device, caplog:
     assert "cannot look on at run r2: " in caplog.text and "nope" in caplog.text
     offer(device, make_run(device, "r3"))
     assert device.runtime.membership.looks_on
+
+
+def test_what_an_onlooker_keeps_is_in_no_backup(
+    device: Device, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its store goes at any moment, and a backup that was copying it failed."""
+    offer(device, make_run(device))
+    assert device.runtime.membership.looks_on and list(tmp_path.rglob("r.db"))
+    made = back_up(tmp_path, tmp_path_factory.mktemp("backups") / "d1.tar")
+    assert not [file for file in made.members if file.path.endswith("r.db")]
 
 
 def test_who_may_not_take_part_looks_on_no_more(device: Device) -> None:
