@@ -144,11 +144,12 @@ class Session:
         if not self.inbox.is_new(name, epoch):
             return
         known, restored = name in self.inbox.peers, self.inbox.is_unknown(name)
+        moved = not known and name == self.parent and self.node.record.above > 0  # here from below another parent
         self.commit_open()
         with self.store.transaction():
             self.inbox.renew_peer(name, epoch)
-            if known:
-                self.forget_disk_of(name, restored)
+            if known or moved:
+                self.forget_disk_of(name, restored or moved)
             elif self.node.record.started and name in self.children and not self.outbox.pending.get(name):
                 self.calls.note_new_disk(name)  # nothing waits for it: it has come late, perhaps after the end
         self.incoming.forget_disk(name, epoch)

@@ -179,6 +179,23 @@ def test_a_child_that_comes_for_the_first_time_is_told_what_it_knows_nothing_of(
     assert again.inbox.is_of("d", 7) and not again.inbox.is_unknown("d")
 
 
+def test_a_device_of_another_hospital_answers_its_questions_from_the_first_on(tmp_path: Path) -> None:
+    """It refused those with lower numbers than the latest of the hospital before, which may be all of them."""
+    role, log = roles.assembly(roles.DEVICE, RUN), logging.getLogger("test")
+    for hospital, number in (("north", 9), ("south", 1), ("north", 2)):
+        store = Store(tmp_path / "count.db")
+        parts = Habits(worker=False), Counters(), lambda *_: None, print, log
+        session = Session("a", hospital, RUN, role, store, *parts)
+        let_removed_go(session)
+        session.settled = True
+        session.meet_peer(hospital, 7)
+        body = role.messages.encode(roles.Ask(number, np.ones(4, np.float32)))
+        assert session.take_message(Message(RUN.id, hospital, 7, number, 0, (), number, True, body)) == "new"
+        session.commit(NOW)
+        assert session.node.record.above == number and session.outbox.pending.keys() == {hospital}
+        session.close(1.0)
+
+
 def test_a_backup_that_is_put_back_twice_numbers_its_questions_elsewhere_each_time(
     session: Session, tmp_path: Path
 ) -> None:

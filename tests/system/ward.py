@@ -123,15 +123,16 @@ class Ward:
         made.on_event = self.note
         return made
 
-    def training(self, id: str = "train") -> Any:
+    def training(self, id: str = "train", rounds: int = 10**6) -> Any:
         """An aggregator whose run goes on as long as somebody looks; `rounds` hears of each."""
         from aggregator.aggregator import Aggregator
+        from aggregator.options import HospitalList
 
         settings = {"eta_l": 1e-4, "batch": 8}
-        run = Run(id=id, method="fedavg", bundle=self.devices["a"].part.model.sha256, classes=NAMES, rounds=10**6)
+        run = Run(id=id, method="fedavg", bundle=self.devices["a"].part.model.sha256, classes=NAMES, rounds=rounds)
         run = self.sign(replace(run, settings=settings, deadline=60.0))
         given: dict[str, Any] = {"broker": self.url, "bundle": WRIST, "directory": self.base / f"cloud-{id}"}
-        made = Aggregator("cloud", run=run, hospitals={"h": 2}, **given)
+        made = Aggregator("cloud", run=run, hospitals=HospitalList({"h": 2}, enrolled=self.enrolled), **given)
         made.on_event = self.note
         return made
 

@@ -76,16 +76,14 @@ class Membership:
         counters: Counters,
     ):
         self.assemble, self.check_run, self.told_refusal = work.assemble, work.check_run, work.told_refusal
-        self.look_on = work.look_on
         self.name, self.children, self.flexible, self.log = around.name, around.children, around.flexible, around.log
         self.make_session, self.announcer, self.counters, self.reconsider = make_session, announcer, counters, False
         self.session: Session | None = None
         self.given: Run | None = None
-        self.presence = Presence(self.children)
+        self.presence, self.turns, self.look_on = Presence(self.children), Turns(), work.look_on
         self.refusal, self.refusal_told, self.refusal_below, self.refused = "", "", "", b""  # told: to the parent
         self.next_run: Run | None = None
         self.counted_above = self.announced = False
-        self.turns = Turns()
         self.unwilling: Reason | None = None
         self.facts: DeviceFacts | None = None
         self.labelled, self.reopen_at, self.is_copy = 0, inf, False
@@ -224,7 +222,9 @@ class Membership:
         except UsageError as e:
             missing, told = (e.missing, e.told) if isinstance(e, SamplesMissing) else (0, str(e))
             self.tell_refusal(f"run {run.id}: {e}", missing, f"run {run.id}: {told}")
-            if missing and not looks_on:
+            if not missing:
+                self.leave_run()
+            elif not looks_on:
                 from edge_sdk.live.membership.onlooking import look_on
 
                 self.session = look_on(self.directory, run, self.look_on, self.make_session, self.log)

@@ -7,20 +7,19 @@ import time
 from collections.abc import Callable
 from logging import Logger
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from edge_sdk.contract.run import Run
 from edge_sdk.errors import UsageError
 
-if TYPE_CHECKING:
-    from edge_sdk.delivery.roles.engine import Assembly
+Made = TypeVar("Made")
 
 PATIENCE = 30.0  # seconds without a word in the present run, after which an earlier one may be gone back to
 
 
 def assemble_offered(
-    run: Run, check: Callable[[Run], None], assemble: Callable[[Run], Assembly], name: str, log: Logger
-) -> Assembly:
+    run: Run, check: Callable[[Run], None], assemble: Callable[[Run], Made], name: str, log: Logger
+) -> Made:
     """What to play in a run that has come from a peer: whatever is wrong with it must not end this node.
 
     Args:

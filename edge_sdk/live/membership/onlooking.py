@@ -13,16 +13,20 @@ from logging import Logger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_sdk.atomic import ASIDE
 from edge_sdk.contract.run import Run
 from edge_sdk.delivery.storage.database import DiskError
 from edge_sdk.delivery.storage.store import Store
+from edge_sdk.errors import UsageError
+from edge_sdk.live.membership.offers import assemble_offered
 from edge_sdk.live.presence.directory import NodeDirectory
 
 if TYPE_CHECKING:
     from edge_sdk.delivery.roles.engine import Assembly
     from edge_sdk.delivery.session import Session
 
-FOLDER = "onlooker"
+FOLDER = f"onlooker{ASIDE}"
+"""Left out of backups, by its ending: it may go while one is made, and nobody needs it again."""
 
 
 class PassingStore(Store):
@@ -50,12 +54,15 @@ def look_on(
     make_session: Callable[[Run, Assembly, Store], Session],
     log: Logger,
 ) -> Session | None:
-    """The session of an onlooker at a run; None: the node has been in that run, there is no point, or no disk."""
-    if (directory.directory / f"{run.id}.db").exists() or (assembly := assemble(run)) is None:
+    """The session of an onlooker at a run; None: the node has been in that run, there is no point, or no way."""
+    if (directory.directory / f"{run.id}.db").exists():
         return None
     try:
+        assembly = assemble_offered(run, lambda run: None, assemble, log.name, log)
+        if assembly is None:
+            return None
         store = PassingStore(directory.directory / FOLDER, run.id, directory.durability)
         return make_session(run, assembly, store)
-    except (DiskError, OSError) as error:
+    except (UsageError, DiskError, OSError) as error:
         log.error("cannot look on at run %s: %s", run.id, error)
         return None

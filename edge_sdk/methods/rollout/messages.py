@@ -49,8 +49,8 @@ class VersionOffer:
 
 @dataclass(frozen=True)
 class VersionStays:
-    """Down to a device with another disk, or one that comes late: the rollout has kept this version; take it, if it is
-    sound. A device of an earlier release drops it, and waits for the next rollout."""
+    """Down to a device that was not asked, comes late or has another disk: the rollout has kept this version; take it,
+    if it is sound. A device of an earlier release drops it, and waits for the next rollout."""
 
     bundle: FileBytes
     theta: Values
@@ -83,7 +83,7 @@ class RolloutOver:
 # What roles tell their application ------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class VersionTaken:
-    """Device: this version is to predict from now on. Hospital, without a model: this is its bundle."""
+    """Device: this version is to predict from now on. Hospital: it is brought to its devices."""
 
     bundle: FileBytes
     theta: Values

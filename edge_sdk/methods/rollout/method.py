@@ -77,6 +77,7 @@ class Env(NodeEnv):
         attempt: device: (bundle, theta) -> counts of this one device.
         has_version: device: does the version of that rollout predict here now?
         scores_of: hospital: of how many devices at least it tells what an evaluation found; None: of one.
+        find_version: hospital: the version as it was kept; None: it was not.
     """
 
     settings: Settings = field(default_factory=lambda: Settings(theta="0"))
@@ -86,12 +87,13 @@ class Env(NodeEnv):
     attempt: Callable[[Any, Any], Mapping[str, float]] | None = None
     has_version: Callable[[str], bool] | None = None
     scores_of: Callable[[], int] | None = None
+    find_version: Callable[[], VersionStays | None] = lambda: None
 
 
 # Device ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class DeviceState:
-    """`asked`: it was offered the version."""
+    """`asked`: it was offered the version, or knows that the rollout is over."""
 
     asked: bool = False
 
@@ -105,14 +107,14 @@ def device_receive(env: Env, s: DeviceState, sender: str, message: object) -> St
     if isinstance(m, VersionOffer):
         return attempt_version(env, m)
     if isinstance(m, VersionStays):
-        state, (_, *taken) = attempt_version(env, m)
-        return state, [*taken, Send(OUT, VersionKept()), Send(OUT, Finished(0))]
+        taken = [] if s.asked else attempt_version(env, m)[1][1:]  # what predicts may be of a later run by now
+        return DeviceState(True), [*taken, Send(OUT, VersionKept()), Send(OUT, Finished(0))]
     if isinstance(m, VersionLeave):
         assert env.has_version is not None
         counts = {"answered": 1.0, "reverted": float(env.has_version(m.rollout))}
         return s, [Send(UP, VersionTried(counts)), Send(OUT, VersionLeft(m.rollout))]
     kept = Send(OUT, VersionKept()) if m.kept else Send(OUT, VersionLeft(""))
-    return s, [kept, Send(OUT, Finished(0))]
+    return DeviceState(True), [kept, Send(OUT, Finished(0))]
 
 
 def attempt_version(env: Env, m: VersionOffer | VersionStays) -> Step:
@@ -134,16 +136,15 @@ class HospitalState:
         latest: how many of them in this stage.
         counts: sums over this stage.
         judged: devices in them that have held-out samples.
-        version: that is brought to them; None: none, or it was left.
-        over: it has said that the rollout is.
+        over: it has said that the rollout is. kept: with the version.
     """
 
     asked: tuple[str, ...] = ()
     latest: int = 0
     counts: Mapping[str, float] = field(default_factory=dict)
     judged: int = 0
-    version: VersionStays | None = None
     over: bool = False
+    kept: bool = False
 
 
 def hospital_start(env: Env) -> Step:
@@ -164,30 +165,40 @@ def hospital_receive(env: Env, s: HospitalState, sender: str, message: object) -
         return pass_order(env, s, down)
     if isinstance(down, VersionLeave):
         whom = env.here if down.rollout else list_remaining(env, s)  # of one before, or of this rollout
-        return replace(s, latest=0, counts={}, judged=0), [Send(whom, down)]
-    s = replace(s, version=s.version if down.kept else None, over=True)
-    return s, [Send(tuple(sorted(env.sizes)), down, answer=False), Send(OUT, Finished(0))]
+        return replace(s, latest=0, counts={}, judged=0, over=False), [Send(whom, down)]
+    s, devices = replace(s, over=True, kept=down.kept), sorted(env.sizes)
+    late = tuple(device for device in devices if is_for_all(env.settings) and device not in s.asked)
+    others = tuple(device for device in devices if device not in late)
+    return s, [Send(others, down, answer=False), *bring_late(env, s, late), Send(OUT, Finished(0))]
+
+
+def is_for_all(settings: Settings) -> bool:
+    return settings.share == 1 and not settings.devices
+
+
+def bring_late(env: Env, s: HospitalState, devices: tuple[str, ...]) -> list[Send]:
+    """The end for devices that have not the version, with it."""
+    version = env.find_version() if s.kept and devices else None
+    return [Send(devices, version or RolloutOver(s.kept), answer=False)] if devices else []
 
 
 def hospital_renew(env: Env, s: HospitalState, child: str) -> Step:
     """The end for a device that knows nothing of it: with the version, if it had that or the rollout was for all."""
     if not s.over:
         return s, []
-    is_for_it = child in s.asked or (env.settings.share == 1 and not env.settings.devices)
-    if s.version is None or not is_for_it:
-        return s, [Send(child, RolloutOver(s.version is not None), answer=False)]
-    return s, [Send(child, s.version, answer=False)]
+    if child in s.asked or is_for_all(env.settings):
+        return s, bring_late(env, s, (child,))
+    return s, [Send(child, RolloutOver(s.kept), answer=False)]
 
 
 def pass_order(env: Env, s: HospitalState, m: VersionOrder) -> Step:
-    """Offer the version to further devices that are here. The first time, the hospital keeps its bundle too."""
+    """Offer the version to further devices that are here. The first time, the hospital keeps it too."""
     assert env.verify is not None
     env.verify(m.bundle, m.theta)
     chosen = choose_devices(env, s.asked, m.upto - len(list_remaining(env, s)))
     is_first = (m.stage == 1 or not s.asked) and not env.settings.only_judge
-    first = [Send(OUT, VersionTaken(m.bundle, NO_MODEL))] if is_first else []
-    version = None if env.settings.only_judge else VersionStays(m.bundle, m.theta)
-    state = replace(s, asked=(*s.asked, *chosen), latest=len(chosen), counts={}, judged=0, version=version, over=False)
+    first = [Send(OUT, VersionTaken(m.bundle, m.theta))] if is_first else []
+    state = replace(s, asked=(*s.asked, *chosen), latest=len(chosen), counts={}, judged=0, over=False)
     return state, [Send(chosen, VersionOffer(m.bundle, m.theta)), *first]
 
 

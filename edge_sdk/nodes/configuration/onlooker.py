@@ -11,6 +11,8 @@ from edge_sdk.contract.method import OUT, NodeEnv, Role, Send, Step, unchanged
 from edge_sdk.contract.run import Run
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.methods.shared.evaluation.reports import Models
+from edge_sdk.methods.shared.training import partial
+from edge_sdk.nodes.configuration.around import base_of
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env, method_of, record_codec
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ class OnlookerState:
 def assemble_onlooker(run: Run, layout: Layout, theta0: Vector) -> Assembly | None:
     """An onlooker's part in a run; None: its devices share no model that each of them has whole."""
     method = method_of(run)
-    if method.kernels != "plain":
+    if method.kernels != "plain" or base_of(run).models is partial.models:  # then part of it is nobody's
         return None
 
     def receive(env: NodeEnv, s: OnlookerState, sender: str, m: Any) -> Step:

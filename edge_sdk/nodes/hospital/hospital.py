@@ -23,10 +23,11 @@ from edge_sdk.live.presence.labels import LabelSum
 from edge_sdk.methods.shared.evaluation.reports import Complaint
 from edge_sdk.model.bundle import Bundle
 from edge_sdk.model.split_model import SplitModel, own_shape
+from edge_sdk.nodes.configuration.around import is_rollout
 from edge_sdk.nodes.configuration.assembly import fixes_members
 from edge_sdk.nodes.hospital.bundles import make_shelf
 from edge_sdk.nodes.hospital.device_assignment import DeviceDivision
-from edge_sdk.nodes.hospital.lanes import HospitalLane
+from edge_sdk.nodes.hospital.lanes import VERSION, HospitalLane
 from edge_sdk.nodes.hospital.options import DEFAULT_POLICY, DeviceList, HospitalPolicy, Upstream
 from edge_sdk.nodes.hospital.suspensions import count_suspensions
 from edge_sdk.nodes.hospital.training import HospitalTraining
@@ -247,7 +248,11 @@ class Hospital:
             DeviceDivision(self.trainings, self.runtime.of_lanes).claim(training, run, wanted)
 
     def end_training(self, training: HospitalTraining) -> None:
-        """A training is over: others, refused because of its devices, are tried again."""
+        """A training is over: others, refused because of its devices, are tried again. Who comes late has its models,
+        and no version that was rolled out before."""
+        if training.run is not None and not is_rollout(training.run) and training.run.bundle == self.shelf.own.sha256:
+            for work in self.works:
+                (work.folder / VERSION).unlink(missing_ok=True)
         for each in self.trainings:
             if each is not training:
                 self.runtime.of_lanes.find(each.number).membership.reconsider = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from edge_sdk.algebra.vectors import EMPTY_LAYOUT
+from edge_sdk.atomic import replace_file
 from edge_sdk.contract.children.limits import Limits
 from edge_sdk.contract.run import Run
+from edge_sdk.data.npz import read_npz
 from edge_sdk.delivery.roles.engine import Assembly
+from edge_sdk.errors import UsageError
 from edge_sdk.live.loop.runtime import LaneWork
 from edge_sdk.live.membership.permission import Permission
-from edge_sdk.methods.rollout.messages import VersionTaken
+from edge_sdk.methods.rollout.messages import VersionStays, VersionTaken
 from edge_sdk.methods.shared.evaluation.evaluation import Finished
 from edge_sdk.nodes.configuration.assembly import make_assembly, make_env
 from edge_sdk.nodes.hospital.bundles import BundleShelf
@@ -24,6 +28,9 @@ from edge_sdk.nodes.policy.admission import Gate
 from edge_sdk.nodes.policy.allow import Allow
 from edge_sdk.nodes.policy.lanes import ROLLOUTS, check_lane, folder_of, note_over, set_over
 from edge_sdk.nodes.policy.trust import Trust
+
+VERSION = "rollout.npz"
+"""File with the version of the latest rollout. In the node's record it would be written again with each answer."""
 
 
 class Leading(Protocol):
@@ -42,9 +49,30 @@ def assemble_rollout(run: Run, sizes: Mapping[str, int], limits: Limits, gate: G
     given = {
         "verify": lambda bundle, theta: open_version(run, bundle, theta),
         "scores_of": lambda: gate.allow.scores_of,
+        "find_version": lambda: find_version(run, gate.directory),
     }
     env = make_env(run, EMPTY_LAYOUT, np.zeros(0, np.float32), sizes=sizes, limits=limits, **given)
     return make_assembly(run, "hospital", env)
+
+
+def keep_version(shelf: BundleShelf, folder: Path, message: VersionTaken) -> None:
+    """Keep the version that a rollout brings, for devices that come when it is over, and its bundle for later runs."""
+    shelf.keep(message)
+    with replace_file(folder / VERSION, lasting=True) as file:
+        np.savez(file, bundle=message.bundle, theta=message.theta)
+
+
+def find_version(run: Run, folder: Path) -> VersionStays | None:
+    """The version of a rollout as it was kept; None: it was not, or is not what the run says, which is logged."""
+    if not (folder / VERSION).exists():
+        return None
+    try:
+        found = VersionStays(**read_npz(folder / VERSION))
+        open_version(run, found.bundle, found.theta)
+    except (UsageError, TypeError) as error:
+        logging.getLogger("auscult").warning("rollout %s has no version for who comes late: %s", run.id, error)
+        return None
+    return found
 
 
 class HospitalLane:
@@ -80,7 +108,7 @@ class HospitalLane:
     def receive_event(self, number: int, message: Any) -> None:
         """Do what the role tells, and pass it on; see `Hospital.receive_event`."""
         if isinstance(message, VersionTaken):
-            self.hospital.shelf.keep(message)
+            keep_version(self.hospital.shelf, self.folder, message)
         if self.hospital.on_event is not None:
             self.hospital.on_event(message)
         if isinstance(message, Finished):

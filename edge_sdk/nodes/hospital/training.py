@@ -28,7 +28,7 @@ from edge_sdk.nodes.configuration.around import is_rollout
 from edge_sdk.nodes.configuration.assembly import check_bundle, family_of, make_assembly, make_env
 from edge_sdk.nodes.configuration.mask_tables import HospitalKeys
 from edge_sdk.nodes.hospital.bundles import BundleShelf
-from edge_sdk.nodes.hospital.lanes import assemble_rollout
+from edge_sdk.nodes.hospital.lanes import assemble_rollout, keep_version
 from edge_sdk.nodes.kernels.family import HospitalParts
 from edge_sdk.nodes.policy import score_filter
 from edge_sdk.nodes.policy.admission import Gate
@@ -143,7 +143,7 @@ class HospitalTraining:
         if isinstance(message, Complaint):
             self.hospital.complain(message)
         if isinstance(message, VersionTaken):
-            self.hospital.shelf.keep(message)
+            keep_version(self.hospital.shelf, self.folder, message)
         if self.hospital.on_event is not None:
             self.hospital.on_event(message)
         if isinstance(message, Finished):

@@ -11,14 +11,12 @@ import pytest
 
 from edge_sdk.algebra.vectors import Layout
 from edge_sdk.contract.loopback import Loopback, NetworkFaults
-from edge_sdk.contract.method import OUT, UP
 from edge_sdk.contract.round import Policy
 from edge_sdk.errors import PeerError, UsageError
 from edge_sdk.methods.rollout.messages import (
     RolloutVerdict,
     StageOver,
     VersionKept,
-    VersionLeave,
     VersionLeft,
     VersionOrder,
     VersionTaken,
@@ -28,11 +26,8 @@ from edge_sdk.methods.rollout.method import (
     ROLLOUT,
     AggregatorState,
     Env,
-    HospitalState,
-    aggregator_close,
     aggregator_receive,
     aggregator_start,
-    hospital_receive,
 )
 from edge_sdk.methods.rollout.plan import (
     Settings,
@@ -339,23 +334,3 @@ def test_how_many_golden_vectors_may_fail(asked: int, golden: int, halted: bool)
 def test_silence_is_not_put_down_to_golden_vectors() -> None:
     found = find_fault(Settings(theta="ab"), {"asked": 20.0, "installed": 10.0, "golden_failed": 1.0})
     assert "10 of 20 devices failed or stayed silent" in found
-
-
-def test_devices_that_leave_during_a_rollout_are_asked_no_more_and_fill_no_place() -> None:
-    env = Env(sizes={"d1": 1, "d2": 1}, here=("d1", "d2"), verify=lambda bundle, theta: None)
-    s = HospitalState(asked=("d0", "d1"))
-    after, sends = hospital_receive(env, s, UP, VersionOrder(2, 2, BUNDLE, THETA))
-    assert [m.to for m in sends if m.to != OUT] == [("d2",)] and after.latest == 1
-    _, [back] = hospital_receive(env, after, UP, VersionLeave(""))
-    assert back.to == ("d1", "d2")
-
-
-@pytest.mark.parametrize(("devices", "is_last"), [(1, True), (2, True), (3, False), (9, False)])
-def test_a_rollout_ends_whatever_number_of_devices_there_are_by_then(devices: int, is_last: bool) -> None:
-    """It began with five, in stages of 1, 2, 4 and 5; this is the close of the second."""
-    env = Env(settings=Settings(theta="ab"), sizes={"h0": devices}, here=("h0",), bundle=BUNDLE, theta=THETA)
-    s = AggregatorState(stage=2, counts={"asked": 2.0, "answered": 2.0, "installed": 2.0})
-    after, sends = aggregator_close(env, s)
-    [over] = [m.message for m in sends if isinstance(m.message, StageOver)]
-    assert over.stages >= over.stage and over.target == devices
-    assert after.over == after.kept == is_last and after.stage == (2 if is_last else 3)

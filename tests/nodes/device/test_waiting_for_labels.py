@@ -17,6 +17,8 @@ from edge_sdk.errors import SamplesMissing, UsageError
 from edge_sdk.live.presence.directory import NodeDirectory, encode_run
 from edge_sdk.nodes.device.descriptions import RunRefused
 from edge_sdk.nodes.device.device import Device
+from edge_sdk.nodes.policy.allow import Allow
+from edge_sdk.tools.backups.backup import back_up
 from tests.nodes.device.test_app_defects import samples
 from tests.nodes.device.test_live_device import BEGAN, make_device, make_run, observe_in_pieces
 
@@ -123,6 +125,41 @@ def test_a_reason_is_said_once(device: Device, caplog: pytest.LogCaptureFixture)
         device.label("juggle", BEGAN + 50, BEGAN + 70)
         device.unlabel(BEGAN, BEGAN + 100)
     assert len([line for line in caplog.messages if "nothing is labelled yet" in line]) == 1
+
+
+def test_a_run_that_nobody_can_look_on_at_ends_no_device(device: Device, caplog: pytest.LogCaptureFixture) -> None:
+    """That samples are missing is found before what else is wrong with a run: an aggregator of a later release may
+    name what this one does not know."""
+    observe_in_pieces(device, 100)
+    offer(device, make_run(device))
+    assert device.runtime.membership.looks_on
+    offer(device, replace(make_run(device, "r2"), augment={"nope": 1.0}))
+    assert device.runtime.membership.session is None and "nothing is labelled yet" in device.refusal
+    assert "cannot look on at run r2: " in caplog.text and "nope" in caplog.text
+    offer(device, make_run(device, "r3"))
+    assert device.runtime.membership.looks_on
+
+
+def test_what_an_onlooker_keeps_is_in_no_backup(
+    device: Device, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its store goes at any moment, and a backup that was copying it failed."""
+    offer(device, make_run(device))
+    assert device.runtime.membership.looks_on and list(tmp_path.rglob("r.db"))
+    made = back_up(tmp_path, tmp_path_factory.mktemp("backups") / "d1.tar")
+    assert not [file for file in made.members if file.path.endswith("r.db")]
+
+
+def test_who_may_not_take_part_looks_on_no_more(device: Device) -> None:
+    observe_in_pieces(device, 100)
+    offer(device, make_run(device))
+    membership = device.runtime.membership
+    assert membership.looks_on
+    device.part.gate.allow = Allow(methods=("fedslr",))
+    device.runtime.permission.change_owner(device.part.gate)
+    membership.reconsider = True
+    offer(device, None)
+    assert membership.session is None and "fedavg" in device.refusal
 
 
 def test_samples_that_are_ready_get_no_labels_by_themselves(tmp_path: Path) -> None:
