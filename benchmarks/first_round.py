@@ -89,11 +89,12 @@ def time_replay(data: Path, out: Path, tree: Path) -> dict[str, float]:
                 found[part] = time.monotonic() - began
         if len(found) == len(PARTS) or time.monotonic() - began > LONGEST:
             break
-    process.send_signal(signal.SIGINT)
+    if len(found) < len(PARTS):
+        process.kill()
+        raise SystemExit(f"no first round: {''.join(said[-20:])}")
+    os.kill(process.pid, signal.SIGINT)  # not send_signal, which would take the end of a process that has gone
     process.stdout.read()
     _, _, used = os.wait4(process.pid, 0)
-    if len(found) < len(PARTS):
-        raise SystemExit(f"no first round: {''.join(said[-20:])}")
     return {**found, "processor": used.ru_utime + used.ru_stime}
 
 

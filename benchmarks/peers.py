@@ -9,7 +9,8 @@ clients beside a plain numpy loop, pfl-research and Flower (simulate.py), second
 simulate_profile.py). Each
 benchmark takes turns between its participants by itself; they run one after the other, for some 25 minutes on two
 cores, which should have nothing else to do. `--results` keeps what was measured; what is in the file is not measured
-again. `--write` puts the tables, with date and machine, into README.md, docs/speed.md and docs/simulate.md.
+again. `--write` puts the tables of what was measured, with date and machine, into README.md, docs/speed.md and
+docs/simulate.md.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +93,9 @@ def tell_rate(by_name: Mapping[str, float]) -> tuple[str, str]:
 
 
 def write_short(found: Found) -> str:
-    """The table of README.md."""
+    """The table of README.md, with the rows that were measured."""
     loop = next(size for size in found["loop"] if size["size"] == "10x10k")["ours, full"]
     step, memory = tell_step(found["step"])
-    seconds = {one["devices"]: one["first round"] for one in found["start"]}
-    mlp, wrist = (tell_rate(rates(found["simulate"], model)) for model in ("mlp", "wrist"))
     rows = [
         ["a training step of the wrist model (78k parameters), one thread", f"{step} of torch eager's"],
         ["peak memory of a device process that trains", memory],
@@ -103,9 +103,14 @@ def write_short(found: Found) -> str:
             "rounds/s of an empty loop, 10 devices x 10,000 floats, saved on both sides before anything leaves",
             f"{loop['rounds_per_second']:.0f}: {loop['of raw paho']:.2f} of raw paho, {loop['of flower']:.1f} x Flower",
         ],
-        ["simulated clients/s, a network of 36k; of 78k parameters", f"{mlp[0]}: {mlp[1]}; {wrist[0]}: {wrist[1]}"],
-        ["first round of a replay of 4; of 18 devices", f"{seconds[4]:.1f} s; {seconds[18]:.1f} s"],
     ]
+    if "simulate" in found:
+        mlp, wrist = (tell_rate(rates(found["simulate"], model)) for model in ("mlp", "wrist"))
+        told = f"{mlp[0]}: {mlp[1]}; {wrist[0]}: {wrist[1]}"
+        rows.append(["simulated clients/s, a network of 36k; of 78k parameters", told])
+    if "start" in found:
+        seconds = {one["devices"]: one["first round"] for one in found["start"]}
+        rows.append(["first round of a replay of 4; of 18 devices", f"{seconds[4]:.1f} s; {seconds[18]:.1f} s"])
     return write_rows(("what it costs (`make bench-peers`)", "figure"), rows)
 
 
@@ -171,15 +176,23 @@ def cpu_us(simulate: Sequence[Mapping[str, Any]], name: str, model: str) -> floa
     return 1e3 * found[0] if found else 0.0
 
 
-TABLES: Mapping[str, tuple[str, Callable[[Found], str]]] = {
-    "short": ("README.md", write_short),
-    "loop": ("docs/speed.md", write_loop),
-    "stages": ("docs/speed.md", lambda found: "\n".join(found["stages"])),
-    "parts": ("docs/speed.md", lambda found: "\n".join(found["parts"])),
-    "profile": ("docs/speed.md", write_profile),
-    "simulate": ("docs/simulate.md", write_simulate),
+@dataclass(frozen=True)
+class PageTable:
+    """A table of a page: what it is written of, and by what."""
+
+    page: str
+    needs: tuple[str, ...]
+    write: Callable[[Found], str]
+
+
+TABLES: Mapping[str, PageTable] = {
+    "short": PageTable("README.md", ("step", "loop"), write_short),
+    "loop": PageTable("docs/speed.md", ("loop",), write_loop),
+    "stages": PageTable("docs/speed.md", ("stages",), lambda found: "\n".join(found["stages"])),
+    "parts": PageTable("docs/speed.md", ("parts",), lambda found: "\n".join(found["parts"])),
+    "profile": PageTable("docs/speed.md", ("profile", "simulate"), write_profile),
+    "simulate": PageTable("docs/simulate.md", ("simulate", "million"), write_simulate),
 }
-"""Table -> the page that has it, and what writes it."""
 
 
 def main() -> None:
@@ -197,13 +210,14 @@ def main() -> None:
             found[name] = BENCHMARKS[name](args)
             if args.results:
                 args.results.write_text(json.dumps(found))
-    if missing := sorted(set(BENCHMARKS) - set(found)):
-        raise SystemExit(f"measured: {', '.join(args.only)}; for the tables there is no {', '.join(missing)}")
-    for name, (page, write) in TABLES.items():
-        text = f"{write(found)}\n\n{found['about']}."
+    for name, table in TABLES.items():
+        if missing := [need for need in table.needs if need not in found]:
+            print(f"{table.page} keeps its table {name!r}: {', '.join(missing)} not measured", file=sys.stderr)
+            continue
+        text = f"{table.write(found)}\n\n{found['about']}."
         print(text, end="\n\n")
         if args.write:
-            put_between(ROOT / page, text, f"peers.py: {name}")
+            put_between(ROOT / table.page, text, f"peers.py: {name}")
 
 
 if __name__ == "__main__":

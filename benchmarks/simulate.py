@@ -35,6 +35,8 @@ HERE = Path(__file__).parent
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 ROUNDS = {"mlp": 200, "wrist": 40}
 """Model -> rounds of a race that takes some minutes."""
+FLOWER_ROUNDS = 12
+"""Flower's rounds at most: a round takes it seconds."""
 WARM = 2
 """Rounds before the clock starts."""
 
@@ -94,7 +96,15 @@ def participants(args: argparse.Namespace, model: str) -> dict[str, list[str]]:
     if model == "mlp":  # of the other network, plain numpy would be slower than torch
         found["plain numpy loop"] = [sys.executable, str(HERE / "simulate_loop.py"), *sizes, "--ranks", str(args.ranks)]
     if args.flower:
-        found["Flower, Ray"] = [args.flower, str(HERE / "simulate_flower.py"), *sizes, "--ranks", str(args.ranks)]
+        less = ["--rounds", str(min(args.rounds or ROUNDS[model], FLOWER_ROUNDS))]  # the last word counts
+        found["Flower, Ray"] = [
+            args.flower,
+            str(HERE / "simulate_flower.py"),
+            *sizes,
+            *less,
+            "--ranks",
+            str(args.ranks),
+        ]
     if args.pfl:
         found["pfl-research"] = [args.pfl, *launch, str(HERE / "simulate_pfl.py"), *sizes]
     return found
