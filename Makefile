@@ -156,7 +156,7 @@ bench-wire: $(READY) $(FLOWER)/.ready
 	$(BIN)/python benchmarks/large.py
 
 # A step, rounds, simulated clients and a replay's start beside torch, raw paho, numpy, Flower and pfl-research, the last
-# two with environments of their own, and the tables of pages that show it. Half an hour on two quiet cores.
+# two with environments of their own, and the tables of pages that show it. Needs a quiet machine for half an hour or more.
 bench-peers: $(READY) $(FLOWER)/.ready $(FLOWER_RAY)/.ready $(PFL)/.ready
 	$(BIN)/python benchmarks/peers.py --flower $(FLOWER)/bin/python --flower-ray $(FLOWER_RAY)/bin/python \
 		--pfl $(PFL)/bin/python --write

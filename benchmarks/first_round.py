@@ -90,7 +90,7 @@ def time_replay(data: Path, out: Path, tree: Path) -> dict[str, float]:
         if len(found) == len(PARTS) or time.monotonic() - began > LONGEST:
             break
     if len(found) < len(PARTS):
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # with its nodes, which it started in a session of its own
         raise SystemExit(f"no first round: {''.join(said[-20:])}")
     os.kill(process.pid, signal.SIGINT)  # not send_signal, which would take the end of a process that has gone
     process.stdout.read()

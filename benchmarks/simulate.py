@@ -7,10 +7,11 @@ The work is in simulate_data.py: FedAvg with an MLP of 36k parameters, 50 of the
 samples at batch 10; and in simulate_wrist.py, the same with a convolutional network of 78k parameters. Everybody has as
 many processes as there are cores, with one thread each; libraries are loaded and two rounds are over when the clock
 starts. Flower's clients train the MLP with plain numpy, which is faster there than torch, and the other with torch;
-those of pfl-research both with torch, which it is made for. The MLP is also trained by a plain numpy loop that has
-nothing of a simulator (simulate_loop.py): a floor, against which a rate can be judged on any machine. Memory is the sum
-over all processes of one participant, pages that they share counted once for each. CPU: ours and the floor's, of all
-processes, for each answer. Figures depend on what else the machine does, which is printed beside them.
+those of pfl-research both with torch, which it is made for. Flower plays 12 rounds at most: they take it long. The MLP
+is also trained by a plain numpy loop that has nothing of a simulator (simulate_loop.py): a floor, against which a rate
+can be judged on any machine. Memory is the sum over all processes of one participant, pages that they share counted
+once for each. CPU: ours and the floor's, of all processes, for each answer. Figures depend on what else the machine
+does, which is printed beside them.
 """
 
 from __future__ import annotations
