@@ -31,6 +31,7 @@ PARTS = {
     "first round": re.compile(r"^\s+1\s+\d+\s+[\d.-]+"),
 }
 """Part -> how the sentence begins that says that it is over, in this order."""
+LAST = "first round"
 LONGEST = 300.0
 """Seconds after which a replay is given up."""
 
@@ -87,12 +88,14 @@ def time_replay(data: Path, out: Path, tree: Path) -> dict[str, float]:
         for part, words in PARTS.items():
             if part not in found and words.search(line):
                 found[part] = time.monotonic() - began
-        if len(found) == len(PARTS) or time.monotonic() - began > LONGEST:
+        if LAST in found or time.monotonic() - began > LONGEST:
             break
-    if len(found) < len(PARTS):
+    if LAST not in found:
         os.killpg(process.pid, signal.SIGKILL)  # with its nodes, which it started in a session of its own
         raise SystemExit(f"no first round: {''.join(said[-20:])}")
-    os.kill(process.pid, signal.SIGINT)  # not send_signal, which would take the end of a process that has gone
+    for part, after in zip(reversed(list(PARTS)[:-1]), reversed(list(PARTS)[1:]), strict=True):
+        found.setdefault(part, found[after])  # nothing is said where the next part is over as soon
+    os.kill(process.pid, signal.SIGTERM)  # a shell starts commands in the background with SIGINT ignored
     process.stdout.read()
     _, _, used = os.wait4(process.pid, 0)
     return {**found, "processor": used.ru_utime + used.ru_stime}
